@@ -1,0 +1,101 @@
+"""What a model is: the description that an artifact carries or that detection derives.
+
+`model.yaml` is the explicit form; every other layout (a bare ONNX file, OpenVINO IR, a Triton
+repository, `code/inference.py`) is turned into the same `ModelDescription` by
+`artifacts/detect.py`.
+Runtimes and the instance read nothing but this. Tensor names, dtypes and shapes are those of the
+Open Inference Protocol; -1 is a free dimension; the first dimension is the batch when
+`batching.rows_max` is above 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+#: Dtypes of the Open Inference Protocol that a tensor may have.
+DTYPES = (
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "FP32", "FP64", "BF16", "BYTES",
+)  # fmt: skip
+
+RUNTIMES = ("openvino", "onnxruntime", "python", "process")
+TASKS = ("tensor", "text-classification", "feature-extraction", "payload")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """One named tensor. `shape` includes the batch dimension when the model batches."""
+
+    name: str
+    dtype: str  #: one of DTYPES
+    shape: tuple[int, ...]  #: -1 = any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How requests to one copy may be joined. All times in s, all sizes in rows."""
+
+    rows_max: int = (
+        1  #: rows in a batch; 1 = the model batches, one row at a time; 0 = no batch dimension
+    )
+    wait_s_max: float = 0.0  #: longest time the oldest item waits for company
+    rows_preferred: tuple[
+        int, ...
+    ] = ()  #: sizes to leave at without waiting longer (Triton's preferred_batch_size)
+    queue_rows_max: int = 2048  #: rows waiting in one copy before it refuses
+    queue_wait_s_max: float | None = (
+        None  #: an item older than this is refused; None = its deadline alone
+    )
+    buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = no length buckets
+    priorities: int = 1  #: number of priority levels; 0 is served first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenizer:
+    """The Hugging Face `tokenizers` file inside the artifact, and the inputs it feeds."""
+
+    file: str = "tokenizer.json"  #: path below the artifact's root
+    tokens_max: int = 512  #: longer texts are cut here
+    pad_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedding:
+    """How token vectors become one vector per text."""
+
+    pooling: str = "mean"  #: mean | cls
+    normalize: bool = True  #: L2 norm 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """Everything the instance needs to load and serve a copy.
+
+    `task` says who understands the body: `tensor` (the tensor codecs), `text-classification` and
+    `feature-extraction` (tokenizer in, labels or vectors out), `payload` (the model's own code:
+    runtimes `python` and `process`, bytes pass through).
+    """
+
+    runtime: str  #: one of RUNTIMES
+    task: str = "tensor"  #: one of TASKS
+    name: str = ""  #: the model's own name; the endpoint's name is used where it is empty
+    file: str = ""  #: model file (or code file) below the artifact's root
+    version: str = "1"
+    inputs: tuple[TensorSpec, ...] = ()  #: empty: read from the model file when it is loaded
+    outputs: tuple[TensorSpec, ...] = ()
+    labels: tuple[str, ...] = ()  #: class names, in the order of the logits
+    tokenizer: Tokenizer | None = None
+    embedding: Embedding | None = None
+    batching: Batching = field(default_factory=Batching)
+    lanes: int = 1  #: batches of one copy that may run at once
+    threads_per_lane: int = 0  #: intra-op threads; 0 = what the instance's cores leave per lane
+    command: tuple[str, ...] = ()  #: `process`: argv; "{port}" and "{model_dir}" are filled in
+    triton_python: bool = False  #: `python`: the file defines TritonPythonModel, not model_fn
+    parameters: dict[str, str] = field(
+        default_factory=dict
+    )  #: config.pbtxt / model.yaml parameters, for the model's code
+    environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
+    precision: str = ""  #: openvino inference precision hint: "", "f32", "bf16", "f16"
+    trusted: bool = (
+        False  #: pickle formats may be loaded: set by the operator, never by the artifact
+    )

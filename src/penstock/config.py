@@ -1,0 +1,63 @@
+"""The settings of a server: one tree of frozen dataclasses.
+
+Defaults stand here with their reasons; TOML, environment and flags are merged over them in one
+place (`cli/settings.py`). `core/` never sees this tree: it gets small specs of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenConfig:
+    """Where the server listens, and who may come in."""
+
+    host: str = "127.0.0.1"  #: loopback: no credentials needed
+    port: int = 8080  #: HTTP: AWS, Open Inference Protocol, OpenAI, admin; 0 = any free port
+    grpc_port: int = 8081  #: Open Inference Protocol over gRPC; 0 = any free port
+    tls_cert: Path | None = None  #: PEM chain; both or neither
+    tls_key: Path | None = None
+    auth: bool = False  #: every request needs SigV4 or a bearer key
+    insecure: bool = False  #: allow a non-loopback address without credentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitConfig:
+    """Bounds of one gateway process."""
+
+    body_bytes_max: int = 6_291_456  #: InvokeEndpoint's limit in AWS
+    head_bytes_max: int = 65_536  #: request line and headers
+    connections_max: int = 10_000
+    head_timeout_s: float = 20.0  #: from the first byte of a request to the end of its head
+    body_timeout_s: float = 60.0  #: from the head to the last byte of the body
+    keep_alive_s: float = 75.0  #: idle connections are closed after this
+    request_timeout_s: float = 60.0  #: AWS gives a model 60 s to answer; a caller may ask for less
+    drain_s_max: float = 30.0  #: on SIGTERM, how long requests in flight may take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlConfig:
+    """The control plane."""
+
+    database: str = ""  #: SQLAlchemy URL; empty = SQLite in the state directory
+    account_id: str = "123456789012"
+    region: str = "us-east-1"  #: for ARNs of requests that carry no credential scope
+    s3_endpoint: str = ""  #: S3-compatible endpoint for s3:// artifacts; empty = AWS's own
+    s3_local: dict[str, Path] = field(default_factory=dict)  #: bucket -> local directory
+    image_commands: dict[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  #: image pattern -> argv
+    trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Everything `penstock up` is told."""
+
+    state_dir: Path = Path()
+    listen: ListenConfig = field(default_factory=ListenConfig)
+    limits: LimitConfig = field(default_factory=LimitConfig)
+    control: ControlConfig = field(default_factory=ControlConfig)
+    log_level: str = "info"

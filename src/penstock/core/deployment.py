@@ -1,0 +1,79 @@
+"""What an endpoint should be, and the routes that say where its copies are.
+
+Both are plain values: the control plane makes a `DeploymentSpec` out of an endpoint configuration
+and its models (a snapshot: deleting either afterwards changes nothing), reconciliation turns it
+into actions, and a gateway is given `EndpointRoutes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+RANDOM = "RANDOM"
+LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
+ROUTING_STRATEGIES = (RANDOM, LEAST_OUTSTANDING_REQUESTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A model as CreateModel gave it, reduced to what loading needs."""
+
+    model_name: str
+    uri: str = ""  #: artifact: file://, s3://, https://; empty for a foreign server by command line
+    image: str = ""
+    environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantSpec:
+    """One production variant."""
+
+    name: str
+    model: ModelSource
+    instance_type: str
+    instance_count: int
+    weight: float = 1.0
+    strategy: str = LEAST_OUTSTANDING_REQUESTS
+    download_timeout_s: float = 3600.0
+    startup_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentSpec:
+    """One generation of an endpoint: made by CreateEndpoint, and by each UpdateEndpoint.
+
+    Changing weights or counts (UpdateEndpointWeightsAndCapacities) keeps the generation.
+    """
+
+    endpoint: str
+    generation: int  #: grows by one with each UpdateEndpoint
+    config_name: str
+    variants: tuple[VariantSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRoute:
+    """One loaded copy that requests may be sent to."""
+
+    copy: int  #: unique in the whole deployment, u32; what INVOKE frames name
+    instance_id: str
+    outstanding_max: int  #: more than this are refused at the gateway: queue and lanes are full
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantRoutes:
+    name: str
+    weight: float
+    strategy: str
+    copies: tuple[CopyRoute, ...]
+    model: dict[str, object] = field(
+        default_factory=dict
+    )  #: description for metadata calls (tensors, labels, platform, versions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRoutes:
+    """All that a gateway knows of an endpoint. Publishing it again replaces it as a whole."""
+
+    endpoint: str
+    variants: tuple[VariantRoutes, ...]

@@ -1,0 +1,60 @@
+"""Where instances come from.
+
+A fleet starts and ends them and reports their death; it never carries requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceType:
+    """One row of the catalogue. Price and watts are for cost and energy reports."""
+
+    name: str
+    cores: float  #: cores of this kind of instance
+    memory_bytes: int
+    accelerators: int = 0
+    price_per_hour: float = 0.0  #: US dollars
+    watts: float = 0.0  #: under load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSpec:
+    """What the control plane asks a fleet for."""
+
+    instance_id: str
+    instance_type: InstanceType  #: already mapped onto this machine
+    log_path: Path  #: the instance's own and its models' output is appended here
+    cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
+    settings: dict[str, object] = field(
+        default_factory=dict
+    )  #: JSON; what `ArtifactCache` and limits need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceHandle:
+    """A running instance that accepts connections at `address`."""
+
+    instance_id: str
+    address: str  #: "unix:/path" or "tcp:host:port"
+    pid: int | None = None
+
+
+class Fleet(Protocol):
+    """Lifecycle only. `on_exit` is called once per instance that ended unasked."""
+
+    on_exit: Callable[[str, str], None]  #: (instance_id, what happened, for people)
+
+    async def start(self, spec: InstanceSpec) -> InstanceHandle:
+        """Returns once it accepts connections. `NotNowError` if there is no room or it dies."""
+
+    async def stop(self, instance_id: str, *, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL after `grace_s`. Idempotent; unknown ids are ignored."""
+
+    async def close(self) -> None:
+        """Stops every instance."""

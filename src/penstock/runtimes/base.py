@@ -1,0 +1,98 @@
+"""What a runtime is to the instance: two shapes, so that it never asks which runtime it has.
+
+A *tensor runtime* (openvino, onnxruntime) runs in lane threads of the instance and maps named
+arrays to named arrays. A *payload runtime* (python, process) lives in a worker process of its own
+and maps bodies to bodies; it never shares memory or a crash with the instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from penstock.artifacts.description import ModelDescription, TensorSpec
+from penstock.errors import PenstockError
+
+Tensors = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadContext:
+    """What a runtime may use of its instance."""
+
+    model_dir: Path  #: root of the unpacked artifact, read-only by convention
+    description: ModelDescription
+    endpoint_name: str
+    variant_name: str
+    cores: float  #: cores this copy may use
+    memory_bytes_max: int  #: the instance's memory; 0 = not limited
+    accelerators: int = 0
+    environment: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: the model's Environment (CreateModel)
+    cache_dir: Path | None = None  #: compiled blobs may be kept here, safe to delete
+    startup_timeout_s: float = 600.0
+    log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
+
+
+class TensorRuntime(Protocol):
+    """A loaded model that maps tensors to tensors.
+
+    `run` blocks and is called on a lane's thread, never twice at once for one lane. All inputs have
+    the batch as first dimension when `description.batching.rows_max` > 0; outputs have the same
+    number of rows in the same order.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    lanes: int
+
+    def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
+        """Raises `ModelError` when the model fails on these inputs."""
+
+    def close(self) -> None:
+        """Frees the model. Idempotent; no `run` may be under way."""
+
+
+@dataclass(slots=True)
+class Payload:
+    """One request to a payload runtime. `meta` is `wire.frames.RequestMeta`'s wire form."""
+
+    meta: bytes
+    body: bytes
+    timeout_s: float | None = None
+
+
+@dataclass(slots=True)
+class PayloadReply:
+    """One answer: either a body, or an error (then `error` is set and the rest is empty)."""
+
+    body: bytes = b""
+    content_type: str = "application/octet-stream"
+    custom_attributes: str | None = None
+    error: PenstockError | None = None
+
+
+class PayloadRuntime(Protocol):
+    """A loaded model behind a worker process, driven from the instance's event loop."""
+
+    lanes: int
+
+    def invoke(
+        self, lane: int, batch: Sequence[Payload], done: Callable[[list[PayloadReply] | None], None]
+    ) -> None:
+        """Starts one batch; `done` is called once, on the loop, with a reply per payload, in order.
+
+        `done(None)` means the worker died before it answered: the instance gives the requests back
+        to the gateway. Per-request failures are replies with `error`.
+        """
+
+    def cancel(self, lane: int) -> None:
+        """Best effort: the batch on this lane is wanted by nobody any more."""
+
+    async def close(self) -> None:
+        """Ends the worker process (terminate, then kill). Idempotent."""

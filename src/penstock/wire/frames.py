@@ -1,0 +1,274 @@
+"""The binary frames between a gateway (or the control plane) and an instance.
+
+One connection carries many requests at once. A frame is a 16-byte head and a payload, little
+endian:
+
+    payload_bytes u32 | kind u8 | flags u8 | meta_bytes u16 | id u64 | payload
+
+`id` names a request on its connection (data frames) or a call (control frames). This module turns
+bytes into values and back; it knows neither sockets nor policy. Both sides are our own processes,
+but a frame is still bounded and checked: a torn or absurd head raises `FrameError`, after which
+the connection is closed.
+
+To an instance
+    INVOKE          payload = copy u32, deadline_ms u32 (0 = none, from receipt), priority u8,
+                    meta (meta_bytes of `RequestMeta`), body
+    CANCEL          no payload; the request is wanted by nobody any more, no answer follows
+    CONTROL         payload = JSON {"op": ...}; answered by CONTROL_REPLY with the same id
+From an instance
+    REPLY           payload = status u16, batch_rows u16, lane u8, reason u8, queue_us u32,
+                    run_us u32, meta (`ReplyMeta`), body. The last frame of its id.
+    CHUNK           payload = body bytes; the answer goes on (flags FIRST on the first one, which
+                    carries `ReplyMeta` as meta)
+    END             payload as REPLY with an empty body: the end of a streamed answer
+    ERROR           payload as REPLY, body = JSON of `PenstockError.to_dict()`. Last of its id.
+    RETURNED        payload = reason (utf-8): not answered, nothing computed that the client could
+                    have seen; the gateway may send it to another copy. Last of its id.
+    CONTROL_REPLY   payload = JSON {"ok": true, ...} or {"error": {...}}
+    EVENT           id 0, payload = JSON {"event": ...}: something changed (a copy died, came back)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import orjson
+
+from penstock.errors import InternalError
+
+HEAD: Final = struct.Struct("<IBBHQ")
+INVOKE_HEAD: Final = struct.Struct("<IIB")
+REPLY_HEAD: Final = struct.Struct("<HHBBII")
+
+INVOKE: Final = 1
+CANCEL: Final = 2
+CONTROL: Final = 3
+REPLY: Final = 32
+CHUNK: Final = 33
+END: Final = 34
+ERROR: Final = 35
+RETURNED: Final = 36
+CONTROL_REPLY: Final = 37
+EVENT: Final = 38
+
+FIRST: Final = 1  #: flag of the first CHUNK
+
+#: No body limit of any door is above this; a larger length is a torn stream, not a request.
+PAYLOAD_BYTES_MAX: Final = 1 << 30
+
+#: Why a batch left when it did, as one byte. The names are the batcher's reason codes.
+BATCH_REASONS: Final = (
+    "none",
+    "batch-full",
+    "waited-enough",
+    "preferred-size",
+    "lane-free",
+    "deadline-near",
+    "single",
+    "draining",
+)
+BATCH_REASON_CODES: Final = {name: code for code, name in enumerate(BATCH_REASONS)}
+
+
+class FrameError(InternalError):
+    """The byte stream is not made of frames: close the connection."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("frame-torn", message, hint="Both ends must run the same version.")
+
+
+class RequestMeta(NamedTuple):
+    """What a model may know of a request besides its body. None where the caller said nothing."""
+
+    content_type: str | None = None
+    accept: str | None = None
+    custom_attributes: str | None = None
+    inference_id: str | None = None
+    target_model: str | None = None
+    session_id: str | None = None
+    json_header_bytes: int | None = None  #: Open Inference Protocol binary extension
+    door: str = "runtime"  #: which front door asked: runtime | oip | oip-grpc | openai | admin
+    parameters: str | None = None  #: door-specific JSON, for example the model version asked for
+
+
+class ReplyMeta(NamedTuple):
+    """What the caller is told besides the body."""
+
+    content_type: str | None = None
+    custom_attributes: str | None = None
+    json_header_bytes: int | None = None
+
+
+_REQUEST_CACHE_MAX = 1024
+_request_meta_by_bytes: dict[bytes, RequestMeta] = {}
+_reply_meta_by_bytes: dict[bytes, ReplyMeta] = {}
+
+
+def encode_request_meta(meta: RequestMeta) -> bytes:
+    """JSON array without trailing nulls. Callers on the hot path keep the bytes of common metas."""
+    return _encode(list(meta))
+
+
+def decode_request_meta(data: bytes) -> RequestMeta:
+    """Inverse of `encode_request_meta`; repeated metas are parsed once. The cache is bounded."""
+    meta = _request_meta_by_bytes.get(data)
+    if meta is None:
+        meta = RequestMeta(*orjson.loads(data)) if data else RequestMeta()
+        if len(_request_meta_by_bytes) >= _REQUEST_CACHE_MAX:
+            _request_meta_by_bytes.clear()
+        _request_meta_by_bytes[data] = meta
+    return meta
+
+
+def encode_reply_meta(meta: ReplyMeta) -> bytes:
+    return _encode(list(meta))
+
+
+def decode_reply_meta(data: bytes) -> ReplyMeta:
+    """As `decode_request_meta`, for replies."""
+    meta = _reply_meta_by_bytes.get(data)
+    if meta is None:
+        meta = ReplyMeta(*orjson.loads(data)) if data else ReplyMeta()
+        if len(_reply_meta_by_bytes) >= _REQUEST_CACHE_MAX:
+            _reply_meta_by_bytes.clear()
+        _reply_meta_by_bytes[data] = meta
+    return meta
+
+
+def _encode(fields: list[object]) -> bytes:
+    while fields and fields[-1] is None:
+        fields.pop()
+    data = orjson.dumps(fields)
+    if len(data) > 0xFFFF:
+        raise FrameError(f"the head of a request takes {len(data)} bytes, 65535 at most")
+    return data
+
+
+def encode(
+    kind: int, ident: int, payload: bytes = b"", *, flags: int = 0, meta_bytes: int = 0
+) -> bytes:
+    """One whole frame."""
+    return HEAD.pack(len(payload), kind, flags, meta_bytes, ident) + payload
+
+
+def encode_invoke(  # noqa: PLR0917 - positional on the hot path
+    ident: int, copy: int, deadline_ms: int, priority: int, meta: bytes, body: bytes
+) -> bytes:
+    """An INVOKE frame. `deadline_ms` is what is left of the request's time, 0 for none."""
+    return b"".join(
+        (
+            HEAD.pack(9 + len(meta) + len(body), INVOKE, 0, len(meta), ident),
+            INVOKE_HEAD.pack(copy, deadline_ms, priority),
+            meta,
+            body,
+        )
+    )
+
+
+def encode_reply(
+    ident: int,
+    *,
+    kind: int = REPLY,
+    status: int = 200,
+    batch_rows: int = 0,
+    lane: int = 0,
+    reason: int = 0,
+    queue_us: int = 0,
+    run_us: int = 0,
+    meta: bytes = b"",
+    body: bytes = b"",
+) -> bytes:
+    """A REPLY, END or ERROR frame."""
+    return b"".join(
+        (
+            HEAD.pack(14 + len(meta) + len(body), kind, 0, len(meta), ident),
+            REPLY_HEAD.pack(status, batch_rows, lane, reason, queue_us, run_us),
+            meta,
+            body,
+        )
+    )
+
+
+class Reply(NamedTuple):
+    """The decoded payload of REPLY, END or ERROR."""
+
+    status: int
+    batch_rows: int
+    lane: int
+    reason: int
+    queue_us: int
+    run_us: int
+    meta: bytes
+    body: bytes
+
+
+def decode_reply(payload: bytes, meta_bytes: int) -> Reply:
+    head = REPLY_HEAD.unpack_from(payload)
+    cut = 14 + meta_bytes
+    return Reply._make((*head, payload[14:cut], payload[cut:]))
+
+
+class Invoke(NamedTuple):
+    """The decoded payload of INVOKE."""
+
+    copy: int
+    deadline_ms: int
+    priority: int
+    meta: bytes
+    body: bytes
+
+
+def decode_invoke(payload: bytes, meta_bytes: int) -> Invoke:
+    head = INVOKE_HEAD.unpack_from(payload)
+    cut = 9 + meta_bytes
+    return Invoke._make((*head, payload[9:cut], payload[cut:]))
+
+
+class Frame(NamedTuple):
+    kind: int
+    flags: int
+    meta_bytes: int
+    ident: int
+    payload: bytes
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames; keeps at most one incomplete frame."""
+
+    __slots__ = ("_chunks", "_missing", "_rest")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._chunks: list[bytes] = []  #: pieces of a large frame, joined once it is whole
+        self._missing = 0  #: bytes still to come before joining is worth while
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yields the frames completed by `data`. Raises FrameError on an impossible head."""
+        if self._chunks:
+            self._chunks.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._chunks)
+            self._chunks = []
+        elif self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at, end = 0, len(data)
+        unpack = HEAD.unpack_from
+        while end - at >= 16:
+            size, kind, flags, meta_bytes, ident = unpack(data, at)
+            if size > PAYLOAD_BYTES_MAX or meta_bytes > size:
+                raise FrameError(f"a frame claims {size} payload bytes and {meta_bytes} meta bytes")
+            stop = at + 16 + size
+            if stop > end:
+                if at:
+                    data = data[at:]
+                self._chunks = [data]
+                self._missing = stop - end
+                return
+            yield Frame(kind, flags, meta_bytes, ident, data[at + 16 : stop])
+            at = stop
+        self._rest = data[at:]
