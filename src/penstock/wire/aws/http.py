@@ -1,0 +1,113 @@
+"""One HTTP exchange as plain values: what the protocol modules read and write.
+
+Text that came off the wire holds one character per byte (latin-1), so that a signature can be
+checked over exactly the bytes that were signed; `percent_decoded` makes it readable.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from penstock.errors import InternalError
+from penstock.wire.aws.errors import AwsError, unreadable
+
+#: CloudWatch takes 1 MB compressed or not; nothing of the control plane comes near this.
+INFLATED_BYTES_MAX = 8 << 20
+_GZIP_WBITS = 31  # zlib's way of saying: a gzip header and trailer, nothing else
+
+
+class HttpRequest:
+    """A whole request.
+
+    Attributes:
+        path: as on the wire, percent-encoded, without the query.
+        query: as on the wire, without the question mark.
+        headers: names in lower case; a header that came several times is joined by commas.
+        body: as on the wire, still compressed if it came so.
+    """
+
+    __slots__ = ("body", "headers", "method", "path", "query")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query: str = "",
+        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        body: bytes = b"",
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.body = body
+        self.headers: dict[str, str] = {}
+        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+            key, text = name.lower(), value.strip(" \t")
+            before = self.headers.get(key)
+            self.headers[key] = text if before is None else f"{before},{text}"
+
+
+class HttpResponse(NamedTuple):
+    """A whole answer; framing headers (Content-Length, Date) are the server's to add."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class ParsedRequest(NamedTuple):
+    """What a request asks for. Timestamps are seconds since the epoch, blobs are bytes."""
+
+    operation: Any  #: botocore.model.OperationModel
+    params: dict[str, Any]
+
+
+def readable_body(http: HttpRequest, *, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
+    """The body as the client meant it: inflated if it came as gzip.
+
+    Raises:
+        AwsError: the body isn't gzip though it says so, or inflates beyond `bytes_max`.
+    """
+    encodings = http.headers.get("content-encoding", "")
+    if encodings.rpartition(",")[2].strip().lower() != "gzip":
+        return http.body
+    inflater = zlib.decompressobj(_GZIP_WBITS)
+    try:
+        body = inflater.decompress(http.body, bytes_max + 1)
+    except zlib.error as cause:
+        raise unreadable("The body does not hold the gzip data that it announces.") from cause
+    if len(body) > bytes_max:
+        raise AwsError(
+            "RequestEntityTooLarge",
+            f"The body inflates to more than {bytes_max} bytes.",
+            status=413,
+        )
+    if not inflater.eof or inflater.unused_data:
+        raise unreadable("The gzip data of the body is cut short or followed by something else.")
+    return body
+
+
+def percent_decoded(text: str, *, plus_is_space: bool) -> str:
+    """A part of a path, a query string or a form as the UTF-8 text that was meant.
+
+    Raises:
+        AwsError: SerializationException, for what isn't UTF-8.
+    """
+    if plus_is_space:
+        text = text.replace("+", " ")
+    if "%" not in text and text.isascii():
+        return text
+    try:
+        return unquote_to_bytes(text.encode("latin-1")).decode()
+    except UnicodeError as cause:
+        raise unreadable(f"Not UTF-8: {text[:64]!r}") from cause
+
+
+def header_text(name: str, value: str) -> str:
+    """A header value that is safe to write: no line can be smuggled in, non-ASCII goes as UTF-8."""
+    if "\r" in value or "\n" in value or "\0" in value:
+        raise InternalError("header-unsafe", f"The value of header {name} spans lines.")
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("latin-1")

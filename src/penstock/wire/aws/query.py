@@ -1,0 +1,190 @@
+"""The protocol Query: a form of dotted names in, XML out. Older CloudWatch clients speak it.
+
+Action=PutMetricData&Version=2010-08-01&MetricData.member.1.MetricName=Invocations
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any, Final, TypeVar
+from xml.sax.saxutils import quoteattr
+
+from botocore.model import OperationModel, ServiceModel
+
+from penstock.wire.aws import values, xml_values
+from penstock.wire.aws.errors import AwsError, fault_of, unknown_operation, unreadable
+from penstock.wire.aws.http import (
+    HttpRequest,
+    HttpResponse,
+    ParsedRequest,
+    percent_decoded,
+    readable_body,
+)
+from penstock.wire.aws.models import operation_named
+
+_Empty = TypeVar("_Empty", list[Any], dict[str, Any])
+
+#: Far above what the largest PutMetricData needs (1,000 metrics), far below what hurts.
+FIELDS_MAX: Final = 500_000
+#: Bounds the depth of recursive shapes: a name can't nest deeper than it has dots.
+DOTS_MAX: Final = 100
+
+
+class Field:
+    """A node of the tree that dotted names make."""
+
+    __slots__ = ("inner", "text")
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        self.inner: dict[str, Field] = {}
+
+
+def parse_request(
+    model: ServiceModel, http: HttpRequest, *, served: Container[str] | None = None
+) -> ParsedRequest:
+    """The operation and its parameters, from the body, or the query string where that is empty.
+
+    Raises:
+        AwsError: UnknownOperationException, SerializationException.
+    """
+    body = readable_body(http)
+    root = parse_form(body.decode("latin-1") if body else http.query)
+    action = root.inner.get("Action")
+    if action is None or action.text is None:
+        raise unknown_operation("The form has no Action.")
+    operation = operation_named(model, action.text, served=served)
+    shape = operation.input_shape
+    return ParsedRequest(operation, {} if shape is None else _parse_structure(shape, root, ""))
+
+
+def serialize_response(
+    operation: OperationModel, result: dict[str, Any], *, request_id: str
+) -> HttpResponse:
+    """The answer of an operation that succeeded."""
+    shape = operation.output_shape
+    name = operation.name
+    out = [f"<{name}Response{_namespace(operation.service_model)}>"]
+    if shape is not None:
+        wrapper = shape.serialization.get("resultWrapper", f"{name}Result")
+        out.append(f"<{wrapper}>")
+        xml_values.write_members(shape, result, out)
+        out.append(f"</{wrapper}>")
+    metadata = f"<RequestId>{xml_values.escaped(request_id)}</RequestId>"
+    out.append(f"<ResponseMetadata>{metadata}</ResponseMetadata></{name}Response>")
+    return _answer(200, out, request_id)
+
+
+def serialize_error(model: ServiceModel, error: AwsError, *, request_id: str) -> HttpResponse:
+    """The answer of a request that was refused or failed."""
+    fault = fault_of(model, error)
+    origin = "Sender" if fault.sender else "Receiver"
+    out = [f"<ErrorResponse{_namespace(model)}><Error><Type>{origin}</Type>"]
+    out.append(f"<Code>{xml_values.escaped(fault.code)}</Code>")
+    if error.message:
+        out.append(f"<Message>{xml_values.escaped(error.message)}</Message>")
+    if fault.shape is not None:
+        known = {
+            name: value for name, value in error.members.items() if name in fault.shape.members
+        }
+        xml_values.write_members(fault.shape, known, out)
+    out.append(f"</Error><RequestId>{xml_values.escaped(request_id)}</RequestId></ErrorResponse>")
+    return _answer(fault.status, out, request_id)
+
+
+def parse_form(text: str) -> Field:
+    """The tree of a form's dotted names; where a name comes twice, the last one counts.
+
+    Raises:
+        AwsError: SerializationException: not UTF-8, too many fields, names too deep.
+    """
+    if text.count("&") >= FIELDS_MAX:
+        raise unreadable(f"The form has more than {FIELDS_MAX} fields.")
+    root = Field()
+    for pair in text.split("&"):
+        name, _, value = pair.partition("=")
+        key = percent_decoded(name, plus_is_space=True)
+        if key.count(".") > DOTS_MAX:
+            raise unreadable(f"A name in the form has more than {DOTS_MAX} parts.")
+        field = root
+        for part in key.split("."):
+            field = field.inner.setdefault(part, Field())
+        field.text = percent_decoded(value, plus_is_space=True)
+    return root
+
+
+def _parse(shape: Any, field: Field, at: str) -> Any:
+    match shape.type_name:
+        case "structure":
+            return _parse_structure(shape, field, at)
+        case "list":
+            return _parse_list(shape, field, at)
+        case "map":
+            return _parse_map(shape, field, at)
+    if field.text is None:
+        raise values.wrong(at, f"a {shape.type_name}", "parts of one")
+    return values.parse_text(shape, field.text, at)
+
+
+def _parse_structure(shape: Any, field: Field, at: str) -> dict[str, Any]:
+    parsed: dict[str, Any] = {}
+    for name, member in shape.members.items():
+        inner = field.inner.get(xml_values.element_name(name, member))
+        if inner is not None:
+            parsed[name] = _parse(member, inner, f"{at}.{name}" if at else name)
+    if shape.is_tagged_union and len(parsed) != 1:
+        raise values.wrong(at, "exactly one member of the union", f"{len(parsed)} known ones")
+    return parsed
+
+
+def _parse_list(shape: Any, field: Field, at: str) -> list[Any]:
+    if not shape.serialization.get("flattened"):
+        name = shape.member.serialization.get("name", "member")
+        inner = field.inner.get(name) or field.inner.get("member")
+        if inner is None:
+            return _empty(field, at, [])
+        field = inner
+    return [_parse(shape.member, item, f"{at}[{index}]") for index, item in _numbered(field, at)]
+
+
+def _parse_map(shape: Any, field: Field, at: str) -> dict[str, Any]:
+    if not shape.serialization.get("flattened"):
+        inner = field.inner.get("entry")
+        if inner is None:
+            return _empty(field, at, {})
+        field = inner
+    key_name = shape.key.serialization.get("name", "key")
+    value_name = shape.value.serialization.get("name", "value")
+    parsed: dict[str, Any] = {}
+    for index, entry in _numbered(field, at):
+        key, value = entry.inner.get(key_name), entry.inner.get(value_name)
+        if key is None or key.text is None or value is None:
+            raise values.wrong(f"{at}[{index}]", "a key and a value", "less")
+        parsed[key.text] = _parse(shape.value, value, f"{at}[{key.text[:64]}]")
+    return parsed
+
+
+def _empty(field: Field, at: str, nothing: _Empty) -> _Empty:
+    if field.inner or field.text:
+        raise values.wrong(at, "numbered parts", "something else")
+    return nothing
+
+
+def _numbered(field: Field, at: str) -> list[tuple[int, Field]]:
+    """The parts of a list in the order of their numbers; numbers may be left out."""
+    numbered = []
+    for number, item in field.inner.items():
+        if not (number.isascii() and number.isdigit() and len(number) <= 9):
+            raise values.wrong(at, "a number after the dot", repr(number))
+        numbered.append((int(number), item))
+    return sorted(numbered, key=lambda pair: pair[0])
+
+
+def _namespace(model: ServiceModel) -> str:
+    uri = model.metadata.get("xmlNamespace")
+    return f" xmlns={quoteattr(uri)}" if uri else ""
+
+
+def _answer(status: int, out: list[str], request_id: str) -> HttpResponse:
+    headers = [("Content-Type", "text/xml"), ("x-amzn-RequestId", request_id)]
+    return HttpResponse(status, headers, "".join(out).encode())

@@ -1,0 +1,255 @@
+"""Protobuf messages of the Open Inference Protocol (package `inference`) in a pool of their own.
+
+The field numbers are the protocol's (KServe v2 with Triton's repository, configuration and statistics
+extensions, the parts that clients use). The classes live in a private descriptor pool, so that a
+program may import both this module and a client library that registers the same names globally.
+This module knows messages and method names; who serves them is `api/oip`'s concern, and what the
+tensors mean is the codecs'.
+
+The schema is written as `field:type=number`, with `*` before a repeated type, `{T}` for a map from
+string to T, and `|name` for the oneof that the field belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+PACKAGE: Final = "inference"
+SERVICE: Final = "inference.GRPCInferenceService"
+
+_ENUMS: Final = {
+    "DataType": (
+        "TYPE_INVALID TYPE_BOOL TYPE_UINT8 TYPE_UINT16 TYPE_UINT32 TYPE_UINT64 TYPE_INT8 TYPE_INT16 "
+        "TYPE_INT32 TYPE_INT64 TYPE_FP16 TYPE_FP32 TYPE_FP64 TYPE_STRING TYPE_BF16"
+    ),
+    "ModelInstanceGroup.Kind": "KIND_AUTO KIND_GPU KIND_CPU KIND_MODEL",
+}
+
+_MESSAGES: Final = {
+    "ServerLiveRequest": "",
+    "ServerLiveResponse": "live:bool=1",
+    "ServerReadyRequest": "",
+    "ServerReadyResponse": "ready:bool=1",
+    "ModelReadyRequest": "name:string=1 version:string=2",
+    "ModelReadyResponse": "ready:bool=1",
+    "ServerMetadataRequest": "",
+    "ServerMetadataResponse": "name:string=1 version:string=2 extensions:*string=3",
+    "ModelMetadataRequest": "name:string=1 version:string=2",
+    "ModelMetadataResponse": (
+        "name:string=1 versions:*string=2 platform:string=3 "
+        "inputs:*ModelMetadataResponse.TensorMetadata=4 "
+        "outputs:*ModelMetadataResponse.TensorMetadata=5"
+    ),
+    "ModelMetadataResponse.TensorMetadata": "name:string=1 datatype:string=2 shape:*int64=3",
+    "InferParameter": (
+        "bool_param:bool=1|parameter_choice int64_param:int64=2|parameter_choice "
+        "string_param:string=3|parameter_choice double_param:double=4|parameter_choice "
+        "uint64_param:uint64=5|parameter_choice"
+    ),
+    "InferTensorContents": (
+        "bool_contents:*bool=1 int_contents:*int32=2 int64_contents:*int64=3 "
+        "uint_contents:*uint32=4 uint64_contents:*uint64=5 fp32_contents:*float=6 "
+        "fp64_contents:*double=7 bytes_contents:*bytes=8"
+    ),
+    "ModelInferRequest": (
+        "model_name:string=1 model_version:string=2 id:string=3 parameters:{InferParameter}=4 "
+        "inputs:*ModelInferRequest.InferInputTensor=5 "
+        "outputs:*ModelInferRequest.InferRequestedOutputTensor=6 raw_input_contents:*bytes=7"
+    ),
+    "ModelInferRequest.InferInputTensor": (
+        "name:string=1 datatype:string=2 shape:*int64=3 parameters:{InferParameter}=4 "
+        "contents:InferTensorContents=5"
+    ),
+    "ModelInferRequest.InferRequestedOutputTensor": "name:string=1 parameters:{InferParameter}=2",
+    "ModelInferResponse": (
+        "model_name:string=1 model_version:string=2 id:string=3 parameters:{InferParameter}=4 "
+        "outputs:*ModelInferResponse.InferOutputTensor=5 raw_output_contents:*bytes=6"
+    ),
+    "ModelInferResponse.InferOutputTensor": (
+        "name:string=1 datatype:string=2 shape:*int64=3 parameters:{InferParameter}=4 "
+        "contents:InferTensorContents=5"
+    ),
+    "ModelStreamInferResponse": "error_message:string=1 infer_response:ModelInferResponse=2",
+    "ModelConfigRequest": "name:string=1 version:string=2",
+    "ModelConfigResponse": "config:ModelConfig=1",
+    "ModelInput": "name:string=1 data_type:DataType=2 dims:*int64=4",
+    "ModelOutput": "name:string=1 data_type:DataType=2 dims:*int64=3 label_filename:string=4",
+    "ModelParameter": "string_value:string=1",
+    "ModelInstanceGroup": "name:string=1 count:int32=2 kind:ModelInstanceGroup.Kind=4",
+    "ModelDynamicBatching": "preferred_batch_size:*int32=1 max_queue_delay_microseconds:uint64=2",
+    "ModelTransactionPolicy": "decoupled:bool=1",
+    "ModelConfig": (
+        "name:string=1 platform:string=2 backend:string=17 max_batch_size:int32=4 "
+        "input:*ModelInput=5 output:*ModelOutput=6 "
+        "dynamic_batching:ModelDynamicBatching=11|scheduling_choice "
+        "instance_group:*ModelInstanceGroup=7 default_model_filename:string=8 "
+        "parameters:{ModelParameter}=14 model_transaction_policy:ModelTransactionPolicy=19"
+    ),
+    "ModelStatisticsRequest": "name:string=1 version:string=2",
+    "StatisticDuration": "count:uint64=1 ns:uint64=2",
+    "InferStatistics": (
+        "success:StatisticDuration=1 fail:StatisticDuration=2 queue:StatisticDuration=3 "
+        "compute_input:StatisticDuration=4 compute_infer:StatisticDuration=5 "
+        "compute_output:StatisticDuration=6 cache_hit:StatisticDuration=7 "
+        "cache_miss:StatisticDuration=8"
+    ),
+    "InferBatchStatistics": (
+        "batch_size:uint64=1 compute_input:StatisticDuration=2 compute_infer:StatisticDuration=3 "
+        "compute_output:StatisticDuration=4"
+    ),
+    "ModelStatistics": (
+        "name:string=1 version:string=2 last_inference:uint64=3 inference_count:uint64=4 "
+        "execution_count:uint64=5 inference_stats:InferStatistics=6 "
+        "batch_stats:*InferBatchStatistics=7"
+    ),
+    "ModelStatisticsResponse": "model_stats:*ModelStatistics=1",
+    "ModelRepositoryParameter": (
+        "bool_param:bool=1|parameter_choice int64_param:int64=2|parameter_choice "
+        "string_param:string=3|parameter_choice bytes_param:bytes=4|parameter_choice"
+    ),
+    "RepositoryIndexRequest": "repository_name:string=1 ready:bool=2",
+    "RepositoryIndexResponse": "models:*RepositoryIndexResponse.ModelIndex=1",
+    "RepositoryIndexResponse.ModelIndex": "name:string=1 version:string=2 state:string=3 reason:string=4",
+    "RepositoryModelLoadRequest": (
+        "repository_name:string=1 model_name:string=2 parameters:{ModelRepositoryParameter}=3"
+    ),
+    "RepositoryModelLoadResponse": "",
+    "RepositoryModelUnloadRequest": (
+        "repository_name:string=1 model_name:string=2 parameters:{ModelRepositoryParameter}=3"
+    ),
+    "RepositoryModelUnloadResponse": "",
+}
+
+#: method -> (request, response, client streams, server streams)
+METHODS: Final = {
+    "ServerLive": ("ServerLiveRequest", "ServerLiveResponse", False, False),
+    "ServerReady": ("ServerReadyRequest", "ServerReadyResponse", False, False),
+    "ModelReady": ("ModelReadyRequest", "ModelReadyResponse", False, False),
+    "ServerMetadata": ("ServerMetadataRequest", "ServerMetadataResponse", False, False),
+    "ModelMetadata": ("ModelMetadataRequest", "ModelMetadataResponse", False, False),
+    "ModelInfer": ("ModelInferRequest", "ModelInferResponse", False, False),
+    "ModelStreamInfer": ("ModelInferRequest", "ModelStreamInferResponse", True, True),
+    "ModelConfig": ("ModelConfigRequest", "ModelConfigResponse", False, False),
+    "ModelStatistics": ("ModelStatisticsRequest", "ModelStatisticsResponse", False, False),
+    "RepositoryIndex": ("RepositoryIndexRequest", "RepositoryIndexResponse", False, False),
+    "RepositoryModelLoad": (
+        "RepositoryModelLoadRequest",
+        "RepositoryModelLoadResponse",
+        False,
+        False,
+    ),
+    "RepositoryModelUnload": (
+        "RepositoryModelUnloadRequest",
+        "RepositoryModelUnloadResponse",
+        False,
+        False,
+    ),
+}
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_SCALARS: Final = {
+    "double": _Field.TYPE_DOUBLE,
+    "float": _Field.TYPE_FLOAT,
+    "int64": _Field.TYPE_INT64,
+    "uint64": _Field.TYPE_UINT64,
+    "int32": _Field.TYPE_INT32,
+    "uint32": _Field.TYPE_UINT32,
+    "bool": _Field.TYPE_BOOL,
+    "string": _Field.TYPE_STRING,
+    "bytes": _Field.TYPE_BYTES,
+}
+
+
+def _set_type(field: Any, kind: str) -> None:
+    if kind in _SCALARS:
+        field.type = _SCALARS[kind]
+        return
+    field.type = _Field.TYPE_ENUM if kind in _ENUMS else _Field.TYPE_MESSAGE
+    field.type_name = f".{PACKAGE}.{kind}"
+
+
+def _add_map(message: Any, full_name: str, field: Any, value_kind: str) -> None:
+    """A map is a repeated nested message of key and value, marked as an entry."""
+    entry = message.nested_type.add()
+    entry.name = "".join(part.capitalize() for part in field.name.split("_")) + "Entry"
+    entry.options.map_entry = True
+    key = entry.field.add(name="key", number=1, label=_Field.LABEL_OPTIONAL)
+    _set_type(key, "string")
+    value = entry.field.add(name="value", number=2, label=_Field.LABEL_OPTIONAL)
+    _set_type(value, value_kind)
+    field.label = _Field.LABEL_REPEATED
+    field.type = _Field.TYPE_MESSAGE
+    field.type_name = f".{PACKAGE}.{full_name}.{entry.name}"
+
+
+def _add_fields(message: Any, full_name: str, schema: str) -> None:
+    oneofs: list[str] = []
+    for part in schema.split():
+        declaration, _, oneof = part.partition("|")
+        name, _, typed = declaration.partition(":")
+        kind, _, number = typed.partition("=")
+        field = message.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)
+        if kind.startswith("{"):
+            _add_map(message, full_name, field, kind[1:-1])
+            continue
+        if kind.startswith("*"):
+            field.label = _Field.LABEL_REPEATED
+            kind = kind[1:]
+        _set_type(field, kind)
+        if oneof:
+            if oneof not in oneofs:
+                oneofs.append(oneof)
+                message.oneof_decl.add(name=oneof)
+            field.oneof_index = oneofs.index(oneof)
+
+
+def _build() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="penstock/oip.proto", package=PACKAGE, syntax="proto3"
+    )
+    messages: dict[str, Any] = {}
+    for full_name, schema in _MESSAGES.items():
+        outer, _, inner = full_name.partition(".")
+        if inner:
+            if outer not in messages:
+                raise ValueError(f"{full_name} stands before {outer}")
+            message = messages[outer].nested_type.add(name=inner)
+        else:
+            message = file.message_type.add(name=outer)
+        messages[full_name] = message
+        _add_fields(message, full_name, schema)
+    for full_name, names in _ENUMS.items():
+        outer, _, inner = full_name.partition(".")
+        enum = messages[outer].enum_type.add(name=inner) if inner else file.enum_type.add()
+        enum.name = inner or outer
+        for number, name in enumerate(names.split()):
+            enum.value.add(name=name, number=number)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in _MESSAGES
+    }
+
+
+MESSAGES: Final[dict[str, Any]] = _build()
+
+ModelInferRequest: Final = MESSAGES["ModelInferRequest"]
+ModelInferResponse: Final = MESSAGES["ModelInferResponse"]
+ModelStreamInferResponse: Final = MESSAGES["ModelStreamInferResponse"]
+InferParameter: Final = MESSAGES["InferParameter"]
+
+#: Open Inference Protocol dtype -> number in the `DataType` enum of model configurations
+DATA_TYPE_NUMBERS: Final = {
+    name.removeprefix("TYPE_").replace("STRING", "BYTES"): number
+    for number, name in enumerate(_ENUMS["DataType"].split())
+    if number
+}
+
+
+def method_classes(method: str) -> tuple[Any, Any]:
+    """Request and response class of a method of the service."""
+    request, response, _, _ = METHODS[method]
+    return MESSAGES[request], MESSAGES[response]
