@@ -1,0 +1,24 @@
+"""What the CloudWatch operations need from whoever serves them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from penstock.clock import Clock
+from penstock.metrics.store import MetricStore
+
+
+class CloudWatchContext(Protocol):
+    """One account and region; the store is shared by all regions that a server answers for."""
+
+    @property
+    def store(self) -> MetricStore: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def region(self) -> str: ...
+
+    @property
+    def account_id(self) -> str: ...

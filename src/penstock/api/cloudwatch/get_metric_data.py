@@ -1,0 +1,212 @@
+"""GetMetricData: many metrics and metric math in one call, in pages.
+
+Everything is computed anew for each page; a page's token says after which datapoint of which result
+to go on, so points that arrive meanwhile neither repeat nor hide others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.api.cloudwatch.context import CloudWatchContext
+from penstock.api.cloudwatch.paging import decode_token, encode_token
+from penstock.api.cloudwatch.queries import MetricRead, Query, parse_queries
+from penstock.api.cloudwatch.reading import read_statistic
+from penstock.api.cloudwatch.rules import period_fault, seconds, validation_error
+from penstock.errors import CallerError
+from penstock.metrics.evaluate import Evaluator, Formula
+from penstock.metrics.expression import Call, Number, Text, calls_in, invalid
+from penstock.metrics.search import parse_search
+from penstock.metrics.series import MetricName
+from penstock.metrics.statistic_names import parse_statistic
+from penstock.metrics.time_series import TimeSeries
+
+DATAPOINTS_MAX: Final = 100_800
+SEARCHES_MAX: Final = 5
+FOUND_MAX: Final = 100  #: CloudWatch's own limit of one SEARCH
+_SEARCH_PERIOD_S: Final = 300
+
+_SearchKey = tuple[str, str, int | None]
+
+
+@dataclass(slots=True)
+class _Result:
+    query_id: str
+    label: str
+    points: list[tuple[int, float]]  #: in the order asked for
+
+
+async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
+    """Results of the queries that return data, and a token if there is more."""
+    limit = params.get("MaxDatapoints") or DATAPOINTS_MAX
+    if not 1 <= limit <= DATAPOINTS_MAX:
+        raise validation_error(f"MaxDatapoints must be from 1 to {DATAPOINTS_MAX}.")
+    place = decode_token(params, code="InvalidNextToken", fits=_is_place)
+    reader = _Reader(context, seconds(params["StartTime"]), seconds(params["EndTime"]))
+    try:
+        results = await reader.results(
+            parse_queries(params["MetricDataQueries"]),
+            newest_first=params.get("ScanBy") != "TimestampAscending",
+        )
+    except CallerError as error:
+        raise validation_error(f"{error.message} {error.hint}") from error
+    page, reached = _page(results, place or [0, None], limit)
+    answer: dict[str, Any] = {"MetricDataResults": page, "Messages": reader.messages}
+    if reached is not None:
+        answer["NextToken"] = encode_token(params, reached)
+    return answer
+
+
+class _Reader:
+    """Fetches what the queries name, then evaluates the formulas."""
+
+    def __init__(self, context: CloudWatchContext, start: float, end: float) -> None:
+        if not start < end:
+            raise validation_error(
+                "The parameter StartTime must be less than the parameter EndTime."
+            )
+        self._store = context.store
+        self._start = start
+        self._end = end
+        self._now = context.clock.wall()
+        self.messages: list[dict[str, str]] = []
+
+    async def results(self, queries: list[Query], *, newest_first: bool) -> list[_Result]:
+        fetched: dict[str, TimeSeries] = {}
+        formulas: dict[str, Formula] = {}
+        for query in queries:
+            if isinstance(query.asked, Formula):
+                formulas[query.query_id] = query.asked
+            else:
+                fetched[query.query_id] = await self._fetch(query.asked, query.asked.metric.name)
+        searched = await self._search_all(formulas.values())
+        evaluator = Evaluator(
+            fetched,
+            formulas,
+            lambda *key: searched[key],
+            start=self._start,
+            end=self._end,
+        )
+        return [
+            _Result(
+                query.query_id,
+                _label(query, series),
+                sorted(series.values.items(), reverse=newest_first),
+            )
+            for query in queries
+            if query.returned
+            for series in evaluator.series_of(query.query_id)
+        ]
+
+    async def _fetch(self, read: MetricRead, label: str) -> TimeSeries:
+        values = await read_statistic(
+            self._store,
+            read.metric,
+            read.statistic,
+            read.compute,
+            start=self._start,
+            end=self._end,
+            period_s=read.period_s,
+            unit=read.unit,
+            now=self._now,
+        )
+        return TimeSeries(label, read.period_s, values)
+
+    async def _search_all(self, formulas: Any) -> dict[_SearchKey, list[TimeSeries]]:
+        """What every SEARCH finds, fetched before the formulas run, which never wait."""
+        keys = {
+            _search_key(call, formula.period_s)
+            for formula in formulas
+            for call in calls_in(formula.tree, "SEARCH")
+        }
+        if len(keys) > SEARCHES_MAX:
+            raise invalid(f"a request may hold {SEARCHES_MAX} different SEARCH calls")
+        return {key: await self._search(*key) for key in sorted(keys, key=str)}
+
+    async def _search(self, what: str, statistic: str, period_s: int | None) -> list[TimeSeries]:
+        period_s = _SEARCH_PERIOD_S if period_s is None else period_s
+        if fault := period_fault(period_s):
+            raise validation_error(fault)
+        matches, compute = parse_search(what), parse_statistic(statistic)
+        metrics = [metric for metric in self._store.metrics() if matches(metric)]
+        if len(metrics) > FOUND_MAX:
+            self.messages.append(
+                {
+                    "Code": "MaxMetricsExceeded",
+                    "Value": f"SEARCH found {len(metrics)} metrics; only {FOUND_MAX} are used.",
+                }
+            )
+        return [
+            await self._fetch(
+                MetricRead(metric, statistic, compute, period_s, None), _found_label(metric)
+            )
+            for metric in metrics[:FOUND_MAX]
+        ]
+
+
+def _search_key(call: Call, period_s: int | None) -> _SearchKey:
+    match call.arguments:
+        case (Text(what), Text(statistic), Number(own_period_s)):
+            return what, statistic, int(own_period_s)
+        case (Text(what), Text(statistic)):
+            return what, statistic, period_s
+    raise invalid("SEARCH takes '<what>', '<statistic>' and a period in seconds")
+
+
+def _found_label(metric: MetricName) -> str:
+    return " ".join([*(value for _, value in metric.dimensions), metric.name])
+
+
+def _label(query: Query, series: TimeSeries) -> str:
+    if isinstance(query.asked, MetricRead):
+        return query.label or series.label
+    if any(calls_in(query.asked.tree, "SEARCH")) and series.label:
+        return f"{query.label} {series.label}" if query.label else series.label
+    return query.label or query.query_id
+
+
+def _page(
+    results: list[_Result], place: list[Any], limit: int
+) -> tuple[list[dict[str, Any]], list[Any] | None]:
+    """Results from `place` on, and the place to go on from, None at the end.
+
+    A place is the number of a result and the last timestamp already told of it, None for none.
+    """
+    first, told = place
+    page: list[dict[str, Any]] = []
+    for number in range(first, len(results)):
+        if limit == 0:
+            return page, [number, None]
+        result = results[number]
+        points = _after(result.points, told) if number == first else result.points
+        taken = points[:limit]
+        limit -= len(taken)
+        complete = len(taken) == len(points)
+        page.append(
+            {
+                "Id": result.query_id,
+                "Label": result.label,
+                "Timestamps": [float(at) for at, _ in taken],
+                "Values": [value for _, value in taken],
+                "StatusCode": "Complete" if complete else "PartialData",
+            }
+        )
+        if not complete:
+            return page, [number, taken[-1][0]]
+    return page, None
+
+
+def _is_place(place: Any) -> bool:
+    match place:
+        case [int(number), None | int()]:
+            return number >= 0
+    return False
+
+
+def _after(points: list[tuple[int, float]], told: int | None) -> list[tuple[int, float]]:
+    if told is None or not points:
+        return points
+    if points[0][0] > points[-1][0]:
+        return [point for point in points if point[0] < told]
+    return [point for point in points if point[0] > told]

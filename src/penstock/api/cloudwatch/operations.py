@@ -1,0 +1,25 @@
+"""The CloudWatch operations by name, as the AWS front door calls them.
+
+Each takes a `CloudWatchContext` and the parsed, checked parameters, and returns the result in the
+service model's shape, timestamps as wall seconds. Errors are `AwsError` with CloudWatch's codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from penstock.api.cloudwatch.context import CloudWatchContext
+from penstock.api.cloudwatch.get_metric_data import get_metric_data
+from penstock.api.cloudwatch.get_metric_statistics import get_metric_statistics
+from penstock.api.cloudwatch.list_metrics import list_metrics
+from penstock.api.cloudwatch.put_metric_data import put_metric_data
+
+Operation = Callable[[CloudWatchContext, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    "PutMetricData": put_metric_data,
+    "GetMetricData": get_metric_data,
+    "GetMetricStatistics": get_metric_statistics,
+    "ListMetrics": list_metrics,
+}

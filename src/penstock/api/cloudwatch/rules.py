@@ -1,0 +1,79 @@
+"""CloudWatch's rules about parameters, and its words for breaking them.
+
+Types, required members, lengths and enums were checked against the service model before an
+operation is called; here are the rules that the model can't say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from penstock.wire.aws.errors import AwsError
+
+DIMENSIONS_MAX: Final = 30
+_SECONDS_BELOW_A_MINUTE: Final = (1, 5, 10, 20, 30)
+_PERIOD_S_MAX: Final = 31_536_000  # a year; the longest that is kept is fifteen months
+
+
+def seconds(moment: datetime | float) -> float:
+    """Wall seconds of a timestamp, whichever form the protocol gave."""
+    return moment.timestamp() if isinstance(moment, datetime) else float(moment)
+
+
+def invalid_value(message: str) -> AwsError:
+    return AwsError("InvalidParameterValue", message)
+
+
+def invalid_combination(message: str) -> AwsError:
+    return AwsError("InvalidParameterCombination", message)
+
+
+def missing(parameter: str) -> AwsError:
+    return AwsError("MissingParameter", f"The parameter {parameter} is required.")
+
+
+def validation_error(message: str) -> AwsError:
+    return AwsError("ValidationError", message)
+
+
+def period_fault(period_s: int) -> str:
+    """What is wrong with a period; empty if nothing."""
+    if period_s in _SECONDS_BELOW_A_MINUTE:
+        return ""
+    if period_s < 1 or period_s % 60:
+        return (
+            f"The value {period_s} for parameter Period is invalid. "
+            "Period must be 1, 5, 10, 20, 30, or a multiple of 60."
+        )
+    if period_s > _PERIOD_S_MAX:
+        return f"The parameter Period must be less than or equal to {_PERIOD_S_MAX}."
+    return ""
+
+
+def dimensions_of(rows: Iterable[dict[str, Any]] | None, at: str) -> tuple[tuple[str, str], ...]:
+    """Dimensions in the one order that makes equal metrics equal.
+
+    Raises:
+        AwsError: InvalidParameterValue: too many, or one name twice, or a name that AWS refuses.
+    """
+    pairs = [(str(row["Name"]), str(row["Value"])) for row in rows or ()]
+    if len(pairs) > DIMENSIONS_MAX:
+        raise invalid_value(
+            f"The collection {at} must not have a size greater than {DIMENSIONS_MAX}."
+        )
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise invalid_value(f"No dimension name may appear more than once in {at}.")
+    for number, (name, value) in enumerate(pairs, 1):
+        for part, text in (("Name", name), ("Value", value)):
+            if not text.strip() or not text.isascii() or not text.isprintable():
+                raise invalid_value(
+                    f"The value for parameter {at}.member.{number}.{part} must be printable ASCII "
+                    "with at least one character that is not a space."
+                )
+        if name.startswith(":"):
+            raise invalid_value(
+                f"The value {name} for parameter {at}.member.{number}.Name must not begin with ':'."
+            )
+    return tuple(sorted(pairs))

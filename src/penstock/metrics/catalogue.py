@@ -1,0 +1,201 @@
+"""Every metric that Penstock publishes, as data.
+
+`prometheus.py` builds its families from this table, and `docs/reference/metrics.md` is written from
+it, so neither can name a metric that the other lacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusMetric:
+    """One family at `/metrics`."""
+
+    name: str
+    kind: str  #: counter, gauge, histogram or info
+    labels: tuple[str, ...]
+    help: str
+    edges: tuple[float, ...] = ()  #: upper bounds of a histogram's buckets, without infinity
+
+
+@dataclass(frozen=True, slots=True)
+class CloudWatchMetric:
+    """One metric in the CloudWatch API; statistics that make sense beside it."""
+
+    namespace: str
+    name: str
+    dimensions: str
+    unit: str
+    statistics: str
+    help: str
+
+
+#: From a refusal by a fast model (0.5 ms) to the time AWS gives a model (60 s). Steps of 2 to 2.5
+#: keep the number of series per variant small; exact percentiles are in the CloudWatch API.
+DURATION_EDGES_S: Final = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0,
+)  # fmt: skip
+BATCH_EDGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+
+_VARIANT: Final = ("endpoint", "variant")
+
+REQUESTS: Final = PrometheusMetric(
+    "penstock_requests",
+    "counter",
+    (*_VARIANT, "door", "outcome"),
+    "Requests by front door and outcome: ok, caller-error, model-error, refused, internal-error, "
+    "cancelled.",
+)
+REFUSED: Final = PrometheusMetric(
+    "penstock_refused",
+    "counter",
+    (*_VARIANT, "reason"),
+    "Requests refused before they were in flight, by reason.",
+)
+IN_FLIGHT: Final = PrometheusMetric(
+    "penstock_in_flight",
+    "gauge",
+    _VARIANT,
+    "Requests accepted whose last byte is not yet written.",
+)
+DURATION: Final = PrometheusMetric(
+    "penstock_request_duration_seconds",
+    "histogram",
+    _VARIANT,
+    "From a request's first byte to its answer's last byte.",
+    DURATION_EDGES_S,
+)
+QUEUE: Final = PrometheusMetric(
+    "penstock_queue_seconds",
+    "histogram",
+    _VARIANT,
+    "Waiting in the queue of a copy, of requests that reached the model.",
+    DURATION_EDGES_S,
+)
+MODEL: Final = PrometheusMetric(
+    "penstock_model_seconds",
+    "histogram",
+    _VARIANT,
+    "In the model, of requests that reached it.",
+    DURATION_EDGES_S,
+)
+BATCH_ROWS: Final = PrometheusMetric(
+    "penstock_batch_rows",
+    "histogram",
+    _VARIANT,
+    "Rows of the batch in which a request was answered; one observation per request.",
+    BATCH_EDGES,
+)
+COPIES: Final = PrometheusMetric(
+    "penstock_copies", "gauge", (*_VARIANT, "state"), "Copies of the variant's model by state."
+)
+INSTANCE_CPU: Final = PrometheusMetric(
+    "penstock_instance_cpu_ratio",
+    "gauge",
+    (*_VARIANT, "instance"),
+    "Share of the instance's cores in use, 0 to 1.",
+)
+INSTANCE_MEMORY: Final = PrometheusMetric(
+    "penstock_instance_memory_ratio",
+    "gauge",
+    (*_VARIANT, "instance"),
+    "Share of the instance's memory in use, 0 to 1.",
+)
+SERIES: Final = PrometheusMetric(
+    "penstock_metric_series", "gauge", (), "Series held by the metric store."
+)
+SERIES_BYTES: Final = PrometheusMetric(
+    "penstock_metric_store_bytes", "gauge", (), "Memory held by the metric store, estimated."
+)
+BUILD: Final = PrometheusMetric(
+    "penstock_build", "info", ("version", "python"), "Versions of Penstock and Python."
+)
+
+PROMETHEUS: Final = (
+    REQUESTS,
+    REFUSED,
+    IN_FLIGHT,
+    DURATION,
+    QUEUE,
+    MODEL,
+    BATCH_ROWS,
+    COPIES,
+    INSTANCE_CPU,
+    INSTANCE_MEMORY,
+    SERIES,
+    SERIES_BYTES,
+    BUILD,
+)
+
+_SAGEMAKER: Final = "AWS/SageMaker"
+_ENDPOINTS: Final = "/aws/sagemaker/Endpoints"
+_V: Final = "EndpointName, VariantName"
+_V_I: Final = "EndpointName, VariantName; the same with InstanceId"
+_RATE: Final = "Sum, Average"
+_LATENCY: Final = "Average, Minimum, Maximum, Sum, SampleCount, percentiles"
+_GAUGE: Final = "Average, Minimum, Maximum"
+
+CLOUDWATCH: Final = (
+    CloudWatchMetric(
+        _SAGEMAKER, "ConcurrentRequestsPerModel", _V, "None", _GAUGE,
+        "Requests in flight, those queued included: sampled every second, published every ten.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocations", _V, "None", "Sum", "Requests that ended or were refused."
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "InvocationsPerInstance", _V, "None", "Sum",
+        "Invocations divided by the variant's instances.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocation4XXErrors", _V, "None", _RATE,
+        "1 for each request answered with a 4xx status by Penstock or the model, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocation5XXErrors", _V, "None", _RATE,
+        "1 for each request answered with a 5xx status by Penstock or the model, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "InvocationModelErrors", _V, "None", _RATE,
+        "1 for each request on which the model failed, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "NoCapacityInvocationFailures", _V, "None", _RATE,
+        "1 for each request that met a variant without any copy, held or not, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ModelLatency", _V, "Microseconds", _LATENCY,
+        "Queue of the copy and model together, of requests that reached the model.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "OverheadLatency", _V, "Microseconds", _LATENCY,
+        "Everything else between a request's first byte and its answer's last.",
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "CPUUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
+    ),
+    CloudWatchMetric(_ENDPOINTS, "MemoryUtilization", _V_I, "Percent", _GAUGE, "0 to 100."),
+    CloudWatchMetric(_ENDPOINTS, "DiskUtilization", _V_I, "Percent", _GAUGE, "0 to 100."),
+    CloudWatchMetric(
+        _ENDPOINTS, "GPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the devices."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "GPUUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "GPUMemoryUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the devices."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "GPUMemoryUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "LoadedModelCount", _V_I, "None", _GAUGE, "Models loaded on the instance."
+    ),
+)  # fmt: skip

@@ -1,0 +1,63 @@
+"""Utilization of instances, as their processes measure it, on its way into the store.
+
+CloudWatch's rules: CPU and GPU run up to 100 times the number of cores or devices, the normalized
+forms and the others up to 100. A value that an instance can't measure is None and is not published.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.metrics.series import MetricKey, metric_key
+
+NAMESPACE: Final = "/aws/sagemaker/Endpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSample:
+    """One measurement of one instance; percentages as CloudWatch counts them."""
+
+    endpoint: str
+    variant: str
+    instance_id: str
+    cpu_percent: float | None = None  #: 0 to 100 x cores
+    cpu_cores: int = 1  #: cores that the instance may use
+    memory_percent: float | None = None  #: 0 to 100
+    disk_percent: float | None = None  #: 0 to 100
+    gpu_percent: float | None = None  #: 0 to 100 x devices
+    gpu_memory_percent: float | None = None  #: 0 to 100 x devices
+    gpu_count: int = 0
+    loaded_model_count: int | None = None
+
+
+def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
+    """The datapoints of one sample: for the variant, and for the instance by itself."""
+    values = {
+        "CPUUtilization": sample.cpu_percent,
+        "CPUUtilizationNormalized": normalized(sample.cpu_percent, sample.cpu_cores),
+        "MemoryUtilization": sample.memory_percent,
+        "DiskUtilization": sample.disk_percent,
+        "GPUUtilization": sample.gpu_percent,
+        "GPUUtilizationNormalized": normalized(sample.gpu_percent, sample.gpu_count),
+        "GPUMemoryUtilization": sample.gpu_memory_percent,
+        "GPUMemoryUtilizationNormalized": normalized(sample.gpu_memory_percent, sample.gpu_count),
+        "LoadedModelCount": sample.loaded_model_count,
+    }
+    variant = {"EndpointName": sample.endpoint, "VariantName": sample.variant}
+    instance = variant | {"InstanceId": sample.instance_id}
+    return [
+        (metric_key(NAMESPACE, name, dimensions, unit_of(name)), float(value))
+        for name, value in values.items()
+        if value is not None
+        for dimensions in (variant, instance)
+    ]
+
+
+def unit_of(name: str) -> str:
+    return "None" if name == "LoadedModelCount" else "Percent"
+
+
+def normalized(percent: float | None, count: int) -> float | None:
+    """Percent of all cores or devices, 0 to 100; None when unmeasured or there are none."""
+    return None if percent is None or count < 1 else percent / count

@@ -1,0 +1,141 @@
+"""The page at `/metrics`: Prometheus families over the registry's totals.
+
+Histograms come from the percentile sketches, so a bucket's edge is exact to 1 %. A scrape reads
+what `collect` has added up, and of the hot path only the number of requests in flight.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+import penstock
+from penstock.metrics import catalogue
+from penstock.metrics.catalogue import PrometheusMetric
+from penstock.metrics.instances import normalized
+from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.sketch import Sketch
+from penstock.metrics.store import MetricStore
+
+Row = tuple[tuple[str, ...], float]
+
+
+class PrometheusPage:
+    """Renders `/metrics`; one per process."""
+
+    def __init__(self, registry: MetricRegistry, store: MetricStore | None = None) -> None:
+        self._collectors = CollectorRegistry(auto_describe=False)
+        self._collectors.register(PenstockCollector(registry, store))
+        ProcessCollector(registry=self._collectors)
+        GCCollector(registry=self._collectors)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """(body, content type), in the format that the Accept header asks for."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self._collectors), content_type
+
+
+class PenstockCollector(Collector):
+    """Families of `catalogue.PROMETHEUS`, in its order."""
+
+    def __init__(self, registry: MetricRegistry, store: MetricStore | None) -> None:
+        self._registry = registry
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        yield _counter(catalogue.REQUESTS, self._requests())
+        yield _counter(catalogue.REFUSED, self._refusals())
+        yield _gauge(catalogue.IN_FLIGHT, self._in_flight())
+        yield _durations(catalogue.DURATION, self._registry, "total_s")
+        yield _durations(catalogue.QUEUE, self._registry, "queue_s")
+        yield _durations(catalogue.MODEL, self._registry, "run_s")
+        yield self._batch_rows()
+        yield _gauge(catalogue.COPIES, self._copies())
+        yield _gauge(catalogue.INSTANCE_CPU, self._instance_cpu())
+        yield _gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
+        if self._store is not None:
+            yield _gauge(catalogue.SERIES, [((), len(self._store))])
+            yield _gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
+        build = InfoMetricFamily(catalogue.BUILD.name, catalogue.BUILD.help)
+        build.add_metric([], {"version": penstock.__version__, "python": platform.python_version()})
+        yield build
+
+    def _requests(self) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            for (door, outcome), count in totals.requests.items():
+                yield (*variant_id, door, outcome), count
+
+    def _refusals(self) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            for reason, count in totals.refusals.items():
+                yield (*variant_id, reason), count
+
+    def _in_flight(self) -> Iterator[Row]:
+        for variant_id in self._registry.totals:
+            yield variant_id, self._registry.in_flight(*variant_id)
+
+    def _copies(self) -> Iterator[Row]:
+        for variant_id, states in self._registry.copies.items():
+            for state, count in states.items():
+                yield (*variant_id, state), count
+
+    def _instance_cpu(self) -> Iterator[Row]:
+        for sample in self._registry.instances.values():
+            percent = normalized(sample.cpu_percent, sample.cpu_cores)
+            if percent is not None:
+                yield (sample.endpoint, sample.variant, sample.instance_id), percent / 100
+
+    def _instance_memory(self) -> Iterator[Row]:
+        for sample in self._registry.instances.values():
+            if sample.memory_percent is not None:
+                labels = (sample.endpoint, sample.variant, sample.instance_id)
+                yield labels, sample.memory_percent / 100
+
+    def _batch_rows(self) -> Metric:
+        metric = catalogue.BATCH_ROWS
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for variant_id, totals in self._registry.totals.items():
+            counts = totals.batch_rows
+            buckets = [
+                (str(edge), sum(count for rows, count in counts.items() if rows <= edge))
+                for edge in metric.edges
+            ]
+            buckets.append(("+Inf", sum(counts.values())))
+            total = sum(rows * count for rows, count in counts.items())
+            family.add_metric(variant_id, buckets, total)
+        return family
+
+
+def _counter(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
+    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def _gauge(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
+    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
+
+
+def _durations(metric: PrometheusMetric, registry: MetricRegistry, name: str) -> Metric:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for variant_id, totals in registry.totals.items():
+        sketch: Sketch = getattr(totals, name)
+        buckets = [(str(edge), sketch.count_at_most(edge)) for edge in metric.edges]
+        buckets.append(("+Inf", sketch.count))
+        family.add_metric(variant_id, buckets, sketch.total)
+    return family

@@ -1,0 +1,249 @@
+"""What the gateway touches on every request: one recorder per endpoint and variant.
+
+The hot path adds integers and appends floats to flat arrays, nothing else; about once a second
+`take()` turns them into a `VariantDelta`, which can be added to others: that is how several gateway
+processes become one metric. A recorder knows no clock, no store and no metric names.
+"""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.metrics.sketch import Sketch
+
+#: The status under which a request counts whose client went away (nginx's convention).
+STATUS_CANCELLED: Final = 499
+
+MICROSECONDS: Final = 1e6
+
+#: A longer gap is unknown load, and unknown is not the load of afterwards.
+_SKIPPED_S_MAX: Final = 3
+
+#: A wall clock that went back further was set: waiting for it to catch up would blind autoscaling.
+CLOCK_BACK_S_MAX: Final = 60
+
+
+class VariantDelta:
+    """What happened at one variant since the last delta.
+
+    Attributes:
+        outcomes: (status, model status, door) -> requests that ended.
+        refusals: (reason, status, door) -> requests refused before they were in flight.
+        no_capacity: requests that met a variant with no capacity at all.
+        batch_rows: rows of the batch -> requests answered in such a batch.
+        concurrency: wall second -> requests in flight at its sample.
+        total_s, queue_s, run_s: durations of requests, in s.
+        model_latency_us, overhead_us: CloudWatch's split of the total, in microseconds.
+    """
+
+    __slots__ = (
+        "batch_rows",
+        "concurrency",
+        "model_latency_us",
+        "no_capacity",
+        "outcomes",
+        "overhead_us",
+        "queue_s",
+        "refusals",
+        "run_s",
+        "total_s",
+    )
+
+    SKETCHES: Final = ("total_s", "queue_s", "run_s", "model_latency_us", "overhead_us")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[tuple[int, int, str], int] = {}
+        self.refusals: dict[tuple[str, int, str], int] = {}
+        self.no_capacity = 0
+        self.batch_rows: dict[int, int] = {}
+        self.concurrency: dict[int, int] = {}
+        self.total_s = Sketch()
+        self.queue_s = Sketch()
+        self.run_s = Sketch()
+        self.model_latency_us = Sketch()
+        self.overhead_us = Sketch()
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form for another process."""
+        return {
+            "outcomes": _rows(self.outcomes.items()),
+            "refusals": _rows(self.refusals.items()),
+            "no_capacity": self.no_capacity,
+            "batch_rows": list(self.batch_rows.items()),
+            "concurrency": list(self.concurrency.items()),
+        } | {
+            name: base64.b64encode(getattr(self, name).to_bytes()).decode()
+            for name in self.SKETCHES
+        }
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> VariantDelta:
+        """Inverse of `to_dict`."""
+        delta = cls()
+        delta.outcomes = {(row[0], row[1], row[2]): row[3] for row in fields["outcomes"]}
+        delta.refusals = {(row[0], row[1], row[2]): row[3] for row in fields["refusals"]}
+        delta.no_capacity = fields["no_capacity"]
+        delta.batch_rows = dict(fields["batch_rows"])
+        delta.concurrency = dict(fields["concurrency"])
+        for name in cls.SKETCHES:
+            setattr(delta, name, Sketch.from_bytes(base64.b64decode(fields[name])))
+        return delta
+
+
+class VariantRecorder:
+    """Counts one variant's requests in one process.
+
+    Per request call either `started` and then one of `finished` and `cancelled`, or `refused`
+    alone. `no_capacity` comes in addition, when the variant had no copy that could have answered.
+
+    Attributes:
+        in_flight: accepted, last byte not yet written.
+    """
+
+    __slots__ = (
+        "_add_queue_s",
+        "_add_run_s",
+        "_add_total_s",
+        "_batch_rows",
+        "_no_capacity",
+        "_outcomes",
+        "_pending",
+        "_queue_s",
+        "_refusals",
+        "_run_s",
+        "_sampled_second",
+        "_total_s",
+        "endpoint",
+        "in_flight",
+        "variant",
+    )
+
+    def __init__(self, endpoint: str, variant: str) -> None:
+        self.endpoint = endpoint
+        self.variant = variant
+        self.in_flight = 0
+        self._pending = VariantDelta()
+        self._sampled_second = -1
+        self._outcomes: dict[tuple[int, int, str], int] = {}
+        self._refusals: dict[tuple[str, int, str], int] = {}
+        self._batch_rows: dict[int, int] = {}
+        self._no_capacity = 0
+        self._total_s = array("d")
+        self._queue_s = array("d")
+        self._run_s = array("d")
+        # Bound once: the arrays live as long as the recorder and are emptied in place.
+        self._add_total_s = self._total_s.append
+        self._add_queue_s = self._queue_s.append
+        self._add_run_s = self._run_s.append
+
+    def started(self) -> None:
+        """A request was accepted and is in flight from now on."""
+        self.in_flight += 1
+
+    def finished(
+        self,
+        status: int,
+        total_s: float,
+        queue_s: float,
+        run_s: float,
+        batch_rows: int = 0,
+        door: str = "runtime",
+        model_status: int = 0,
+    ) -> None:
+        """The last byte of the answer was written.
+
+        Args:
+            status: HTTP status that the client saw, or its equivalent.
+            total_s: from the request's first byte to the answer's last.
+            queue_s: waiting in the copy's queue; 0 when it never got there.
+            run_s: in the model; 0 when the model never ran.
+            batch_rows: rows of the batch it was answered in; 0 when there was none.
+            door: which front door asked, as in `RequestMeta.door`.
+            model_status: what a failing model answered, or stands for; 0 when it did not fail.
+        """
+        self.in_flight -= 1
+        key = (status, model_status, door)
+        outcomes = self._outcomes
+        outcomes[key] = outcomes.get(key, 0) + 1
+        self._add_total_s(total_s)
+        self._add_queue_s(queue_s)
+        self._add_run_s(run_s)
+        if batch_rows:
+            rows = self._batch_rows
+            rows[batch_rows] = rows.get(batch_rows, 0) + 1
+
+    def cancelled(self, door: str = "runtime") -> None:
+        """The client went away while the request was in flight."""
+        self.in_flight -= 1
+        key = (STATUS_CANCELLED, 0, door)
+        self._outcomes[key] = self._outcomes.get(key, 0) + 1
+
+    def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
+        """A request was turned away before it was in flight; `reason` is a kebab-case code."""
+        key = (reason, status, door)
+        self._refusals[key] = self._refusals.get(key, 0) + 1
+
+    def no_capacity(self) -> None:
+        """A request met a variant without any copy, whether it was then held or refused."""
+        self._no_capacity += 1
+
+    def sample(self, now: float) -> None:
+        """Notes the requests in flight for the wall second `now`; later calls in it do nothing.
+
+        Seconds that a late call skipped get the same number: once processes are summed, a second
+        that one of them lacks would read as a drop in load.
+        """
+        second = int(now)
+        skipped = second - self._sampled_second - 1
+        if -CLOCK_BACK_S_MAX < skipped < 0:
+            return
+        first = second - skipped if 0 < skipped <= _SKIPPED_S_MAX else second
+        for sampled in range(first, second + 1):
+            self._pending.concurrency[sampled] = self.in_flight
+        self._sampled_second = second
+
+    def drain(self) -> None:
+        """Moves buffered durations into sketches. Ten times a second keeps each call under 1 ms."""
+        if not self._total_s:
+            return
+        total_s, queue_s, run_s = (
+            _emptied(buffer) for buffer in (self._total_s, self._queue_s, self._run_s)
+        )
+        pending = self._pending
+        ran = run_s > 0
+        if not ran.all():
+            pending.overhead_us.add_many(total_s[~ran] * MICROSECONDS)
+        pending.total_s.add_many(total_s)
+        total_s, queue_s, run_s = total_s[ran], queue_s[ran], run_s[ran]
+        model_s = queue_s + run_s
+        pending.queue_s.add_many(queue_s)
+        pending.run_s.add_many(run_s)
+        pending.model_latency_us.add_many(model_s * MICROSECONDS)
+        # Two processes measure the two durations, so the difference may be a little below zero.
+        pending.overhead_us.add_many(np.maximum(total_s - model_s, 0.0) * MICROSECONDS)
+
+    def take(self) -> VariantDelta:
+        """Everything since the last call; the caller owns it."""
+        self.drain()
+        delta, self._pending = self._pending, VariantDelta()
+        delta.outcomes, self._outcomes = self._outcomes, {}
+        delta.refusals, self._refusals = self._refusals, {}
+        delta.batch_rows, self._batch_rows = self._batch_rows, {}
+        delta.no_capacity, self._no_capacity = self._no_capacity, 0
+        return delta
+
+
+def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
+    values = np.array(buffer, dtype=np.float64)
+    del buffer[:]
+    return values
+
+
+def _rows(items: Iterable[tuple[tuple[Any, ...], int]]) -> list[list[Any]]:
+    return [[*key, count] for key, count in items]

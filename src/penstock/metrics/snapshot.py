@@ -1,0 +1,136 @@
+"""The metric store on disk, so that history survives a restart: best effort, never in the way.
+
+A file of JSON lines: a head, then one line per series. It is written beside its place and moved
+there, so a crash leaves the old file. A line that can't be read costs its own series only. `take`
+is cheap and runs where the store lives; `write` may run in a thread, as what it holds no longer
+changes.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from penstock.errors import CallerError
+from penstock.metrics.series import MetricKey, Point, Series
+from penstock.metrics.sketch import Sketch
+from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.store import MetricStore
+
+_HEAD: Final = {"format": "penstock-metrics", "version": 1}
+
+
+class Snapshot:
+    """The series of a store at one moment."""
+
+    def __init__(self, series: list[tuple[Series, list[list[Point]]]]) -> None:
+        self._series = series
+
+    @classmethod
+    def take(cls, store: MetricStore) -> Snapshot:
+        """Copies the lists; sealed points are shared: the store replaces, never edits them."""
+        return cls(
+            [
+                (series, [[*tier.points[:-1], *_last(tier.points)] for tier in series.tiers])
+                for series in store.series()
+            ]
+        )
+
+    def write(self, path: Path) -> None:
+        """Replaces the file at `path`.
+
+        Raises:
+            OSError: disk full, no such folder; the old file is untouched.
+        """
+        beside = path.with_name(path.name + ".new")
+        with beside.open("wb") as file:
+            file.write(orjson.dumps(_HEAD) + b"\n")
+            for series, tiers in self._series:
+                file.write(orjson.dumps(_series_fields(series, tiers)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+
+
+def load(path: Path, store: MetricStore, *, now: float) -> int:
+    """Puts the series of a file into `store`; returns how many. No file is no series.
+
+    Raises:
+        CallerError: `metrics-file-unreadable`: another format or version, or no permission.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+        if not lines or orjson.loads(lines[0]) != _HEAD:
+            raise ValueError("it is not a metrics file of this version")
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as error:
+        raise CallerError(
+            "metrics-file-unreadable",
+            f"Metrics can't be read from {path}: {error}.",
+            hint="Remove the file to start with an empty history.",
+        ) from error
+    loaded = 0
+    for line in lines[1:]:
+        try:
+            series = _series_of(orjson.loads(line))
+        except (ValueError, KeyError, TypeError, IndexError, CallerError):
+            continue  # torn or foreign: this series starts anew, the others are whole
+        store.restore(series)
+        loaded += 1
+    store.expire(now)
+    return loaded
+
+
+def _last(points: list[Point]) -> list[Point]:
+    return [points[-1].sealed_copy()] if points else []
+
+
+def _series_fields(series: Series, tiers: list[list[Point]]) -> dict[str, Any]:
+    return {
+        "key": list(series.key),
+        "user": series.user,
+        "written_at": series.written_at,
+        "newest_at": series.newest_at,
+        "tiers": [[_point_fields(point) for point in points] for points in tiers],
+    }
+
+
+def _point_fields(point: Point) -> list[Any]:
+    stats = point.statistics
+    sketch = stats.sketch
+    return [
+        point.start,
+        stats.count,
+        stats.total,
+        stats.minimum,
+        stats.maximum,
+        stats.opaque,
+        None if sketch is None else base64.b64encode(sketch.to_bytes()).decode(),
+    ]
+
+
+def _series_of(fields: dict[str, Any]) -> Series:
+    namespace, name, dimensions, unit = fields["key"]
+    pairs = tuple((str(key), str(value)) for key, value in dimensions)
+    series = Series(MetricKey(str(namespace), str(name), pairs, str(unit)), user=fields["user"])
+    series.written_at = float(fields["written_at"])
+    series.newest_at = float(fields["newest_at"])
+    for tier, rows in zip(series.tiers, fields["tiers"], strict=True):
+        tier.restore([_point_of(row) for row in rows])
+    return series
+
+
+def _point_of(row: list[Any]) -> Point:
+    start, count, total, minimum, maximum, opaque, packed = row
+    stats = StatisticSet.from_values(count, total, minimum, maximum)
+    stats.opaque = bool(opaque)
+    if packed is not None:
+        stats.sketch = Sketch.from_bytes(base64.b64decode(packed))
+    point = Point(int(start), stats)
+    point.seal()
+    return point

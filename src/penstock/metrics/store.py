@@ -1,0 +1,191 @@
+"""The time series store: every metric of the platform and of its users, in bounded memory.
+
+Readers are the CloudWatch operations, alarms and the autoscaler; writers are the recorder of the
+data plane and PutMetricData. Wall seconds come in with each call; nothing reads a clock or waits.
+
+When memory runs out, idle series go first, the longest idle one before the others. A user's write
+that would still not fit is refused; the platform's own metrics are never refused, they shorten the
+longest history instead.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from penstock.errors import NotNowError
+from penstock.metrics.series import HOUR_S, MetricKey, MetricName, Series
+from penstock.metrics.statistics import StatisticSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreLimits:
+    """What the store may take."""
+
+    series_max: int = 10_000
+    bytes_max: int = 256 * 1024 * 1024  #: estimated; about 500,000 points
+    idle_after_s: float = 3 * HOUR_S  #: CloudWatch's own "recently active"
+
+
+class MetricStore:
+    """Series by identity. Not thread-safe: one event loop owns it."""
+
+    def __init__(self, limits: StoreLimits | None = None) -> None:
+        self._limits = limits or StoreLimits()
+        self._series: OrderedDict[MetricKey, Series] = OrderedDict()  #: longest unwritten first
+        self._units: dict[MetricName, dict[str, Series]] = {}
+        self._bytes_used = 0
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    @property
+    def bytes_used(self) -> int:
+        """An estimate of the memory held."""
+        return self._bytes_used
+
+    def put(
+        self,
+        key: MetricKey,
+        at: float,
+        stats: StatisticSet,
+        *,
+        now: float,
+        high_resolution: bool = False,
+        user: bool = False,
+    ) -> None:
+        """Adds samples at wall time `at`. `stats` stays the caller's.
+
+        Raises:
+            NotNowError: `metric-store-full`, for user writes only.
+        """
+        creating = key not in self._series
+        if self._is_full(creating):
+            self._make_room(now, creating=creating, user=user)
+        series = self._series.get(key)
+        if series is None:
+            series = Series(key, user=user)
+            self._series[key] = series
+            self._units.setdefault(key.metric, {})[key.unit] = series
+        bytes_before = series.bytes_used
+        series.put(at, stats, now=now, high_resolution=high_resolution)
+        self._bytes_used += series.bytes_used - bytes_before
+        self._series.move_to_end(key)
+
+    def read(
+        self,
+        metric: MetricName,
+        start: float,
+        end: float,
+        period_s: int,
+        *,
+        unit: str | None = None,
+        distribution: bool = True,
+    ) -> dict[str, dict[int, StatisticSet]]:
+        """unit -> period start -> samples, for periods that begin in [start, end).
+
+        Periods are multiples of `period_s` since the epoch. `unit` None means every unit. The sets
+        may be shared with the store: the caller must not change them. Without `distribution` they
+        hold the simple statistics only, which is much cheaper.
+        """
+        units = self._units.get(metric, {})
+        return {
+            name: found
+            for name, series in sorted(units.items())
+            if unit in (None, name)
+            and (found := series.read(start, end, period_s, distribution=distribution))
+        }
+
+    def read_merged(
+        self,
+        metric: MetricName,
+        start: float,
+        end: float,
+        period_s: int,
+        *,
+        unit: str | None = None,
+        distribution: bool = True,
+    ) -> dict[int, StatisticSet]:
+        """As `read`, but samples of all units together, in order of time."""
+        merged: dict[int, StatisticSet] = {}
+        for found in self.read(
+            metric, start, end, period_s, unit=unit, distribution=distribution
+        ).values():
+            for bucket, stats in found.items():
+                if bucket in merged:
+                    stats = _sum(merged[bucket], stats)  # noqa: PLW2901
+                merged[bucket] = stats
+        return dict(sorted(merged.items()))
+
+    def metrics(self, *, newest_since: float = 0.0) -> Iterator[MetricName]:
+        """Metrics with a sample at or after `newest_since`, sorted."""
+        for metric in sorted(self._units):
+            if any(series.newest_at >= newest_since for series in self._units[metric].values()):
+                yield metric
+
+    def series(self) -> Iterable[Series]:
+        """All series, for a snapshot."""
+        return self._series.values()
+
+    def restore(self, series: Series) -> None:
+        """Takes one series from a snapshot; an existing one with the same key is replaced."""
+        self._drop(series.key)
+        self._series[series.key] = series
+        self._units.setdefault(series.key.metric, {})[series.key.unit] = series
+        self._bytes_used += series.bytes_used
+
+    def expire(self, now: float) -> None:
+        """Drops points beyond their retention, and series without points. Call it once a minute."""
+        for key, series in list(self._series.items()):
+            bytes_before = series.bytes_used
+            empty = series.expire(now)
+            self._bytes_used += series.bytes_used - bytes_before
+            if empty:
+                self._drop(key)
+
+    def _make_room(self, now: float, *, creating: bool, user: bool) -> None:
+        while self._is_full(creating):
+            key, series = next(iter(self._series.items()))
+            if now >= series.written_at + self._limits.idle_after_s:
+                self._drop(key)
+            elif user:
+                raise NotNowError(
+                    "metric-store-full",
+                    f"The metric store is full: {len(self._series)} metrics, "
+                    f"{self._bytes_used} bytes.",
+                    hint="Send fewer distinct dimensions; idle metrics leave after three hours.",
+                )
+            elif self._bytes_used <= self._limits.bytes_max:  # so it is the number of series
+                self._drop(next((k for k, s in self._series.items() if s.user), key))
+            else:
+                self._shorten_longest()
+
+    def _is_full(self, creating: bool) -> bool:
+        crowded = creating and len(self._series) >= self._limits.series_max
+        return crowded or self._bytes_used > self._limits.bytes_max
+
+    def _shorten_longest(self) -> None:
+        tier = max(
+            (tier for series in self._series.values() for tier in series.tiers),
+            key=lambda tier: tier.bytes_used,
+        )
+        bytes_before = tier.bytes_used
+        tier.drop_oldest((len(tier.points) + 1) // 2)
+        self._bytes_used += tier.bytes_used - bytes_before
+
+    def _drop(self, key: MetricKey) -> None:
+        series = self._series.pop(key, None)
+        if series is None:
+            return
+        self._bytes_used -= series.bytes_used
+        units = self._units[key.metric]
+        del units[key.unit]
+        if not units:
+            del self._units[key.metric]
+
+
+def _sum(first: StatisticSet, second: StatisticSet) -> StatisticSet:
+    total = first.copy()
+    total.merge(second)
+    return total

@@ -1,0 +1,167 @@
+"""What has been counted of one variant: since the start, and in the windows not yet published.
+
+`VariantTotals` adds up deltas, whichever process they come from. Since-the-start numbers feed
+Prometheus; ten-second windows feed the CloudWatch series. No clock, no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, TypeVar
+
+from penstock.metrics.recorder import CLOCK_BACK_S_MAX, STATUS_CANCELLED, VariantDelta
+from penstock.metrics.sketch import Sketch
+from penstock.metrics.statistics import StatisticSet
+
+Key = TypeVar("Key", bound=Hashable)
+
+#: SageMaker publishes its high-resolution metrics this often.
+WINDOW_S: Final = 10
+
+
+class Window:
+    """Ten seconds of one variant, on their way into the store.
+
+    Attributes:
+        invocations: requests that ended or were refused.
+        errors_4xx, errors_5xx, model_errors, no_capacity: how many of them.
+        per_instance: one sample of 1/n per request, n instances.
+        concurrency: wall second -> requests in flight, summed over processes.
+    """
+
+    __slots__ = (
+        "concurrency",
+        "errors_4xx",
+        "errors_5xx",
+        "invocations",
+        "model_errors",
+        "model_latency_us",
+        "no_capacity",
+        "overhead_us",
+        "per_instance",
+    )
+
+    def __init__(self) -> None:
+        self.invocations = 0
+        self.errors_4xx = 0
+        self.errors_5xx = 0
+        self.model_errors = 0
+        self.no_capacity = 0
+        self.per_instance = StatisticSet()
+        self.model_latency_us = Sketch()
+        self.overhead_us = Sketch()
+        self.concurrency: dict[int, int] = {}
+
+    def add(self, delta: VariantDelta, instance_count: int) -> None:
+        """Adds all of a delta but its concurrency samples, which have seconds of their own."""
+        invocations_before = self.invocations
+        for (status, model_status, _), count in delta.outcomes.items():
+            self._count(status, model_status, count)
+        for (_, status, _), count in delta.refusals.items():
+            self._count(status, 0, count)
+        self.no_capacity += delta.no_capacity
+        if self.invocations > invocations_before:
+            share = 1 / max(1, instance_count)
+            self.per_instance.add(share, self.invocations - invocations_before)
+        self.model_latency_us.merge(delta.model_latency_us)
+        self.overhead_us.merge(delta.overhead_us)
+
+    def _count(self, status: int, model_status: int, count: int) -> None:
+        self.invocations += count
+        if model_status:
+            self.model_errors += count
+        answered = model_status or status  # a 424 that stands for the model's 5xx is a 5xx
+        if 400 <= answered < 500 and answered != STATUS_CANCELLED:
+            self.errors_4xx += count
+        elif answered >= 500:
+            self.errors_5xx += count
+
+
+class VariantTotals:
+    """One variant since the process started.
+
+    Attributes:
+        requests: (door, outcome) -> requests; each request counts once.
+        refusals: reason -> requests.
+        batch_rows: rows of the batch -> requests.
+        in_flight: source process -> requests in flight there.
+        total_s, queue_s, run_s: durations.
+        windows: start -> window not yet published.
+    """
+
+    __slots__ = (
+        "batch_rows",
+        "in_flight",
+        "instance_count",
+        "published_until",
+        "queue_s",
+        "refusals",
+        "requests",
+        "run_s",
+        "total_s",
+        "windows",
+    )
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str], int] = {}
+        self.refusals: dict[str, int] = {}
+        self.batch_rows: dict[int, int] = {}
+        self.in_flight: dict[str, int] = {}
+        self.instance_count = 1
+        self.total_s = Sketch()
+        self.queue_s = Sketch()
+        self.run_s = Sketch()
+        self.windows: dict[int, Window] = {}
+        self.published_until = 0  #: windows before this second are in the store
+
+    def add(self, delta: VariantDelta, *, since: float) -> None:
+        """Adds a delta whose counts began at wall second `since`."""
+        for (status, model_status, door), count in delta.outcomes.items():
+            _increase(self.requests, (door, outcome_of(status, model_status)), count)
+        for (reason, _, door), count in delta.refusals.items():
+            _increase(self.requests, (door, "refused"), count)
+            _increase(self.refusals, reason, count)
+        for rows, count in delta.batch_rows.items():
+            _increase(self.batch_rows, rows, count)
+        self.total_s.merge(delta.total_s)
+        self.queue_s.merge(delta.queue_s)
+        self.run_s.merge(delta.run_s)
+        if delta.outcomes or delta.refusals or delta.no_capacity:
+            self._window(since).add(delta, self.instance_count)
+        for second, in_flight in delta.concurrency.items():
+            # A sample that comes after its second was published can't be added to it any more:
+            # as a sample of its own it would read as a drop in load.
+            if second >= self.published_until:
+                _increase(self._window(second).concurrency, second, in_flight)
+
+    def take_due(self, before: float) -> list[tuple[int, Window]]:
+        """Removes and returns the windows that ended at or before wall second `before`."""
+        due = sorted(start for start in self.windows if before >= start + WINDOW_S)
+        until = int(before) // WINDOW_S * WINDOW_S
+        if until > self.published_until or until <= self.published_until - CLOCK_BACK_S_MAX:
+            self.published_until = until
+        return [(start, self.windows.pop(start)) for start in due]
+
+    def _window(self, at: float) -> Window:
+        start = int(at) // WINDOW_S * WINDOW_S
+        window = self.windows.get(start)
+        if window is None:
+            window = self.windows[start] = Window()
+        return window
+
+
+def outcome_of(status: int, model_status: int) -> str:
+    """The one word for how a request ended."""
+    if status == STATUS_CANCELLED:
+        return "cancelled"
+    if model_status:
+        return "model-error"
+    if status in (429, 503):
+        return "refused"
+    if status >= 500:
+        return "internal-error"
+    return "caller-error" if status >= 400 else "ok"
+
+
+def _increase(counts: dict[Key, int], key: Key, count: int) -> None:
+    counts[key] = counts.get(key, 0) + count

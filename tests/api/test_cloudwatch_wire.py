@@ -1,0 +1,186 @@
+"""CloudWatch through the front door: an unmodified boto3 client, and forms of older clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.config import Config
+
+from penstock.api.aws import AwsFrontDoor, AwsService
+from penstock.api.cloudwatch.operations import OPERATIONS
+from penstock.clock import ManualClock
+from penstock.metrics.store import MetricStore
+from penstock.wire.aws.http import HttpRequest, HttpResponse
+from penstock.wire.aws.models import CLOUDWATCH
+
+T0 = 1_700_002_800
+START = datetime.fromtimestamp(T0, UTC)
+
+
+class Context:
+    account_id = "123456789012"
+
+    def __init__(self, store: MetricStore, region: str) -> None:
+        self.store = store
+        self.region = region
+        self.clock = ManualClock(wall_s=T0 + 600.0)
+
+
+class Raw:
+    """What botocore reads an answer's body from."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self) -> Iterator[bytes]:
+        yield self._body
+
+
+@pytest.fixture
+def door() -> AwsFrontDoor:
+    store = MetricStore()
+    service = AwsService(CLOUDWATCH, OPERATIONS, lambda region: Context(store, region))
+    return AwsFrontDoor((service,), region_default="us-east-1")
+
+
+@pytest.fixture
+def client(door: AwsFrontDoor) -> Any:
+    """A boto3 client whose requests go to the front door without a socket."""
+    client = boto3.client(
+        "cloudwatch",
+        region_name="eu-central-1",
+        endpoint_url="http://127.0.0.1:1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+    def send(request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        headers = {
+            name: value.decode() if isinstance(value, bytes) else value
+            for name, value in request.headers.items()
+        }
+        body = request.body or b""
+        if isinstance(body, str):
+            body = body.encode()
+        parts = urlsplit(request.url)
+        http = HttpRequest(request.method, parts.path, parts.query, headers, body)
+        answer = asyncio.run(door.handle(http, "request-1"))
+        return AWSResponse(request.url, answer.status, dict(answer.headers), Raw(answer.body))
+
+    client.meta.events.register("before-send.cloudwatch", send)
+    return client
+
+
+def query(door: AwsFrontDoor, form: str) -> HttpResponse:
+    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
+    body = f"{form}&Version=2010-08-01".encode()
+    return asyncio.run(door.handle(HttpRequest("POST", "/", headers=headers, body=body), "r-1"))
+
+
+def test_boto3_writes_and_reads(client: Any) -> None:
+    client.put_metric_data(
+        Namespace="Shop",
+        MetricData=[
+            {
+                "MetricName": "Clicks",
+                "Dimensions": [{"Name": "Page", "Value": f"page {number}"}],
+                "Timestamp": START + timedelta(seconds=number),
+                "Values": [1.0, 2.0],
+                "Counts": [1.0, 2.0],
+                "Unit": "Count",
+            }
+            for number in range(200)  # more than 10 KB, which the client compresses
+        ],
+    )
+    page = [{"Name": "Page", "Value": "page 7"}]
+    found = client.get_metric_statistics(
+        Namespace="Shop",
+        MetricName="Clicks",
+        Dimensions=page,
+        StartTime=START,
+        EndTime=START + timedelta(minutes=5),
+        Period=60,
+        Statistics=["Sum", "SampleCount"],
+    )
+    assert found["Datapoints"] == [
+        {"Timestamp": START, "SampleCount": 3.0, "Sum": 5.0, "Unit": "Count"}
+    ]
+    metric = {"Namespace": "Shop", "MetricName": "Clicks", "Dimensions": page}
+    pages = client.get_paginator("get_metric_data").paginate(
+        MetricDataQueries=[
+            {
+                "Id": "m",
+                "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"},
+                "ReturnData": False,
+            },
+            {"Id": "e", "Expression": "m * 2", "Label": "Twice"},
+        ],
+        StartTime=START,
+        EndTime=START + timedelta(minutes=5),
+    )
+    (result,) = [result for page in pages for result in page["MetricDataResults"]]
+    assert (result["Label"], result["Timestamps"], result["Values"]) == ("Twice", [START], [4.0])
+    listed = list(client.get_paginator("list_metrics").paginate(Namespace="Shop"))
+    assert [len(page["Metrics"]) for page in listed] == [200]
+
+
+def test_boto3_raises_the_modelled_exceptions(client: Any) -> None:
+    with pytest.raises(client.exceptions.InvalidParameterValueException) as caught:
+        client.put_metric_data(Namespace="AWS/Own", MetricData=[{"MetricName": "A", "Value": 1.0}])
+    assert caught.value.response["Error"]["Code"] == "InvalidParameterValue"
+    with pytest.raises(client.exceptions.MissingRequiredParameterException) as caught:
+        client.put_metric_data(Namespace="Shop", MetricData=[{"MetricName": "A"}])
+    assert caught.value.response["Error"]["Code"] == "MissingParameter"
+    with pytest.raises(client.exceptions.InvalidNextToken):
+        client.get_metric_data(
+            MetricDataQueries=[{"Id": "e", "Expression": "TIME_SERIES(1)"}],
+            StartTime=START,
+            EndTime=START + timedelta(minutes=5),
+            NextToken="nonsense",
+        )
+    with pytest.raises(client.exceptions.ClientError) as other:
+        client.get_metric_data(
+            MetricDataQueries=[{"Id": "e", "Expression": "1 +"}],
+            StartTime=START,
+            EndTime=START + timedelta(minutes=5),
+        )
+    assert other.value.response["Error"]["Code"] == "ValidationError"
+
+
+def test_query_clients_write_and_read(door: AwsFrontDoor) -> None:
+    written = query(
+        door,
+        "Action=PutMetricData&Namespace=Shop&MetricData.member.1.MetricName=Clicks"
+        "&MetricData.member.1.Dimensions.member.1.Name=Page"
+        "&MetricData.member.1.Dimensions.member.1.Value=home"
+        "&MetricData.member.1.Value=3&MetricData.member.1.Timestamp=2023-11-14T23%3A00%3A00Z",
+    )
+    assert (written.status, b"<PutMetricDataResponse" in written.body) == (200, True)
+    read = query(
+        door,
+        "Action=GetMetricStatistics&Namespace=Shop&MetricName=Clicks"
+        "&Dimensions.member.1.Name=Page&Dimensions.member.1.Value=home"
+        "&StartTime=2023-11-14T23%3A00%3A00Z&EndTime=2023-11-14T23%3A05%3A00Z&Period=60"
+        "&Statistics.member.1=Sum",
+    )
+    assert read.status == 200
+    for part in ("<Timestamp>2023-11-14T23:00:00", "<Sum>3.0</Sum>", "<Unit>None</Unit>"):
+        assert part.encode() in read.body
+
+
+def test_query_errors_carry_the_short_code(door: AwsFrontDoor) -> None:
+    answer = query(
+        door,
+        "Action=GetMetricStatistics&Namespace=Shop&MetricName=Clicks&Period=60"
+        "&StartTime=2023-11-14T23%3A00%3A00Z&EndTime=2023-11-14T23%3A05%3A00Z",
+    )
+    assert answer.status == 400
+    assert b"<Type>Sender</Type><Code>MissingParameter</Code>" in answer.body

@@ -1,0 +1,332 @@
+"""From requests to published metrics, on literal timelines."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.errors import CallerError
+from penstock.metrics import catalogue
+from penstock.metrics.instances import InstanceSample
+from penstock.metrics.prometheus import PrometheusPage
+from penstock.metrics.recorder import VariantRecorder
+from penstock.metrics.reference import exposed_name, render
+from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.series import metric_key
+from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.store import MetricStore
+
+T0 = 1_700_000_000
+VARIANT = {"EndpointName": "shop", "VariantName": "main"}
+
+
+def read(store: MetricStore, name: str, period_s: int = 10) -> dict[int, StatisticSet]:
+    metric = metric_key("AWS/SageMaker", name, VARIANT).metric
+    found = store.read_merged(metric, T0, T0 + 60, period_s)
+    return {at - T0: stats for at, stats in found.items()}
+
+
+def totals(store: MetricStore, name: str) -> dict[int, tuple[float, float]]:
+    return {at: (stats.count, stats.total) for at, stats in read(store, name).items()}
+
+
+def answer(recorder: VariantRecorder, status: int = 200, model_status: int = 0) -> None:
+    recorder.started()
+    recorder.finished(status, 0.010, 0.002, 0.006, 4, "runtime", model_status)
+
+
+def test_concurrency_is_sampled_each_second_and_published_every_ten() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    for second in range(10):
+        registry.collect(T0 + second)
+        recorder.started()
+    assert read(store, "ConcurrentRequestsPerModel") == {}  # the window is still open
+    registry.collect(T0 + 10)
+    (window,) = read(store, "ConcurrentRequestsPerModel").values()
+    assert (window.count, window.minimum, window.maximum, window.average) == (10, 0, 9, 4.5)
+    inside = read(store, "ConcurrentRequestsPerModel", period_s=1)
+    assert {at: stats.total for at, stats in inside.items()} == {n: n for n in range(10)}
+
+
+def test_an_idle_variant_has_concurrency_zero_and_no_invocations() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    registry.recorder("shop", "main")
+    for second in range(11):
+        registry.collect(T0 + second)
+    assert totals(store, "ConcurrentRequestsPerModel") == {0: (10, 0)}
+    assert [metric.name for metric in store.metrics()] == ["ConcurrentRequestsPerModel"]
+
+
+def test_errors_are_one_or_zero_per_request() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    registry.collect(T0)
+    answer(recorder)
+    answer(recorder, 400)
+    answer(recorder, 424, model_status=422)
+    answer(recorder, 424, model_status=500)
+    recorder.started()
+    recorder.cancelled()
+    recorder.refused("queue-full", 503)
+    recorder.refused("no-capacity", 400)
+    recorder.no_capacity()
+    registry.collect(T0 + 10)
+    assert recorder.in_flight == 0
+    assert totals(store, "Invocations") == {0: (7, 7)}
+    assert totals(store, "Invocation4XXErrors") == {0: (7, 3)}
+    assert totals(store, "Invocation5XXErrors") == {0: (7, 2)}
+    assert totals(store, "InvocationModelErrors") == {0: (7, 2)}
+    assert totals(store, "NoCapacityInvocationFailures") == {0: (7, 1)}
+
+
+def test_a_held_request_without_capacity_is_published_at_once() -> None:
+    """The alarm that wakes an endpoint up from zero copies watches this, before any answer."""
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    registry.collect(T0)
+    recorder.started()
+    recorder.no_capacity()
+    registry.collect(T0 + 10)
+    assert totals(store, "NoCapacityInvocationFailures") == {0: (1, 1)}
+    assert totals(store, "Invocations") == {}
+
+
+def test_latencies_are_microseconds_and_split_at_the_instance() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    registry.collect(T0)
+    answer(recorder)  # 10 ms: 2 in the queue, 6 in the model
+    recorder.started()
+    recorder.finished(400, 0.001, 0.0, 0.0)  # never reached the model
+    registry.collect(T0 + 10)
+    (model,) = read(store, "ModelLatency").values()
+    (overhead,) = read(store, "OverheadLatency").values()
+    assert (model.count, model.total) == (1, pytest.approx(8000))
+    assert (overhead.count, overhead.total) == (2, pytest.approx(2000 + 1000))
+
+
+def test_invocations_per_instance_share_the_load() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    registry.set_instance_count("shop", "main", 4)
+    registry.collect(T0)
+    for _ in range(6):
+        answer(recorder)
+    registry.collect(T0 + 10)
+    assert totals(store, "InvocationsPerInstance") == {0: (6, 1.5)}
+
+
+def test_requests_count_in_the_window_in_which_they_ended() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    for second in range(31):
+        registry.collect(T0 + second)
+        if second in (9, 10, 29):
+            answer(recorder)
+    assert totals(store, "Invocations") == {0: (1, 1), 10: (1, 1), 20: (1, 1)}
+
+
+def test_a_late_tick_leaves_no_hole_and_a_long_gap_does() -> None:
+    recorder = VariantRecorder("shop", "main")
+    recorder.started()
+    for second in (0.0, 0.9, 1.0, 4.0, 9.0):
+        recorder.sample(T0 + second)
+    assert recorder.take().concurrency == {T0 + n: 1 for n in (0, 1, 2, 3, 4, 9)}
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_samples() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    registry.recorder("shop", "main").started()
+    for second in (*range(3600, 3611), *range(21)):
+        registry.collect(T0 + second)
+    found = totals(store, "ConcurrentRequestsPerModel")
+    # The one sample at the turn is lost: its second still counted as published.
+    assert {at: count for at, (count, _) in found.items()} == {0: 9, 10: 10}
+
+
+def test_processes_add_up_before_anything_is_published() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store, lag_s=2)
+    gateways = {name: MetricRegistry() for name in ("a", "b")}
+    for gateway in gateways.values():
+        gateway.recorder("shop", "main")
+    for second in range(14):
+        for name, gateway in gateways.items():
+            recorder = gateway.recorder("shop", "main")
+            recorder.started()
+            if name == "a" and second == 5:
+                for number in range(100):
+                    recorder.started()
+                    recorder.finished(200, 0.02, 0.0, (number + 1) / 1000)
+            registry.merge(gateway.export(T0 + second), name)
+        registry.collect(T0 + second)
+    (window,) = read(store, "ConcurrentRequestsPerModel").values()
+    assert (window.count, window.minimum, window.maximum) == (10, 2, 20)
+    (latency,) = read(store, "ModelLatency").values()
+    assert latency.quantile(0.9) == pytest.approx(90_000, rel=0.02)
+    assert registry.in_flight("shop", "main") == 28
+    registry.forget("b")
+    assert registry.in_flight("shop", "main") == 14
+
+
+def test_a_sample_that_comes_after_publication_is_left_out_and_a_request_is_not() -> None:
+    store = MetricStore()
+    registry, gateway = MetricRegistry(store), MetricRegistry()
+    gateway.recorder("shop", "main")
+    gateway.export(T0)
+    answer(gateway.recorder("shop", "main"))
+    late = gateway.export(T0 + 5)
+    registry.recorder("shop", "main")
+    for second in range(11):
+        registry.collect(T0 + second)
+    registry.merge(late, "a")
+    registry.collect(T0 + 11)
+    assert totals(store, "ConcurrentRequestsPerModel") == {0: (10, 0)}
+    assert totals(store, "Invocations") == {0: (1, 1)}
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"since":1,"variants":[["a","b",1,{}]]}'])
+def test_a_torn_export_is_refused_whole(data: bytes) -> None:
+    registry = MetricRegistry()
+    with pytest.raises(CallerError) as caught:
+        registry.merge(data, "a")
+    assert caught.value.code == "metrics-delta-unreadable"
+    assert registry.totals == {}
+
+
+SAMPLE = InstanceSample(
+    endpoint="shop",
+    variant="main",
+    instance_id="i-1",
+    cpu_percent=150.0,
+    cpu_cores=2,
+    memory_percent=40.0,
+)
+
+
+def test_instances_publish_what_they_can_measure() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    registry.add_instance_sample(SAMPLE, T0)
+    found = {
+        (metric.name, len(metric.dimensions)): next(
+            iter(store.read_merged(metric, T0 - 60, T0 + 60, 60).values())
+        ).total
+        for metric in store.metrics()
+    }
+    assert found == {
+        ("CPUUtilization", 2): 150.0,
+        ("CPUUtilization", 3): 150.0,
+        ("CPUUtilizationNormalized", 2): 75.0,
+        ("CPUUtilizationNormalized", 3): 75.0,
+        ("MemoryUtilization", 2): 40.0,
+        ("MemoryUtilization", 3): 40.0,
+    }
+
+
+def exposed(registry: MetricRegistry, store: MetricStore) -> dict[str, float]:
+    body, content_type = PrometheusPage(registry, store).render()
+    assert content_type.startswith("text/plain")
+    return {
+        f"{sample.name}{sorted(sample.labels.values())}": sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def test_prometheus_counts_each_request_once_under_its_outcome() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    answer(recorder)
+    answer(recorder, 424, model_status=500)
+    recorder.refused("queue-full")
+    recorder.started()
+    registry.set_copies("shop", "main", {"ready": 2, "loading": 1})
+    registry.add_instance_sample(SAMPLE, T0)
+    registry.collect(T0)
+    page = exposed(registry, store)
+    assert page["penstock_requests_total['main', 'ok', 'runtime', 'shop']"] == 1
+    assert page["penstock_requests_total['main', 'model-error', 'runtime', 'shop']"] == 1
+    assert page["penstock_requests_total['main', 'refused', 'runtime', 'shop']"] == 1
+    assert page["penstock_refused_total['main', 'queue-full', 'shop']"] == 1
+    assert page["penstock_in_flight['main', 'shop']"] == 1
+    assert page["penstock_copies['main', 'ready', 'shop']"] == 2
+    assert page["penstock_instance_cpu_ratio['i-1', 'main', 'shop']"] == 0.75
+    assert page["penstock_request_duration_seconds_bucket['0.005', 'main', 'shop']"] == 0
+    assert page["penstock_request_duration_seconds_bucket['0.025', 'main', 'shop']"] == 2
+    assert page["penstock_request_duration_seconds_count['main', 'shop']"] == 2
+    assert page["penstock_model_seconds_sum['main', 'shop']"] == pytest.approx(0.012)
+    assert page["penstock_batch_rows_bucket['2.0', 'main', 'shop']"] == 0
+    assert page["penstock_batch_rows_bucket['4.0', 'main', 'shop']"] == 2
+
+
+def test_the_page_names_just_the_metrics_of_the_catalogue() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    body, _ = PrometheusPage(registry, store).render()
+    named = {
+        line.split()[2] for line in body.decode().splitlines() if line.startswith("# TYPE penstock")
+    }
+    assert named == {exposed_name(metric) for metric in catalogue.PROMETHEUS}
+
+
+def test_openmetrics_is_given_to_who_asks_for_it() -> None:
+    body, content_type = PrometheusPage(MetricRegistry()).render("application/openmetrics-text")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
+
+
+def test_published_names_are_just_those_of_the_reference() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    recorder = registry.recorder("shop", "main")
+    answer(recorder)
+    recorder.no_capacity()
+    registry.collect(T0)
+    registry.collect(T0 + 10)
+    registry.add_instance_sample(
+        InstanceSample(
+            endpoint="shop",
+            variant="main",
+            instance_id="i-1",
+            cpu_percent=1.0,
+            memory_percent=1.0,
+            disk_percent=1.0,
+            gpu_percent=1.0,
+            gpu_memory_percent=1.0,
+            gpu_count=1,
+            loaded_model_count=1,
+        ),
+        T0,
+    )
+    published = {
+        (series.key.namespace, series.key.name, series.key.unit) for series in store.series()
+    }
+    assert published == {
+        (metric.namespace, metric.name, metric.unit) for metric in catalogue.CLOUDWATCH
+    }
+    page = render()
+    for metric in catalogue.CLOUDWATCH:
+        assert f"| `{metric.name}` |" in page
+
+
+def test_a_removed_variant_leaves_the_gauges() -> None:
+    store = MetricStore()
+    registry = MetricRegistry(store)
+    registry.recorder("shop", "main").started()
+    registry.add_instance_sample(SAMPLE, T0)
+    registry.collect(T0)
+    registry.remove("shop", "main")
+    registry.collect(T0 + 1)
+    assert not any(name.startswith("penstock_in_flight") for name in exposed(registry, store))
+    assert registry.instances == {}
