@@ -1,0 +1,196 @@
+"""What an unpacked artifact is: from its files, its image and its environment to a description.
+
+The first layout that fits decides: model.yaml, code/inference.py, a Triton repository, OpenVINO IR,
+ONNX. Nothing is guessed beyond that: an artifact that fits none of them is refused with what was
+found and what is understood. Files are looked at, never executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.artifacts import model_yaml, triton_repository
+from penstock.artifacts.description import RUNTIMES, Batching, ModelDescription
+from penstock.artifacts.huggingface import text_model
+from penstock.artifacts.images import (
+    LOCAL_NAMES,
+    ImageHint,
+    generation_not_installed,
+    image_hint,
+    not_mapped,
+)
+from penstock.artifacts.layout_errors import layout_unknown
+from penstock.artifacts.model_files import check_whole, find_model_file, inside
+from penstock.errors import CallerError
+
+CODE = "code/inference.py"
+#: An ONNX file that declares its batch dimension may be joined up to here; nothing waits for it.
+_ONNX_ROWS_MAX = 32
+_WORKERS_MAX = 64
+#: What each runtime can load, in the order of precedence.
+_SUFFIXES = {"": (".xml", ".onnx"), "openvino": (".xml", ".onnx"), "onnxruntime": (".onnx",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detected:
+    """A model that is ready to be loaded."""
+
+    description: ModelDescription
+    root: Path  #: the folder that the description's paths are relative to
+    digest: str = ""  #: of the artifact in the cache; empty outside of it
+
+
+def detect(
+    root: Path,
+    *,
+    image: str = "",
+    environment: Mapping[str, str] | None = None,
+    runtime: str = "",
+    image_commands: Mapping[str, tuple[str, ...]] | None = None,
+    trusted: bool = False,
+) -> Detected:
+    """Describes the artifact in `root`.
+
+    Args:
+        root: the unpacked artifact; a single folder around everything is stepped into.
+        image: the model's container image, a hint; empty if there is none.
+        environment: the model's Environment; a few of SageMaker's variables choose among models.
+        runtime: one of RUNTIMES or "triton", to overrule the choice; empty detects.
+        image_commands: the operator's images and the commands that stand for them.
+        trusted: the operator's word that pickle files may be loaded.
+
+    Raises:
+        CallerError: `artifact-layout-unknown`, `artifact-untrusted`, `artifact-incomplete`,
+            `artifact-ambiguous`, `model-yaml-invalid`, `image-not-mapped`, `runtime-mismatch`,
+            `runtime-not-installed`, and those of the layouts.
+    """
+    environment = environment or {}
+    hint = image_hint(image, image_commands or {})
+    if runtime and runtime not in LOCAL_NAMES:
+        raise CallerError(
+            "runtime-unknown",
+            f"there is no runtime {runtime!r}",
+            hint=f"Use one of: {', '.join(LOCAL_NAMES)}.",
+        )
+    if hint.kind == "process" and runtime in ("", "process"):
+        description = ModelDescription(runtime="process", task="payload", command=hint.command)
+    else:
+        root = _step_into(root)
+        wanted = runtime if runtime in RUNTIMES else hint.runtime
+        description, root = _describe(root, image, hint, environment, wanted, trusted)
+        if wanted and description.runtime != wanted:
+            raise CallerError(
+                "runtime-mismatch",
+                f"the artifact is a model for {description.runtime}, and {wanted} was asked for",
+                hint="Leave the runtime out, or give an artifact of that kind.",
+            )
+    return Detected(description=dataclasses.replace(description, trusted=trusted), root=root)
+
+
+def _describe(
+    root: Path,
+    image: str,
+    hint: ImageHint,
+    environment: Mapping[str, str],
+    wanted: str,
+    trusted: bool,
+) -> tuple[ModelDescription, Path]:
+    if (root / model_yaml.FILE_NAME).is_file():
+        return _completed(model_yaml.load(root), root), root
+    if hint.kind == "generation":
+        raise generation_not_installed(image)
+    code = _code_file(root, environment)
+    if code and hint.kind != "triton":
+        return _user_code(code, environment), root
+    folder = triton_repository.find_model_folder(root, environment)
+    if folder is not None:
+        return triton_repository.describe(folder, runtime=wanted), folder
+    file = find_model_file(root, _SUFFIXES.get(wanted, ()))
+    if file:
+        return _bare_model(root, file, wanted), root
+    unknown = layout_unknown(root, trusted=trusted)
+    if hint.kind == "unknown" and unknown.code == "artifact-layout-unknown":
+        raise not_mapped(image, unknown.message)
+    raise unknown
+
+
+def _step_into(root: Path) -> Path:
+    """A single folder around everything is the habit of tar -czf model.tar.gz my_model."""
+    entries = list(root.iterdir())
+    if len(entries) != 1 or not entries[0].is_dir() or entries[0].is_symlink():
+        return root
+    name = entries[0].name
+    return root if name == "code" or name.isdigit() else entries[0]
+
+
+def _code_file(root: Path, environment: Mapping[str, str]) -> str:
+    """SageMaker's toolkits take another file of code/ by SAGEMAKER_PROGRAM."""
+    program = environment.get("SAGEMAKER_PROGRAM", "")
+    if not program:
+        return CODE if (root / CODE).is_file() else ""
+    if environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "").startswith("s3://"):
+        raise CallerError(
+            "artifact-incomplete",
+            "SAGEMAKER_SUBMIT_DIRECTORY is a second archive on S3, which is not fetched",
+            hint="Put the code into the artifact, in its folder code/.",
+        )
+    file = f"code/{program}"
+    inside(root, file, key="SAGEMAKER_PROGRAM")
+    return file
+
+
+def _user_code(file: str, environment: Mapping[str, str]) -> ModelDescription:
+    workers = environment.get("SAGEMAKER_MODEL_SERVER_WORKERS", "")
+    if workers and not (workers.isascii() and workers.isdigit() and 1 <= int(workers[:4]) <= 64):
+        raise CallerError(
+            "environment-invalid",
+            f"SAGEMAKER_MODEL_SERVER_WORKERS is {workers[:20]!r}",
+            hint=f"It must be a number from 1 to {_WORKERS_MAX}.",
+        )
+    return ModelDescription(
+        runtime="python", task="payload", file=file, lanes=int(workers) if workers else 1
+    )
+
+
+def _bare_model(root: Path, file: str, wanted: str) -> ModelDescription:
+    header = check_whole(root, file)
+    runtime = wanted or "openvino"
+    if header is not None and header.has_strings():
+        # OpenVINO is not given string tensors; ONNX Runtime has them.
+        runtime = "onnxruntime"
+    text = text_model(root, runtime, file)
+    if text is not None:
+        return text
+    # Rows are joined only where the file itself says which dimension they are.
+    rows_max = _ONNX_ROWS_MAX if header is not None and header.is_batched() else 0
+    return ModelDescription(runtime=runtime, file=file, batching=Batching(rows_max=rows_max))
+
+
+def _completed(description: ModelDescription, root: Path) -> ModelDescription:
+    """Finds what model.yaml left out, and checks that what it names is there and whole."""
+    if description.tokenizer is not None:
+        inside(root, description.tokenizer.file, key="model.yaml: tokenizer.file")
+    if description.runtime == "process":
+        return description
+    suffixes = (".py",) if description.runtime == "python" else _SUFFIXES[description.runtime]
+    file = description.file
+    if not file:
+        file = CODE if description.runtime == "python" else find_model_file(root, suffixes)
+    if not file.endswith(suffixes):
+        raise CallerError(
+            "model-yaml-invalid",
+            f"model.yaml: file is {file!r}" if file else "model.yaml: file is missing",
+            hint=f"It must name a file in the artifact that ends in {' or '.join(suffixes)}.",
+        )
+    inside(root, file, key="model.yaml: file")
+    header = check_whole(root, file)
+    if header is not None and header.has_strings() and description.runtime == "openvino":
+        raise CallerError(
+            "model-yaml-invalid",
+            f"model.yaml: runtime is 'openvino', and {file} has string tensors",
+            hint="Use runtime: onnxruntime.",
+        )
+    return dataclasses.replace(description, file=file)

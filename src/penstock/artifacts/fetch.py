@@ -1,0 +1,150 @@
+"""From a URI to bytes on the local disk: which source it names, and the copying itself.
+
+Supported are `s3://bucket/key`, `https://`, `http://` of this machine, `file://` and absolute
+paths. Nothing here looks inside an artifact; unpacking and detection come later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from penstock.artifacts.budget import Budget, disk_errors
+from penstock.artifacts.listing import Listing, SourceFile
+from penstock.artifacts.local_files import list_local
+from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import Clock, SystemClock
+from penstock.errors import CallerError
+
+_SCHEMES = "s3://, https://, file:// or an absolute path (http:// only for this machine)"
+
+
+def look(
+    uri: str, settings: ArtifactSettings, budget: Budget, *, clock: Clock | None = None
+) -> Listing:
+    """Says what lies at `uri`, without copying it.
+
+    Raises `CallerError` (`artifact-not-found`, `artifact-scheme-unsupported`,
+    `artifact-uri-invalid`, `artifact-access-denied` ...), or `NotNowError` where only the network
+    or the time failed.
+    """
+    clock = clock or SystemClock()
+    if uri.startswith("/"):
+        return _local(Path(uri), settings, budget, clock)
+    try:
+        parts = urlsplit(uri)
+        host = parts.hostname or ""
+        parts.port  # noqa: B018 - raises for a port that is no number
+    except ValueError as error:
+        raise _invalid(budget, str(error)) from error
+    scheme = parts.scheme.lower()
+    if scheme == "file":
+        return _local(_file_uri_path(parts, budget), settings, budget, clock)
+    if scheme == "s3":
+        return _s3(uri, settings, budget, clock)
+    if scheme == "https" or (scheme == "http" and _is_loopback(host)):
+        return _http(uri, parts, budget)
+    if scheme == "http":
+        raise CallerError(
+            "artifact-scheme-unsupported",
+            f"{budget.what}: http:// is read from this machine only; anyone on the way could "
+            "change the model",
+            hint="Use https://, s3:// or file://.",
+        )
+    cause = f"the scheme {scheme}:// is not supported" if scheme else "it is a relative path"
+    raise CallerError(
+        "artifact-scheme-unsupported", f"{budget.what}: {cause}", hint=f"Use {_SCHEMES}."
+    )
+
+
+def copy_file(file: SourceFile, to: Path, budget: Budget) -> str:
+    """Copies one file to `to`, which must not exist; returns the SHA-256 of its content.
+
+    Counts the bytes against the budget as they arrive: an announced size is not believed.
+    """
+    digest = hashlib.sha256()
+    with disk_errors(budget.what, to.parent):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    with open(descriptor, "wb", buffering=0) as target:
+        for chunk in file.chunks():
+            view = memoryview(chunk)
+            budget.take(len(view))
+            digest.update(view)
+            with disk_errors(budget.what, to.parent):
+                while view:  # an unbuffered write may be short
+                    view = view[target.write(view) :]
+    return digest.hexdigest()
+
+
+def directory_digest(files: Iterable[tuple[str, int, bool, str]]) -> str:
+    """The digest of a directory: over (name, size, executable, SHA-256), in the order of names."""
+    digest = hashlib.sha256(b"penstock directory 1\n")
+    for name, size, executable, content in sorted(files):
+        digest.update(f"{content} {size} {int(executable)} {name}\n".encode())
+    return digest.hexdigest()
+
+
+def _local(path: Path, settings: ArtifactSettings, budget: Budget, clock: Clock) -> Listing:
+    if "\0" in str(path):
+        raise _invalid(budget, "the path contains a null byte")
+    return list_local(path, budget=budget, files_max=settings.files_max, clock=clock)
+
+
+def _file_uri_path(parts: SplitResult, budget: Budget) -> Path:
+    if parts.netloc not in ("", "localhost"):
+        raise _invalid(
+            budget, f"file:// with the host {parts.netloc!r}; a local file has three slashes"
+        )
+    path = unquote(parts.path)
+    if not path.startswith("/"):
+        raise _invalid(budget, "file:// needs an absolute path")
+    return Path(path)
+
+
+def _s3(uri: str, settings: ArtifactSettings, budget: Budget, clock: Clock) -> Listing:
+    # Not from urlsplit: "?" and "#" are ordinary characters of a key.
+    bucket, _, key = uri[len("s3://") :].partition("/")
+    if not bucket or bucket in (".", ".."):
+        raise _invalid(budget, "s3:// needs a bucket: s3://bucket/key")
+    folder = settings.local_bucket(bucket)
+    if folder is not None:
+        if any(part == ".." for part in key.split("/")):
+            raise _invalid(budget, "the key contains '..'")
+        return _local(folder / key.strip("/"), settings, budget, clock)
+    from penstock.artifacts.object_store import list_s3  # noqa: PLC0415 - kept off local starts
+
+    return list_s3(
+        bucket,
+        key,
+        endpoint=settings.s3_endpoint,
+        budget=budget,
+        files_max=settings.files_max,
+    )
+
+
+def _http(uri: str, parts: SplitResult, budget: Budget) -> Listing:
+    if not parts.hostname:
+        raise _invalid(budget, "the URL has no host")
+    if not parts.path.strip("/") or parts.path.endswith("/"):
+        raise _invalid(budget, "an https:// URL must name one file; directories can't be listed")
+    from penstock.artifacts.object_store import list_http  # noqa: PLC0415 - kept off local starts
+
+    return list_http(uri, budget=budget)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _invalid(budget: Budget, cause: str) -> CallerError:
+    return CallerError("artifact-uri-invalid", f"{budget.what}: {cause}", hint=f"Use {_SCHEMES}.")

@@ -1,0 +1,48 @@
+"""What a source holds, before anything is copied: files with names, sizes and stamps.
+
+`local_files.py` and `object_store.py` produce listings; `fetch.py` copies them. A stamp changes
+when the content may have changed, so equal listings mean that nothing needs to be read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+CHUNK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFile:
+    """One file of a source."""
+
+    name: str  #: safe relative path, "/" between the parts
+    size: int
+    stamp: str  #: etag, or time and inode; "" = the source gives none
+    executable: bool = False
+    #: Yields the content once; raises `PenstockError` when it can't be read or no longer fits
+    #: the stamp.
+    chunks: Callable[[], Iterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All files of a source, sorted by name."""
+
+    files: tuple[SourceFile, ...]
+    single: bool  #: the URI names one object, which may be an archive
+    #: False: the newest file is so young that it may still change under an equal stamp.
+    settled: bool = True
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def fingerprint(self) -> str:
+        """Equal for equal content; "" when the stamps can't tell."""
+        if not self.settled or any(not file.stamp for file in self.files):
+            return ""
+        facts = [[file.name, file.size, file.stamp, file.executable] for file in self.files]
+        return hashlib.sha256(json.dumps([self.single, facts]).encode()).hexdigest()

@@ -1,0 +1,161 @@
+"""Sources on this machine: `file://`, absolute paths and buckets mapped to directories.
+
+They are read with plain file calls and not through obstore, whose local store percent-decodes names
+and follows links without a word; here a link that leaves the directory is refused, as it is in an
+archive. The files are copied, never used in place and never hard-linked: whoever edits the source
+must not change a running model.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.artifacts.budget import Budget
+from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
+from penstock.artifacts.paths import is_clutter, safe_path, shown
+from penstock.clock import Clock
+from penstock.errors import CallerError, NotNowError
+
+#: A file written in the clock tick in which it was listed may change again without a new time. Git
+#: calls such an entry racy; two seconds also cover file systems that count in whole seconds.
+RACY_S = 2.0
+
+
+def list_local(path: Path, *, budget: Budget, files_max: int, clock: Clock) -> Listing:
+    """Lists a file or a directory. Raises `CallerError` when it is missing or not servable."""
+    what = budget.what
+    try:
+        facts = os.stat(path)
+        if stat.S_ISDIR(facts.st_mode):
+            files = _directory_files(path, budget=budget, files_max=files_max)
+            single = False
+        elif stat.S_ISREG(facts.st_mode):
+            files = [_source_file(path, safe_path(path.name, where=what), facts, what)]
+            single = True
+        else:
+            raise CallerError(
+                "artifact-type-unsupported",
+                f"{what}: {path} is neither a file nor a directory",
+                hint="Name a directory, an archive or a model file.",
+            )
+    except OSError as error:
+        raise _read_error(what, Path(error.filename or path), error) from error
+    if not files:
+        raise CallerError(
+            "artifact-empty",
+            f"{what}: the directory {path} holds no files",
+            hint="Name the directory that holds the model's files.",
+        )
+    newest_s = max(float(file.stamp.split("-")[0]) for file in files) / 1e9
+    return Listing(
+        files=tuple(sorted(files, key=lambda file: file.name)),
+        single=single,
+        settled=newest_s < clock.wall() - RACY_S,
+    )
+
+
+def _directory_files(top: Path, *, budget: Budget, files_max: int) -> list[SourceFile]:
+    real_top = os.path.realpath(top)
+    found: list[SourceFile] = []
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        budget.check()
+        with os.scandir(top / folder) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if is_clutter(name):
+                    continue
+                path = safe_path(name, where=budget.what)
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                    continue
+                found.append(_linked_or_plain(top, real_top, path, entry, budget.what))
+                if len(found) > files_max:
+                    raise CallerError(
+                        "artifact-too-many-files",
+                        f"{budget.what}: more than {files_max} files below {top}",
+                        hint="Name the directory of one model, not one that holds many things.",
+                    )
+    return found
+
+
+def _linked_or_plain(
+    top: Path, real_top: str, name: str, entry: os.DirEntry[str], what: str
+) -> SourceFile:
+    path = Path(entry.path)
+    if entry.is_symlink():
+        target = os.path.realpath(path)
+        if not target.startswith(real_top + os.sep) or not os.path.isfile(target):
+            raise CallerError(
+                "artifact-link-refused",
+                f"{what}: {shown(name)} is a link to {shown(target)}, which is not a file inside "
+                f"{top}",
+                hint="Copy the directory with its links resolved (cp -rL) and name the copy.",
+            )
+        path = Path(target)
+    facts = os.stat(path)
+    if not stat.S_ISREG(facts.st_mode):
+        raise CallerError(
+            "artifact-type-unsupported",
+            f"{what}: {shown(name)} is a device, a pipe or a socket",
+            hint="Remove it from the model's directory.",
+        )
+    return _source_file(path, name, facts, what)
+
+
+def _source_file(path: Path, name: str, facts: os.stat_result, what: str) -> SourceFile:
+    stamp = _stamp(facts)
+    return SourceFile(
+        name=name,
+        size=facts.st_size,
+        stamp=stamp,
+        executable=bool(facts.st_mode & stat.S_IXUSR),
+        chunks=lambda: _chunks(path, stamp, what),
+    )
+
+
+def _stamp(facts: os.stat_result) -> str:
+    return f"{facts.st_mtime_ns}-{facts.st_ctime_ns}-{facts.st_ino}-{facts.st_size}"
+
+
+def _chunks(path: Path, stamp: str, what: str) -> Iterator[bytes]:
+    try:
+        # Not blocking: a pipe put in the file's place must not hang the thread.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb", buffering=0) as file:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                while chunk := file.read(CHUNK_BYTES):
+                    yield chunk
+            changed = _stamp(os.fstat(descriptor)) != stamp
+    except OSError as error:
+        raise _read_error(what, path, error) from error
+    if changed:
+        raise NotNowError(
+            "artifact-changed",
+            f"{what}: {path} changed while it was read",
+            hint="Deploy when the file is completely written; better, write new files and rename.",
+        )
+
+
+def _read_error(what: str, path: Path, error: OSError) -> CallerError:
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return CallerError(
+            "artifact-not-found",
+            f"{what}: {path} does not exist on this machine",
+            hint="Check the spelling; a path is one of the server's machine, not of the client's.",
+        )
+    if isinstance(error, PermissionError):
+        return CallerError(
+            "artifact-access-denied",
+            f"{what}: the server may not read {path}",
+            hint="Give the user that runs the server read access to the file and its folders.",
+        )
+    return CallerError(
+        "artifact-unreadable",
+        f"{what}: cannot read {path}: {error.strerror or error}",
+        hint="Check the disk that holds it.",
+    )

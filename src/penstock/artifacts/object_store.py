@@ -1,0 +1,258 @@
+"""Sources behind a network: S3 buckets and https:// URLs, through obstore.
+
+obstore is imported on first use: most models lie on the local disk. Its errors are told apart here
+once, and neither credentials nor signed queries reach a message.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.artifacts.budget import Budget
+from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
+from penstock.artifacts.paths import is_clutter, safe_path
+from penstock.errors import CallerError, NotNowError, PenstockError
+
+#: No byte for this long is a dead peer; retries of one request end after RETRY_S.
+STALL_S = 30
+CONNECT_S = 5
+RETRY_S = 20
+RETRIES_MAX = 4
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # what obstore says when there is no Last-Modified
+
+
+def list_http(url: str, *, budget: Budget) -> Listing:
+    """One object behind a URL. The request is open when this returns; `chunks` reads it out.
+
+    The whole URL is the store's base and the key is empty: a presigned URL keeps its query and its
+    percent-encoding untouched. Plain http is let through for loopback only, by the caller.
+    """
+    obstore = importlib.import_module("obstore")
+    store_module = importlib.import_module("obstore.store")
+    try:
+        store = store_module.HTTPStore.from_url(
+            url,
+            client_options=_client_options(budget, allow_http=url.lower().startswith("http://")),
+            retry_config=_retry_config(),
+        )
+        result = obstore.get(store, "")
+    except Exception as error:
+        raise _remote_error(budget.what, error) from error
+    path = url.split("?", 1)[0].split("#", 1)[0]
+    name = safe_path(path.rsplit("/", 1)[-1] or "model", where=budget.what)
+    return Listing(files=(_opened_file(name, result, budget),), single=True)
+
+
+def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int) -> Listing:
+    """An object, or all objects below a prefix where there is no object of that name."""
+    obstore = importlib.import_module("obstore")
+    store = _s3_store(bucket, endpoint=endpoint, budget=budget)
+    if key and not key.endswith("/"):
+        try:
+            result = obstore.get(store, key)
+        except Exception as error:
+            mapped = _remote_error(budget.what, error)
+            if mapped.code != "artifact-not-found":
+                raise mapped from error
+        else:
+            name = safe_path(key.rsplit("/", 1)[-1], where=budget.what)
+            return Listing(files=(_opened_file(name, result, budget),), single=True)
+    prefix = key.strip("/")
+    files = _prefix_files(obstore, store, prefix, budget=budget, files_max=files_max)
+    if not files:
+        raise _not_found(budget.what)
+    return Listing(files=tuple(sorted(files, key=lambda file: file.name)), single=False)
+
+
+def _prefix_files(
+    obstore: Any, store: Any, prefix: str, *, budget: Budget, files_max: int
+) -> list[SourceFile]:
+    objects: dict[str, Any] = {}
+    try:
+        for page in obstore.list(store, prefix=prefix or None, chunk_size=1000):
+            budget.check()
+            for item in page:
+                name = item["path"][len(prefix) :].lstrip("/")
+                if name and not is_clutter(name):
+                    objects[safe_path(name, where=budget.what)] = item
+            if len(objects) > files_max:
+                raise CallerError(
+                    "artifact-too-many-files",
+                    f"{budget.what}: more than {files_max} objects below the prefix",
+                    hint="Name the prefix of one model.",
+                )
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise _remote_error(budget.what, error) from error
+    # Consoles mark a folder by an empty object of its name; it is no file if files lie below it.
+    folders = {name[:end] for name in objects for end, char in enumerate(name) if char == "/"}
+    return [
+        SourceFile(
+            name=name,
+            size=int(item["size"]),
+            stamp=_stamp(item),
+            chunks=functools.partial(_later_chunks, obstore, store, item, budget),
+        )
+        for name, item in objects.items()
+        if not (name in folders and item["size"] == 0)
+    ]
+
+
+def _later_chunks(obstore: Any, store: Any, item: Any, budget: Budget) -> Iterator[bytes]:
+    try:
+        result = obstore.get(store, item["path"])
+    except Exception as error:
+        raise _remote_error(f"{budget.what} ({item['path']})", error) from error
+    if _stamp(result.meta) != _stamp(item):
+        raise NotNowError(
+            "artifact-changed",
+            f"{budget.what}: the object {item['path']} changed while the prefix was read",
+            hint="Deploy when the upload is complete; better, upload each version to a new prefix.",
+        )
+    yield from _chunks(result, budget)
+
+
+def _opened_file(name: str, result: Any, budget: Budget) -> SourceFile:
+    return SourceFile(
+        name=name,
+        size=int(result.meta["size"]),
+        stamp=_stamp(result.meta),
+        chunks=lambda: _chunks(result, budget),
+    )
+
+
+def _chunks(result: Any, budget: Budget) -> Iterator[bytes]:
+    read = 0
+    try:
+        for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
+            read += len(chunk)
+            yield chunk
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise _remote_error(budget.what, error) from error
+    size = int(result.meta["size"])
+    if read != size:
+        raise NotNowError(
+            "artifact-unreachable",
+            f"{budget.what}: the answer ended after {read} of {size} bytes",
+            hint="Try again; if it repeats, check the server that holds the artifact.",
+        )
+
+
+def _stamp(meta: Any) -> str:
+    if meta["e_tag"]:
+        return str(meta["e_tag"])
+    modified = meta["last_modified"]
+    return "" if modified <= _EPOCH else str(modified.timestamp())
+
+
+def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
+    store_module = importlib.import_module("obstore.store")
+    options: dict[str, Any] = {}
+    if endpoint:
+        options["endpoint"] = endpoint
+    provider = _s3_credentials()
+    if provider is None:
+        options["skip_signature"] = True  # public buckets and open stores need no credentials
+    else:
+        options["credential_provider"] = provider
+    try:
+        return store_module.S3Store(
+            bucket,
+            client_options=_client_options(
+                budget, allow_http=not endpoint or endpoint.lower().startswith("http://")
+            ),
+            retry_config=_retry_config(),
+            **options,
+        )
+    except Exception as error:
+        raise CallerError(
+            "artifact-uri-invalid",
+            f"{budget.what}: the S3 settings do not work: {_first_line(error)}",
+            hint="Check control.s3_endpoint and the AWS environment variables of the server.",
+        ) from error
+
+
+def _s3_credentials() -> Any:
+    """A provider of the standard chain (environment, profile, role), or None if it has nothing.
+
+    botocore's chain is the one that AWS users have set up; obstore alone reads no profiles.
+    """
+    session = importlib.import_module("botocore.session").get_session()
+    credentials = session.get_credentials()
+    if credentials is None:
+        return None
+
+    def provide() -> dict[str, Any]:
+        frozen = credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            # Asked again before botocore's own refresh can be due.
+            "expires_at": datetime.now(UTC) + timedelta(minutes=5),
+        }
+
+    return provide
+
+
+def _client_options(budget: Budget, *, allow_http: bool) -> dict[str, Any]:
+    return {
+        "allow_http": allow_http,
+        "connect_timeout": timedelta(seconds=CONNECT_S),
+        "read_timeout": timedelta(seconds=STALL_S),
+        "timeout": timedelta(seconds=max(1.0, budget.remaining_s())),
+        "user_agent": "penstock",
+    }
+
+
+def _retry_config() -> dict[str, Any]:
+    return {"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=RETRY_S)}
+
+
+def _remote_error(what: str, error: Exception) -> PenstockError:
+    exceptions = importlib.import_module("obstore.exceptions")
+    if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
+        return _not_found(what)
+    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+        return CallerError(
+            "artifact-access-denied",
+            f"{what}: access is denied",
+            hint="Check the credentials in the server's environment (AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, AWS_PROFILE), or whether a presigned URL has expired.",
+        )
+    text = str(error)
+    if "MissingContentLength" in text:
+        return CallerError(
+            "artifact-size-unknown",
+            f"{what}: the server does not say how large the artifact is (no Content-Length)",
+            hint="Serve it as a static file, or copy it to S3 or to this machine's disk.",
+        )
+    return NotNowError(
+        "artifact-unreachable",
+        f"{what}: {_first_line(error)}",
+        hint="Check the address, the network and, for s3://, control.s3_endpoint; then try again.",
+    )
+
+
+def _not_found(what: str) -> CallerError:
+    return CallerError(
+        "artifact-not-found",
+        f"{what}: there is no such object, nor anything below that prefix",
+        hint="Check bucket, key and spelling; for s3://, also control.s3_endpoint and s3_local.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    """obstore's own words without its debug tree and without queries, which may be signatures."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = re.sub(r"//[^/\s@]*@", "//", line)
+    return re.sub(r"\?\S*", "", line)[:300]

@@ -1,0 +1,207 @@
+"""From an `ArtifactSource` to a model that can be loaded: fetch, verify, unpack, detect.
+
+`prepare` blocks, on the network and on the disk, and is called on a thread. Calling it again is
+cheap: a source that has not changed is found in the cache by its stamps, without being read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import threading
+from pathlib import Path
+
+from penstock.artifacts.archive_readers import archive_kind
+from penstock.artifacts.budget import Budget
+from penstock.artifacts.cache import ArtifactCache, CacheEntry
+from penstock.artifacts.detect import Detected, detect
+from penstock.artifacts.fetch import copy_file, directory_digest, look
+from penstock.artifacts.images import image_hint
+from penstock.artifacts.listing import Listing, SourceFile
+from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.unpack import UnpackLimits, not_an_archive, unpack
+from penstock.clock import Clock
+from penstock.errors import CallerError
+
+#: Model files that are zip archives inside: they are not unpacked unless the source says Gzip.
+_ZIP_SUFFIX = ".zip"
+
+
+def prepare(
+    source: ArtifactSource,
+    cache: ArtifactCache,
+    settings: ArtifactSettings | None = None,
+    *,
+    cancelled: threading.Event | None = None,
+    clock: Clock | None = None,
+) -> Detected:
+    """Makes the artifact available on this machine and says what it is.
+
+    Raises `CallerError` for what its owner must fix (the message names file and cause, the hint the
+    remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
+    """
+    settings = settings or ArtifactSettings()
+    entry = obtain(source, cache, settings, cancelled=cancelled, clock=clock)
+    detected = detect(
+        entry.root,
+        image=source.image,
+        environment=source.environment,
+        runtime=source.runtime,
+        image_commands=settings.image_commands,
+        trusted=source.trusted or settings.trusts(source.uri),
+    )
+    return dataclasses.replace(detected, digest=entry.digest)
+
+
+def obtain(
+    source: ArtifactSource,
+    cache: ArtifactCache,
+    settings: ArtifactSettings,
+    *,
+    cancelled: threading.Event | None = None,
+    clock: Clock | None = None,
+) -> CacheEntry:
+    """The first half of `prepare`: the artifact's files in the cache, not yet understood."""
+    what = source.shown_uri()
+    budget = Budget(
+        what,
+        bytes_max=settings.bytes_max,
+        seconds_max=min(source.seconds_max or settings.seconds_max, settings.seconds_max),
+        clock=clock,
+        cancelled=cancelled,
+    )
+    if not source.uri:
+        return _without_data(source, cache, settings)
+    if source.sha256 and (known := cache.find(source.sha256)) is not None:
+        return known
+    key = _source_key(source)
+    with cache.source_lock(key, budget):
+        listing = look(source.uri, settings, budget, clock=clock)
+        fingerprint = listing.fingerprint()
+        entry = cache.find_source(key, fingerprint)
+        if entry is None:
+            with cache.staging(what) as staging:
+                entry = _fetched(source, listing, staging, cache, settings, budget)
+            cache.remember(key, fingerprint, entry.digest, uri=what)
+    return entry
+
+
+def _fetched(
+    source: ArtifactSource,
+    listing: Listing,
+    staging: Path,
+    cache: ArtifactCache,
+    settings: ArtifactSettings,
+    budget: Budget,
+) -> CacheEntry:
+    budget.expect(listing.size, staging)
+    if not listing.single:
+        _refuse_digest(source, budget.what)
+        if source.compressed:
+            raise not_an_archive(f"{budget.what} (CompressionType Gzip)")
+        return _kept_files(listing.files, staging, cache, budget)
+    file = listing.files[0]
+    download = staging / "download"
+    digest = copy_file(file, download, budget)
+    if source.sha256 and digest != source.sha256.lower():
+        raise CallerError(
+            "artifact-digest-mismatch",
+            f"{budget.what}: its SHA-256 is {digest}, not {source.sha256}",
+            hint="The artifact was changed or damaged on its way; upload it again.",
+        )
+    if not _is_archive(download, file.name, source.compressed):
+        if source.compressed:
+            raise not_an_archive(f"{budget.what} (CompressionType Gzip)")
+        return _kept_file(file, download, digest, staging, cache, budget)
+    entry = cache.find(digest)
+    if entry is None:
+        files = staging / "files"
+        limits = UnpackLimits(members_max=settings.files_max, ratio_max=settings.ratio_max)
+        unpack(download, files, budget=budget, limits=limits)
+        entry = cache.commit(files, digest, what=budget.what)
+    return entry
+
+
+def _kept_files(
+    files: tuple[SourceFile, ...], staging: Path, cache: ArtifactCache, budget: Budget
+) -> CacheEntry:
+    """A directory or a prefix, taken file by file."""
+    folder = staging / "files"
+    folder.mkdir()
+    facts = []
+    for file in files:
+        digest = copy_file(file, folder / file.name, budget)
+        _make_read_only(folder / file.name, executable=file.executable)
+        facts.append((file.name, file.size, file.executable, digest))
+    total = directory_digest(facts)
+    return cache.find(total) or cache.commit(folder, total, what=budget.what)
+
+
+def _kept_file(
+    file: SourceFile,
+    download: Path,
+    digest: str,
+    staging: Path,
+    cache: ArtifactCache,
+    budget: Budget,
+) -> CacheEntry:
+    """A single model file is an artifact of one file, under its own name."""
+    folder = staging / "files"
+    folder.mkdir()
+    download.rename(folder / file.name)
+    _make_read_only(folder / file.name, executable=file.executable)
+    total = directory_digest([(file.name, file.size, file.executable, digest)])
+    return cache.find(total) or cache.commit(folder, total, what=budget.what)
+
+
+def _without_data(
+    source: ArtifactSource, cache: ArtifactCache, settings: ArtifactSettings
+) -> CacheEntry:
+    """Only a command brings its model itself."""
+    if image_hint(source.image, settings.image_commands).kind != "process":
+        raise CallerError(
+            "artifact-missing",
+            "the model has no data: neither ModelDataUrl nor ModelDataSource is given"
+            + (
+                f", and the image {source.image!r} is not mapped to a command"
+                if source.image
+                else ""
+            ),
+            hint="Give the URI of an artifact, or map the image to a command "
+            "(control.image_commands).",
+        )
+    digest = directory_digest([])
+    found = cache.find(digest)
+    if found is not None:
+        return found
+    with cache.staging("an empty artifact") as staging:
+        (staging / "files").mkdir()
+        return cache.commit(staging / "files", digest, what="an empty artifact")
+
+
+def _is_archive(path: Path, name: str, compressed: bool | None) -> bool:
+    if compressed is False:
+        return False
+    kind = archive_kind(path)
+    if kind == "zip" and compressed is None:
+        return name.lower().endswith(_ZIP_SUFFIX)
+    return kind != ""
+
+
+def _refuse_digest(source: ArtifactSource, what: str) -> None:
+    if source.sha256:
+        raise CallerError(
+            "artifact-digest-mismatch",
+            f"{what}: a SHA-256 is given, and this is a directory",
+            hint="Digests are checked for single files; pack the directory as model.tar.gz.",
+        )
+
+
+def _source_key(source: ArtifactSource) -> str:
+    """What decides, besides the content, into which files a source is turned."""
+    return hashlib.sha256(json.dumps([source.uri, source.compressed]).encode()).hexdigest()
+
+
+def _make_read_only(path: Path, *, executable: bool) -> None:
+    path.chmod(0o555 if executable else 0o444)

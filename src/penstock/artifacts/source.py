@@ -1,0 +1,142 @@
+"""Where a model comes from and how the machine reaches it, as plain values that travel as JSON.
+
+The control plane makes an `ArtifactSource` from CreateModel and sends it to an instance, which
+calls `prepare`. `ArtifactSettings` are the operator's: the part of `ControlConfig` that an instance
+needs. Neither does any I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from penstock.config import ControlConfig
+
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactSource:
+    """One model's data, and what its owner said about it.
+
+    `compressed` follows SageMaker's CompressionType: True is `Gzip` (the URI names an archive),
+    False is `None` (files are taken as they are), None decides by looking.
+    """
+
+    uri: str = ""  #: empty: the image brings its model itself (a mapped command)
+    compressed: bool | None = None
+    sha256: str = ""  #: expected digest of the archive, lower-case hex; empty = not checked
+    image: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    runtime: str = ""  #: overrides what detection would choose; empty = detect
+    trusted: bool = False  #: pickle formats may be loaded: the operator's word
+    seconds_max: float = 0.0  #: ModelDataDownloadTimeoutInSeconds; 0 = the operator's bound
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "uri": self.uri,
+            "compressed": self.compressed,
+            "sha256": self.sha256,
+            "image": self.image,
+            "environment": dict(self.environment),
+            "runtime": self.runtime,
+            "trusted": self.trusted,
+            "seconds_max": self.seconds_max,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> ArtifactSource:
+        """The inverse of `to_dict`; absent fields take their defaults, unknown ones are a bug."""
+        return cls(**fields)
+
+    def shown_uri(self) -> str:
+        """The URI without credentials and signatures, for messages and logs."""
+        return shown_uri(self.uri)
+
+
+def shown_uri(uri: str) -> str:
+    """`uri` without user, password, query and fragment: presigned URLs are secrets.
+
+    A URI that can't be taken apart is shown as its scheme alone.
+    """
+    try:
+        parts = urlsplit(uri)
+        if not parts.scheme:
+            return uri
+        if parts.scheme.lower() not in ("http", "https"):
+            return uri
+        host = parts.hostname or ""
+        host = f"[{host}]" if ":" in host else host
+        netloc = host if parts.port is None else f"{host}:{parts.port}"
+    except ValueError:
+        return f"{uri.split(':', 1)[0]}:..."
+    return urlunsplit((parts.scheme, netloc, parts.path, "", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArtifactSettings:
+    """What the operator allows and configures. Sizes in bytes, times in s."""
+
+    s3_endpoint: str = ""  #: empty = AWS's own, or what the AWS environment variables say
+    s3_local: dict[str, str] = field(default_factory=dict)  #: bucket -> directory
+    image_commands: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: pattern -> argv
+    trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes that count as trusted
+    #: A single-machine model: a 70B model in 16 bits is 140 GB.
+    bytes_max: int = 256 * GIB
+    files_max: int = 20_000  #: members of an archive, or files of a prefix or directory
+    #: Deflate reaches 1032; real weights stay below 10, mostly-zero tables below 200.
+    ratio_max: float = 200.0
+    seconds_max: float = 3600.0  #: the largest ModelDataDownloadTimeoutInSeconds
+
+    @classmethod
+    def from_config(cls, config: ControlConfig) -> ArtifactSettings:
+        return cls(
+            s3_endpoint=config.s3_endpoint,
+            s3_local={bucket: str(path) for bucket, path in config.s3_local.items()},
+            image_commands={key: tuple(argv) for key, argv in config.image_commands.items()},
+            trusted_artifacts=tuple(config.trusted_artifacts),
+        )
+
+    def trusts(self, uri: str) -> bool:
+        """Whether the operator lets pickle files of this URI be loaded.
+
+        A prefix ends at a "/": `s3://team/models` covers `s3://team/models/a.tar.gz` and not
+        `s3://team/models-of-others/a.tar.gz`. A URI with ".." is never trusted.
+        """
+        if not uri or ".." in unquote(uri):
+            return False
+        for prefix in self.trusted_artifacts:
+            if prefix and (uri == prefix or uri.startswith(prefix.rstrip("/") + "/")):
+                return True
+        return False
+
+    def local_bucket(self, bucket: str) -> Path | None:
+        folder = self.s3_local.get(bucket)
+        return None if folder is None else Path(folder)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "s3_endpoint": self.s3_endpoint,
+            "s3_local": dict(self.s3_local),
+            "image_commands": {key: list(argv) for key, argv in self.image_commands.items()},
+            "trusted_artifacts": list(self.trusted_artifacts),
+            "bytes_max": self.bytes_max,
+            "files_max": self.files_max,
+            "ratio_max": self.ratio_max,
+            "seconds_max": self.seconds_max,
+        }
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> ArtifactSettings:
+        """The inverse of `to_dict`."""
+        values = dict(fields)
+        if "image_commands" in values:
+            values["image_commands"] = {
+                key: tuple(argv) for key, argv in values["image_commands"].items()
+            }
+        if "trusted_artifacts" in values:
+            values["trusted_artifacts"] = tuple(values["trusted_artifacts"])
+        return cls(**values)

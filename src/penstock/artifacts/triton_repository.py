@@ -1,0 +1,152 @@
+"""A Triton model repository on disk: which model, which version, which file.
+
+The folder rules are Triton's: a model's folder holds config.pbtxt and version folders whose names
+are numbers without leading zeros. Exactly one model is served per artifact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.model_files import check_whole, inside
+from penstock.artifacts.paths import shown
+from penstock.artifacts.triton import BACKENDS, TritonConfig, parse_config
+from penstock.errors import CallerError
+
+CONFIG = "config.pbtxt"
+DEFAULT_MODEL = "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME"
+_TEXT_BYTES_MAX = 1024 * 1024
+_VERSION = re.compile(r"[1-9][0-9]{0,17}\Z")
+
+
+def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None:
+    """The folder of the model to serve; None if `root` is no Triton repository.
+
+    Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
+    """
+    if (root / CONFIG).is_file():
+        return root
+    folders = {path.parent.name: path.parent for path in sorted(root.glob(f"*/{CONFIG}"))}
+    if not folders:
+        return None
+    names = ", ".join(shown(name) for name in list(folders)[:20])
+    wanted = environment.get(DEFAULT_MODEL, "")
+    if wanted:
+        if wanted not in folders:
+            raise CallerError(
+                "triton-model-missing",
+                f"{DEFAULT_MODEL} is {wanted!r}; the repository holds {names}",
+                hint="Set it to one of these.",
+            )
+        return folders[wanted]
+    if len(folders) > 1:
+        raise CallerError(
+            "triton-model-ambiguous",
+            f"the repository holds several models: {names}",
+            hint=f"Choose one with {DEFAULT_MODEL} in the model's Environment. Ensembles are not "
+            "part of this release.",
+        )
+    return next(iter(folders.values()))
+
+
+def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
+    """The description of the model in `folder`; its paths are relative to `folder`.
+
+    `runtime` may choose openvino for an ONNX file. Raises `CallerError` for a wrong or unsupported
+    configuration and for missing or broken files.
+    """
+    config = parse_config(_read_text(folder / CONFIG))
+    version = _version(folder, config)
+    backend, file = _backend_and_file(folder, version, config)
+    chosen = BACKENDS[backend][0]
+    if runtime == "openvino" and chosen == "onnxruntime":
+        chosen = "openvino"
+    inside(folder, file, key=f"{CONFIG}, version {version}")
+    check_whole(folder, file)
+    tensors = (*config.inputs, *config.outputs)
+    if chosen == "openvino" and any(tensor.dtype == "BYTES" for tensor in tensors):
+        raise CallerError(
+            "triton-config-unsupported",
+            f"{CONFIG}: TYPE_STRING tensors are not served by openvino",
+            hint="Use the backend onnxruntime with an ONNX file.",
+        )
+    is_python = chosen == "python"
+    return ModelDescription(
+        runtime=chosen,
+        task="payload" if is_python else "tensor",
+        name=config.name or folder.name,
+        file=file,
+        version=version,
+        inputs=config.inputs,
+        outputs=config.outputs,
+        labels=_labels(folder, config.label_file),
+        batching=config.batching,
+        lanes=config.lanes,
+        triton_python=is_python,
+        parameters=config.parameters,
+    )
+
+
+def _version(folder: Path, config: TritonConfig) -> str:
+    versions = {
+        int(path.name) for path in folder.iterdir() if path.is_dir() and _VERSION.match(path.name)
+    }
+    allowed = config.versions.specific
+    served = versions & set(allowed) if allowed else versions
+    if not served:
+        wanted = f"versions {', '.join(map(str, allowed))}" if allowed else "a version folder"
+        found = ", ".join(map(str, sorted(versions))) or "none"
+        raise CallerError(
+            "artifact-incomplete",
+            f"{CONFIG} asks for {wanted}; the model's folder has {found}",
+            hint="Put the model file into a folder named by its version, such as 1/model.onnx.",
+        )
+    return str(max(served))
+
+
+def _backend_and_file(folder: Path, version: str, config: TritonConfig) -> tuple[str, str]:
+    if config.backend:
+        name = config.file or BACKENDS[config.backend][1]
+        return config.backend, _in_own_folder(folder, f"{version}/{name}")
+    known = {"onnxruntime": ".onnx", "openvino": ".xml", "python": ".py"}
+    for backend, suffix in known.items():
+        name = config.file or BACKENDS[backend][1]
+        if name.endswith(suffix) and (folder / version / name).exists():
+            return backend, _in_own_folder(folder, f"{version}/{name}")
+    raise CallerError(
+        "artifact-incomplete",
+        f"{CONFIG} names no backend, and version {version} holds no model.onnx, model.xml or "
+        "model.py",
+        hint="Name the backend and, if the file is called otherwise, default_model_filename.",
+    )
+
+
+def _in_own_folder(folder: Path, file: str) -> str:
+    """ONNX with external weights lies in a folder that bears the file's name."""
+    if (folder / file).is_dir():
+        return f"{file}/{file.rsplit('/', 1)[-1]}"
+    return file
+
+
+def _labels(folder: Path, name: str) -> tuple[str, ...]:
+    if not name:
+        return ()
+    text = _read_text(inside(folder, name, key=f"{CONFIG}, label_filename"))
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def _read_text(path: Path) -> str:
+    size = path.stat().st_size
+    try:
+        if size > _TEXT_BYTES_MAX:
+            raise ValueError(f"larger than {_TEXT_BYTES_MAX} bytes")
+        return path.read_bytes().decode()
+    except ValueError as error:
+        raise CallerError(
+            "triton-config-invalid",
+            f"{path.name}: not a text file: {error}",
+            hint="It must be UTF-8 text of reasonable size.",
+        ) from error

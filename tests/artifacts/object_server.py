@@ -1,0 +1,96 @@
+"""A loopback HTTP server that holds objects: plain GETs, and S3's ListObjectsV2 for one bucket."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+
+class ObjectServer:
+    """`objects` maps URL paths ("/bucket/key") to content; `requests` is what was asked."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.objects: dict[str, bytes] = {}
+        self.requests: list[str] = []  #: "GET /path?query"
+        self.authorizations: list[str] = []
+        self.cut_at: int | None = None  #: answer with this many bytes and hang up
+        self.chunked = False  #: answer without Content-Length
+        self.status = 200
+
+
+@contextmanager
+def object_server() -> Iterator[ObjectServer]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.state = ObjectServer(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.state  # type: ignore[attr-defined]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        state: ObjectServer = self.server.state  # type: ignore[attr-defined]
+        state.requests.append(f"GET {self.path}")
+        state.authorizations.append(self.headers.get("Authorization", ""))
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
+        if state.status != 200:
+            self._answer(state.status, b"")
+        elif "list-type" in query:
+            self._answer(200, self._listing(state, parts.path, query.get("prefix", [""])[0]))
+        elif unquote(parts.path) in state.objects:
+            self._object(state, state.objects[unquote(parts.path)])
+        else:
+            self._answer(404, b"")
+
+    def _object(self, state: ObjectServer, content: bytes) -> None:
+        if state.chunked:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content))
+            return
+        body = content if state.cut_at is None else content[: state.cut_at]
+        self.close_connection = state.cut_at is not None
+        self._answer(200, body, size=len(content), etag=hashlib.md5(content).hexdigest())
+
+    def _answer(self, status: int, body: bytes, *, size: int | None = None, etag: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body) if size is None else size))
+        if etag:
+            self.send_header("ETag", f'"{etag}"')
+            self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _listing(self, state: ObjectServer, path: str, prefix: str) -> bytes:
+        bucket = path.strip("/")
+        items = []
+        for name, content in sorted(state.objects.items()):
+            key = name.removeprefix(f"/{bucket}/")
+            if name != key and key.startswith(prefix):
+                items.append(
+                    f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size>"
+                    f'<ETag>"{hashlib.md5(content).hexdigest()}"</ETag>'
+                    "<LastModified>2024-01-01T00:00:00.000Z</LastModified></Contents>"
+                )
+        return (
+            f"<ListBucketResult><Name>{bucket}</Name><IsTruncated>false</IsTruncated>"
+            f"<KeyCount>{len(items)}</KeyCount>{''.join(items)}</ListBucketResult>"
+        ).encode()

@@ -1,0 +1,212 @@
+"""The cache on disk: whole entries only, safe between processes, least recently used out first."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from artifact_files import budget, error_of, write
+
+from penstock.artifacts.budget import Budget
+from penstock.artifacts.cache import ArtifactCache
+from penstock.clock import ManualClock
+from penstock.errors import NotNowError
+
+A, B, C = ("a" * 64, "b" * 64, "c" * 64)
+
+
+def commit(cache: ArtifactCache, digest: str, content: bytes = b"weights") -> Path:
+    with cache.staging("test") as staging:
+        write(staging / "files", {"sub/model.onnx": content})
+        return cache.commit(staging / "files", digest, what="test").root
+
+
+def test_a_committed_entry_is_found_by_its_digest(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path / "artifacts")
+    assert cache.find(A) is None
+    root = commit(cache, A)
+    entry = ArtifactCache(tmp_path / "artifacts").find(A)
+    assert entry is not None
+    assert entry.root == root == tmp_path / "artifacts" / A / "files"
+    assert entry.size == 7
+    assert (root / "sub/model.onnx").read_bytes() == b"weights"
+    assert list((tmp_path / "artifacts/.staging").iterdir()) == []
+
+
+def test_the_second_to_commit_uses_the_entry_of_the_first(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    assert commit(cache, A, b"first").joinpath("sub/model.onnx").read_bytes() == b"first"
+    assert commit(cache, A, b"second").joinpath("sub/model.onnx").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("damage", ["shorter", "missing", "no-list", "bad-list"])
+def test_an_entry_that_is_not_whole_is_dropped(tmp_path: Path, damage: str) -> None:
+    """What a power failure leaves: a name without its bytes."""
+    cache = ArtifactCache(tmp_path)
+    root = commit(cache, A)
+    if damage == "shorter":
+        os.truncate(root / "sub/model.onnx", 3)
+    elif damage == "missing":
+        (root / "sub/model.onnx").unlink()
+    elif damage == "no-list":
+        (root.parent / "entry.json").unlink()
+    else:
+        (root.parent / "entry.json").write_bytes(b"\0\0")
+    assert cache.find(A) is None
+    assert not (tmp_path / A).exists()
+    assert commit(cache, A).joinpath("sub/model.onnx").read_bytes() == b"weights"
+
+
+def test_files_that_a_running_model_adds_do_not_spoil_its_entry(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    root = commit(cache, A)
+    write(root, {"code/__pycache__/inference.pyc": b"x"})
+    assert cache.find(A) is not None
+
+
+def test_a_source_is_known_until_its_fingerprint_changes(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    commit(cache, A)
+    cache.remember("key", "print-1", A, uri="s3://b/k")
+    found = cache.find_source("key", "print-1")
+    assert found is not None
+    assert found.digest == A
+    assert cache.find_source("key", "print-2") is None
+    assert cache.find_source("other", "print-1") is None
+
+
+def test_without_a_fingerprint_nothing_is_remembered(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    commit(cache, A)
+    cache.remember("key", "", A, uri="https://h/m")
+    assert cache.find_source("key", "") is None
+
+
+def test_eviction_takes_the_least_recently_used_and_spares_what_is_kept_or_fresh(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    cache = ArtifactCache(tmp_path, clock=clock)
+    for digest in (A, B, C):
+        commit(cache, digest)
+        cache.find(digest)
+        clock.advance(1000)
+    cache.find(A)
+    assert [digest for digest, _, _ in cache.entries()] == [B, C, A]
+    assert cache.evict({B}, 8) == [C]  # B is kept, and A was used just now
+    clock.advance(1000)
+    assert cache.evict({B}, 8) == [A]
+    assert cache.evict({B}, 0) == []
+    assert {entry[0] for entry in cache.entries()} == {B}
+
+
+def test_a_cache_within_its_bound_is_left_alone(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path, clock=ManualClock())
+    commit(cache, A)
+    assert cache.evict((), 7, idle_s_min=0) == []
+
+
+def test_what_dead_processes_left_is_removed_at_start_and_what_lives_is_not(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    write(tmp_path / ".staging", {"0123456789abcdef/files/half": b"x"})
+    with cache.staging("test") as living:
+        write(living, {"half": b"x"})
+        ArtifactCache(tmp_path)
+        assert list((tmp_path / ".staging").iterdir()) == [living]
+        assert (living / "half").read_bytes() == b"x"
+
+
+def test_one_source_is_fetched_by_one_thread_at_a_time(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    order: list[str] = []
+    entered = threading.Event()
+
+    def second() -> None:
+        entered.set()
+        with cache.source_lock("key", budget()):
+            order.append("second")
+
+    with cache.source_lock("key", budget()):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert entered.wait(10)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
+
+
+def test_waiting_for_a_source_ends_when_nobody_wants_it_any_more(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    cancelled = threading.Event()
+    cancelled.set()
+    unwanted = Budget("m", bytes_max=1, seconds_max=60, cancelled=cancelled)
+    with (
+        cache.source_lock("key", budget()),
+        pytest.raises(NotNowError) as caught,
+        cache.source_lock("key", unwanted),
+    ):
+        pass
+    assert caught.value.code == "artifact-cancelled"
+
+
+_WORKER = """
+import json, sys
+from pathlib import Path
+from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.prepare import obtain
+from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+root, uri = sys.argv[1:]
+sys.stdin.readline()  # both start at once
+digests = []
+for _ in range(20):
+    cache = ArtifactCache(Path(root))
+    entry = obtain(ArtifactSource(uri=uri), cache, ArtifactSettings())
+    digests.append(entry.digest)
+    assert (entry.root / "model.onnx").read_bytes() == b"w" * 300_000
+    cache.evict((), 0, idle_s_min=3600)
+    cache.find("0" * 64)
+print(json.dumps(sorted(set(digests))))
+"""
+
+
+def test_two_processes_share_a_cache(tmp_path: Path) -> None:
+    source = write(tmp_path / "source", {"model.onnx": b"w" * 300_000})
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _WORKER, str(tmp_path / "cache"), str(source)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    answers = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == 1
+    cache = tmp_path / "cache"
+    assert list((cache / ".staging").iterdir()) == []
+    assert [path.name for path in cache.iterdir() if not path.name.startswith(".")] == answers[0]
+
+
+def test_a_cache_that_cannot_be_made_says_where_and_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    error = error_of(lambda: ArtifactCache(tmp_path / "file" / "artifacts"))
+    assert error.code == "artifact-disk-failed"
+    assert str(tmp_path / "file") in error.message
+
+
+@pytest.mark.parametrize("digest", ["", "..", "../" + A, A.upper(), A + "0", ".staging"])
+def test_only_a_digest_is_looked_up(tmp_path: Path, digest: str) -> None:
+    cache = ArtifactCache(tmp_path)
+    commit(cache, A)
+    assert cache.find(digest) is None
+    assert cache.find(A) is not None

@@ -1,0 +1,281 @@
+"""Archives are untrusted: what a hostile or broken one gets, and what an honest one keeps."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from artifact_files import budget, error_of, member, tar_bytes, tar_gz
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.artifacts.archive_readers import archive_kind
+from penstock.artifacts.unpack import UnpackLimits, unpack
+from penstock.errors import CallerError
+
+LIMITS = UnpackLimits(members_max=50, ratio_max=200)
+
+
+def unpacked(archive: Path, to: Path) -> dict[str, bytes]:
+    unpack(archive, to, budget=budget(), limits=LIMITS)
+    return {
+        path.relative_to(to).as_posix(): path.read_bytes()
+        for path in to.rglob("*")
+        if path.is_file()
+    }
+
+
+def refused(archive: Path, tmp_path: Path, *, bytes_max: int = 10_000_000) -> str:
+    """The code of the refusal. Nothing may be left behind, neither inside nor outside."""
+    to = tmp_path / "out" / "files"
+    to.parent.mkdir()
+    error = error_of(lambda: unpack(archive, to, budget=budget(bytes_max=bytes_max), limits=LIMITS))
+    assert isinstance(error, CallerError)
+    assert "model.tar.gz" in error.message
+    assert list(to.parent.iterdir()) == []
+    return error.code
+
+
+def test_an_honest_archive_keeps_content_and_execute_bits(tmp_path: Path) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [
+            member("./", kind=tarfile.DIRTYPE),
+            member("./a.bin", b"a" * 1_200_000),
+            member("./bin/serve", b"#!/bin/sh\n", mode=0o4755),
+            member("./empty", b""),
+        ],
+    )
+    files = unpacked(archive, tmp_path / "files")
+    assert files == {"a.bin": b"a" * 1_200_000, "bin/serve": b"#!/bin/sh\n", "empty": b""}
+    assert stat.S_IMODE(os.stat(tmp_path / "files/bin/serve").st_mode) == 0o555
+    assert stat.S_IMODE(os.stat(tmp_path / "files/a.bin").st_mode) == 0o444
+
+
+@pytest.mark.parametrize("fmt", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_of_both_tar_dialects_are_read(tmp_path: Path, fmt: int) -> None:
+    name = "/".join(["a" * 60] * 3) + "/model.onnx"
+    with tarfile.open(tmp_path / "m.tar", "w", format=fmt) as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    assert unpacked(tmp_path / "m.tar", tmp_path / "files") == {name: b""}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../evil", "a/../../evil", "/etc/evil", "a\\..\\evil", "a\nb", "x" * 300, "d/" * 40 + "f"],
+)
+def test_a_path_that_is_not_plainly_inside_is_refused(tmp_path: Path, name: str) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("ok", b"1"), member(name, b"evil")])
+    assert refused(archive, tmp_path) == "artifact-path-unsafe"
+
+
+@pytest.mark.parametrize(
+    ("kind", "link"),
+    [
+        (tarfile.SYMTYPE, "/etc/passwd"),
+        (tarfile.SYMTYPE, "../../etc/passwd"),
+        (tarfile.SYMTYPE, ".."),
+        (tarfile.SYMTYPE, "sub"),
+        (tarfile.SYMTYPE, "missing"),
+        (tarfile.SYMTYPE, "link"),
+        (tarfile.LNKTYPE, "/etc/passwd"),
+        (tarfile.LNKTYPE, "../outside"),
+        (tarfile.CHRTYPE, ""),
+        (tarfile.BLKTYPE, ""),
+        (tarfile.FIFOTYPE, ""),
+    ],
+)
+def test_links_out_and_special_files_are_refused(tmp_path: Path, kind: bytes, link: str) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [member("sub/a", b"1"), member("link", kind=kind, link=link)],
+    )
+    assert refused(archive, tmp_path) == "archive-unsafe"
+
+
+def test_links_to_files_inside_become_the_files_themselves(tmp_path: Path) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [
+            member("sub/later", kind=tarfile.SYMTYPE, link="../blobs/1"),
+            member("blobs/1", b"weights"),
+            member("hard", kind=tarfile.LNKTYPE, link="./blobs/1"),
+            member("chain", kind=tarfile.SYMTYPE, link="sub/later"),
+        ],
+    )
+    files = unpacked(archive, tmp_path / "files")
+    assert files == dict.fromkeys(["sub/later", "blobs/1", "hard", "chain"], b"weights")
+    assert not any(path.is_symlink() for path in (tmp_path / "files").rglob("*"))
+
+
+def test_a_path_through_a_link_cannot_leave(tmp_path: Path) -> None:
+    """The classic: a link to a folder outside, then a file through the link."""
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [member("d", kind=tarfile.SYMTYPE, link="sub"), member("d/evil", b"evil")],
+    )
+    assert refused(archive, tmp_path) == "archive-unsafe"
+
+
+@pytest.mark.parametrize("second", ["a", "./a", "a/b"])
+def test_one_path_is_named_once(tmp_path: Path, second: str) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("a", b"1"), member(second, b"2")])
+    assert refused(archive, tmp_path) == "archive-unsafe"
+
+
+def test_too_many_members_are_refused(tmp_path: Path) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member(f"f{n}", b"1") for n in range(51)])
+    assert refused(archive, tmp_path) == "archive-bomb"
+
+
+def test_more_bytes_than_allowed_are_refused(tmp_path: Path) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("zeros", bytes(3_000_000))])
+    assert refused(archive, tmp_path, bytes_max=2_000_000) == "artifact-too-large"
+
+
+@pytest.mark.parametrize("name", ["zeros", "._zeros"])
+def test_a_bomb_is_refused_by_its_ratio(tmp_path: Path, name: str) -> None:
+    """Also where the bytes belong to a file that would not be kept."""
+    path = tmp_path / "m.tar.gz"
+    info, _ = member(name)
+    info.size = 80 * 1024 * 1024
+    with gzip.open(path, "wb") as file:
+        file.write(info.tobuf())
+        for _ in range(80):
+            file.write(bytes(1024 * 1024))
+        file.write(bytes(1024))
+    assert refused(path, tmp_path, bytes_max=10**12) == "archive-bomb"
+
+
+def test_an_extended_header_of_many_megabytes_is_refused(tmp_path: Path) -> None:
+    """A valid one: tarfile would take it into memory as a whole."""
+    size = 8 * 1024 * 1024
+    info, _ = member("pax", kind=tarfile.XHDTYPE)
+    info.size = size
+    start = b"%d comment=" % size
+    record = start + b"x" * (size - len(start) - 1) + b"\n"
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(gzip.compress(info.tobuf() + record + tar_bytes([member("a", b"1")])))
+    assert refused(path, tmp_path) == "archive-unreadable"
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.95, 0.999])
+def test_a_gzip_archive_cut_short_is_refused(tmp_path: Path, keep: float) -> None:
+    content = os.urandom(30_000)
+    whole = gzip.compress(tar_bytes([member("a", content[:20_000]), member("b", content[20_000:])]))
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(whole[: int(len(whole) * keep)])
+    assert refused(path, tmp_path) == "archive-truncated"
+
+
+@pytest.mark.parametrize("size", [512, 700, 1024, 1536])
+def test_a_tar_archive_cut_anywhere_is_refused(tmp_path: Path, size: int) -> None:
+    """Also between two members, where tar itself would see nothing wrong."""
+    whole = tar_bytes([member("a", b"1" * 512), member("b", b"2")])
+    path = tmp_path / "m.tar"
+    path.write_bytes(whole[:size])
+    assert refused(path, tmp_path) == "archive-truncated"
+
+
+def test_a_flipped_byte_in_a_gzip_archive_is_noticed(tmp_path: Path) -> None:
+    whole = bytearray(gzip.compress(tar_bytes([member("a", os.urandom(20_000))])))
+    whole[10_000] ^= 0xFF
+    path = tmp_path / "m.tar.gz"
+    path.write_bytes(whole)
+    assert refused(path, tmp_path) in ("archive-truncated", "archive-unreadable")
+
+
+def test_garbage_between_members_is_not_the_end(tmp_path: Path) -> None:
+    one = tar_bytes([member("a", b"1")])[:1024]
+    path = tmp_path / "m.tar"
+    path.write_bytes(one + b"\xff" * 512 + bytes(1024))
+    assert refused(path, tmp_path) == "archive-truncated"
+
+
+def test_other_files_are_no_archives(tmp_path: Path) -> None:
+    path = tmp_path / "model.tar.gz"
+    path.write_bytes(b"\x28\xb5\x2f\xfd" + bytes(600))
+    assert archive_kind(path) == ""
+    assert refused(path, tmp_path) == "archive-unreadable"
+
+
+def test_an_archive_without_files_is_empty(tmp_path: Path) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("only-a-folder", kind=tarfile.DIRTYPE)])
+    assert refused(archive, tmp_path) == "artifact-empty"
+
+
+def test_what_desktop_systems_leave_behind_is_left_out(tmp_path: Path) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [member("._model.xml", b"x"), member(".DS_Store", b"x"), member("model.onnx", b"m")],
+    )
+    assert unpacked(archive, tmp_path / "files") == {"model.onnx": b"m"}
+
+
+def test_a_zip_archive_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "m.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/", "")
+        archive.writestr("folder/a.txt", "a" * 1000)
+    assert unpacked(path, tmp_path / "files") == {"folder/a.txt": b"a" * 1000}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "mode", "code"),
+    [
+        ("../evil", "evil", 0o100644, "artifact-path-unsafe"),
+        ("/evil", "evil", 0o100644, "artifact-path-unsafe"),
+        ("link", "../../etc/passwd", 0o120777, "archive-unsafe"),
+        ("pipe", "", 0o010644, "archive-unsafe"),
+    ],
+)
+def test_a_hostile_zip_archive_is_refused(
+    tmp_path: Path, name: str, content: str, mode: int, code: str
+) -> None:
+    path = tmp_path / "m.zip"
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(info, content)
+    assert refused(path, tmp_path) == code
+
+
+def test_a_zip_archive_cut_short_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", os.urandom(5000))
+    path.write_bytes(path.read_bytes()[:-60])
+    assert refused(path, tmp_path) == "archive-truncated"
+
+
+@settings(max_examples=150, deadline=None)
+@given(flips=st.lists(st.tuples(st.integers(0, 4095), st.integers(0, 255)), max_size=6))
+def test_damaged_bytes_are_an_error_or_an_archive_and_never_anything_else(
+    flips: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    data = bytearray(
+        tar_bytes(
+            [
+                member("sub/a", b"1" * 600),
+                member("link", kind=tarfile.SYMTYPE, link="sub/a"),
+                member("b", b"2"),
+            ]
+        )
+    )
+    for at, value in flips:
+        data[at] = value
+    path = folder / "m.tar"
+    path.write_bytes(data)
+    inside = folder / "in"
+    inside.mkdir()
+    try:
+        unpack(path, inside / "files", budget=budget(), limits=LIMITS)
+    except CallerError:
+        assert list(inside.iterdir()) == []
+    assert {entry.name for entry in folder.iterdir()} == {"m.tar", "in"}
