@@ -215,3 +215,13 @@ def test_javas_patterns_are_read_in_pythons_dialect(java: str, matches: str, ref
 @pytest.mark.parametrize("java", [r"[\p{L}\p{N}]*", "[a-z[A-Z]]", "(a", r"([x]*)${1,128}"])
 def test_a_pattern_that_python_cannot_express_is_not_checked(java: str) -> None:
     assert patterns.compiled(java) is None
+
+
+def test_a_file_uri_is_as_good_as_s3_where_an_artifact_is_asked_for() -> None:
+    """AWS's pattern knows s3 and https only; here models also lie on the machine itself."""
+    shape = models.service_model(models.SAGEMAKER).operation_model("CreateModel").input_shape
+    ask = {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": "file:///models/m"}}
+    validate(shape, ask)
+    ask = {"ModelName": "m", "PrimaryContainer": {"ModelDataUrl": "ftp://host/m"}}
+    with pytest.raises(AwsError, match="regular expression pattern"):
+        validate(shape, ask)

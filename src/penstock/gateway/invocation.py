@@ -1,21 +1,27 @@
 """One request on its way through the gateway, and who is told how it ended.
 
 Front doors (HTTP paths, gRPC, admin) make an `Invocation` and hand it to `Dispatcher.invoke`; the
-dispatcher admits, routes, forwards, retries, and calls the invocation's `responder` exactly once
-with a final outcome (`on_reply`, `on_end` or `on_error`). No task and no future is made per
-request: doors that want to await use a responder that resolves a future.
+dispatcher admits, routes, forwards, retries, and calls the invocation's `responder` exactly once with a
+final outcome (`on_reply`, `on_end` or `on_error`). No task and no future is made per request: doors that
+want to await use a responder that resolves a future.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
+if TYPE_CHECKING:
+    from penstock.core.routing import CopyState, Routed
+
 
 class Responder(Protocol):
-    """The front door's end of a request. Called on the event loop; must not block or raise."""
+    """The front door's end of a request. Called on the event loop; must not block or raise.
+
+    One object may serve all requests of a door: `invocation.context` is the door's to fill.
+    """
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         """The whole answer. Call `Dispatcher.written` once its last byte has left."""
@@ -24,23 +30,45 @@ class Responder(Protocol):
         """A piece of a streamed answer; `meta` comes with the first."""
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
-        """The streamed answer is complete. Call `Dispatcher.written` once its last byte left."""
+        """The streamed answer is complete. Call `Dispatcher.written` once its last byte has left."""
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         """No answer, or no more of it. Call `Dispatcher.written` once the error has left."""
 
 
+#: Where a request stands; each is entered at most once, but for SENT and WAITING, which alternate.
+NEW = 0
+SENT = 1  #: on an instance
+STREAMING = 2  #: the client has seen a part of the answer: no retry any more
+WAITING = 3  #: accepted, given back, and held until a copy is there
+ANSWERED = 4  #: the responder knows the outcome, the last byte is not out
+DONE = 5
+
+
 class Invocation:
     """The common request. Bodies are opaque: only the instance looks inside.
 
-    The second group of fields is the dispatcher's own; doors read it for headers and logs.
+    The second group of fields is the dispatcher's own, valid from `Dispatcher.invoke` on; doors read
+    it for headers and logs.
     """
 
     __slots__ = (
-        "attempts", "body", "copy", "copy_failures", "deadline", "door", "endpoint", "ident",
-        "meta",
-        "number", "priority", "received", "responder", "routed", "state", "variant",
+        "attempts", "body", "context", "copy", "copy_failures", "deadline", "door", "endpoint", "entry",
+        "error", "ident", "link", "meta", "number", "pinned", "priority", "received", "recorder",
+        "reply", "responder", "route", "state", "variant",
     )  # fmt: skip
+
+    attempts: int  #: copies it was sent to so far
+    copy: CopyState | None  #: the copy that holds the reserved slot
+    copy_failures: tuple[int, ...]  #: copies that gave it back
+    entry: Any  #: the endpoint as it was when the request was accepted
+    error: PenstockError | None
+    ident: int  #: id on the instance connection of the present attempt
+    link: Any  #: that connection
+    pinned: bool  #: the caller named the variant
+    recorder: Any  #: the metrics of the variant that accepted it; None = refused
+    reply: Reply | None
+    route: Routed | None  #: the last routing decision: why this copy
 
     def __init__(
         self,
@@ -54,20 +82,19 @@ class Invocation:
         variant: str | None = None,
         priority: int = 0,
         door: str = "runtime",
+        context: Any = None,
+        number: int = 0,
     ) -> None:
         self.endpoint = endpoint
         self.meta = meta  #: wire form of frames.RequestMeta
         self.body = body
         self.responder = responder
-        self.received = received  #: monotonic s, when the head was read
+        self.received = received  #: monotonic s, when the request was read
         self.deadline = deadline  #: monotonic s; None = the server's limit
         self.variant = variant  #: TargetVariant, and after routing the variant that was chosen
         self.priority = priority
         self.door = door
-        self.number = 0  #: running number; the request id is made of it
-        self.ident = 0  #: id on the instance connection of the present attempt
-        self.copy: object = None  #: the copy that holds the reserved slot
-        self.routed = 0.0
-        self.attempts = 0
-        self.copy_failures: tuple[int, ...] = ()  #: copies that gave it back
-        self.state = 0
+        self.context = context  #: the front door's own: what it needs to answer
+        self.number = number  #: running number; the request id is made of it. 0 = not yet given
+
+        self.state = NEW

@@ -29,6 +29,10 @@ _SHAPES_MAX: Final = 1_024
 #: Instances here have types of their own beside AWS's, which also grow faster than botocore.
 _INSTANCE_TYPE = re.compile(r"ml\.[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
 
+#: Artifacts also lie on this machine: where AWS asks for https or s3, a file is as good.
+_WEB_URI = "(https|s3)://"
+_FILE_URI = re.compile(r"file:///.*", re.DOTALL)
+
 #: Appends what is wrong with the value at the path.
 Check = Callable[[Any, str, list[str]], None]
 #: Gives the constraints that a scalar breaks.
@@ -225,9 +229,14 @@ def _pattern_rules(pattern: str) -> list[Rule]:
     if compiled is None:
         return []
     text = f"Member must satisfy regular expression pattern: {pattern}"
-    return [
-        lambda value: None if len(value) > _PATTERN_CHARS_MAX or compiled.fullmatch(value) else text
-    ]
+    files_too = pattern.removeprefix("^").startswith(_WEB_URI)
+
+    def rule(value: str) -> str | None:
+        if len(value) > _PATTERN_CHARS_MAX or compiled.fullmatch(value):
+            return None
+        return None if files_too and _FILE_URI.fullmatch(value) else text
+
+    return [rule]
 
 
 def _null(at: str) -> str:

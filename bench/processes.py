@@ -1,0 +1,115 @@
+"""Starting and ending the servers that a benchmark compares; everything listens on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.report import ROOT
+
+#: Peers live in environments of their own, since their dependencies contradict ours.
+VENVS = ROOT / ".venvs"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def post(url: str, body: bytes, *, timeout_s: float = 10.0) -> bytes:
+    """One POST of a JSON body; raises on any answer but 2xx."""
+    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+        return bytes(answer.read())
+
+
+def wait_answer(url: str, body: bytes, *, timeout_s: float) -> bytes:
+    """Asks until the server answers 2xx. Raises TimeoutError with the last failure."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return post(url, body)
+        except (OSError, urllib.error.URLError) as error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{url} did not answer within {timeout_s} s: {error}") from error
+            time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterator[Path]:
+    """Runs a server in a process group of its own; yields its log; ends the group afterwards."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                list(argv),
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+        try:
+            yield log
+            if process.poll() is not None:
+                raise RuntimeError(f"{argv[0]} ended early:\n{log.read_text()[-2000:]}")
+        finally:
+            _end_group(process)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    for sign, patience_s in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience_s)
+            break
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def penstock_up() -> Iterator[str]:
+    """A fresh server with an empty state directory; yields its base URL."""
+    port, grpc_port = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as state:
+        argv = [
+            *(sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *("--port", str(port), "--grpc-port", str(grpc_port), "--state-dir", state),
+        ]
+        with running(argv) as log:
+            deadline = time.monotonic() + 30.0
+            while "ready" not in log.read_text():
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"penstock up was not ready:\n{log.read_text()[-2000:]}")
+                time.sleep(0.05)
+            yield f"http://127.0.0.1:{port}"
+
+
+def peer_python(name: str, *packages: str, python: str = sys.executable) -> Path:
+    """The interpreter of a peer's environment, made on first use; RuntimeError if it can't be."""
+    home = VENVS / name
+    interpreter = home / "bin" / "python"
+    done = home / ".ready"
+    if not done.exists():
+        print(f"installing {' '.join(packages)} into {home.relative_to(ROOT)} ...", flush=True)
+        for argv in (
+            [python, "-m", "venv", str(home)],
+            [str(interpreter), "-m", "pip", "install", "--quiet", *packages],
+        ):
+            run = subprocess.run(argv, capture_output=True, text=True, check=False)
+            if run.returncode != 0:
+                raise RuntimeError(f"{' '.join(argv[:4])} failed: {run.stderr.strip()[-300:]}")
+        done.touch()
+    return interpreter

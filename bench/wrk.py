@@ -1,0 +1,75 @@
+"""Closed-loop HTTP load by wrk: as many requests as are answered over N kept-alive connections.
+
+wrk is written in C, so that the generator takes as little of the shared cores as can be had.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_SCRIPT = """
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = {body}
+function done(summary, latency, requests)
+  local bad = summary.errors.connect + summary.errors.read + summary.errors.write
+    + summary.errors.status + summary.errors.timeout
+  io.write(string.format("figures %.3f %.1f %.1f %d %d\\n",
+    summary.requests / (summary.duration / 1e6),
+    latency:percentile(50), latency:percentile(99), summary.requests, bad))
+end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one run saw."""
+
+    rps: float
+    p50_ms: float
+    p99_ms: float
+    requests: int
+    failed: int  #: connection errors and answers that are not 2xx or 3xx
+
+
+def require_wrk() -> str:
+    """Path of wrk; installs Debian's package when run as root, else says how."""
+    if shutil.which("wrk") is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "install", "-y", "-qq", "wrk"], check=False, capture_output=True)
+    found = shutil.which("wrk")
+    if found is None:
+        raise SystemExit(
+            "error[wrk-missing]: the load generator wrk is not installed\nhint: apt-get install wrk"
+        )
+    return found
+
+
+def closed_loop(
+    url: str, body: bytes, *, connections: int, seconds: float, threads: int = 1
+) -> Load:
+    """POSTs `body` over and over for `seconds`; raises if nothing was answered."""
+    literal = '"' + "".join(f"\\{byte:03d}" for byte in body) + '"'
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "post.lua")
+        script.write_text(_SCRIPT.format(body=literal))
+        run = subprocess.run(
+            [
+                require_wrk(),
+                *("-t", str(threads), "-c", str(connections), "-d", f"{seconds:g}s"),
+                *("--timeout", "10s", "-s", str(script), url),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    found = re.search(r"^figures (\S+) (\S+) (\S+) (\d+) (\d+)$", run.stdout, re.MULTILINE)
+    if found is None or float(found[1]) == 0:
+        raise RuntimeError(f"wrk measured nothing at {url}:\n{run.stdout}{run.stderr}")
+    rps, p50_us, p99_us, requests, failed = (float(value) for value in found.groups())
+    return Load(rps, p50_us / 1e3, p99_us / 1e3, int(requests), int(failed))

@@ -1,0 +1,152 @@
+"""The admin API: what operators ask and AWS has no call for. Read-only, JSON.
+
+GET /admin/copies                          every copy: where it runs, how it is, its load
+GET /admin/requests/{id}                   why one of the last requests went where it did
+GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
+GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from penstock.control.plane import ControlPlane
+from penstock.control.store import Store
+from penstock.errors import CallerError, PenstockError
+
+LINES_DEFAULT = 100
+LINES_MAX = 10_000
+#: Read from the end of a log; longer tails are not for a terminal.
+TAIL_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class AdminServices:
+    """What the admin API looks into."""
+
+    plane: ControlPlane
+    explain: Callable[[str], dict[str, Any] | None]  #: request id -> its story
+    gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
+
+
+def routes(services: AdminServices) -> list[Route]:
+    """The routes below /admin."""
+
+    async def copies(_request: Request) -> Response:
+        records = await services.plane.database.call(Store.all_endpoints)
+        outstanding = _outstanding(services.gateway())
+        found = [
+            row for record in records for row in await _copies(services, record.name, outstanding)
+        ]
+        return JSONResponse({"copies": found})
+
+    async def request_story(request: Request) -> Response:
+        request_id = request.path_params["request_id"]
+        story = services.explain(request_id)
+        if story is None:
+            return _error(
+                CallerError(
+                    "request-unknown",
+                    f"request {request_id!r} is not known, under way, or too long ago",
+                    hint="Ids are in the header x-amzn-RequestId of every answer.",
+                    status=404,
+                )
+            )
+        return JSONResponse(story)
+
+    async def activities(request: Request) -> Response:
+        name = request.path_params["name"]
+        rows = [
+            {"at": one.at, "what": one.what, "reason": one.reason, "detail": one.detail}
+            for one in services.plane.activities(name)
+        ]
+        return JSONResponse({"endpoint": name, "activities": rows})
+
+    async def logs(request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            lines = _lines(request.query_params.get("lines", str(LINES_DEFAULT)))
+            await services.plane.database.call(Store.describe_endpoint, name)
+        except PenstockError as error:
+            return _error(error)
+        found = [
+            {
+                "instance_id": view.instance_id,
+                "lines": await asyncio.to_thread(tail, view.log_path, lines),
+            }
+            for view in services.plane.instances(name)
+        ]
+        return JSONResponse({"endpoint": name, "logs": found})
+
+    return [
+        Route("/copies", copies),
+        Route("/requests/{request_id}", request_story),
+        Route("/endpoints/{name}/activities", activities),
+        Route("/endpoints/{name}/logs", logs),
+    ]
+
+
+async def _copies(
+    services: AdminServices, endpoint: str, outstanding: dict[int, int]
+) -> list[dict[str, Any]]:
+    rows = []
+    for view in services.plane.instances(endpoint):
+        measured = await services.plane.instance_status(view.instance_id)
+        loaded = next(
+            (one for one in measured.get("copies", ()) if one.get("copy") == view.copy), {}
+        )
+        rows.append(
+            {
+                "copy": view.copy,
+                "endpoint": endpoint,
+                "variant": view.variant,
+                "generation": view.generation,
+                "instance": view.instance_id,
+                "instance_type": view.instance_type,
+                "state": view.phase,
+                "outstanding": outstanding.get(view.copy or 0, 0),
+                "pid": view.pid,
+                "worker_pids": loaded.get("worker_pids", []),
+                "memory_bytes": measured.get("memory_bytes"),
+                "load_s": view.load_s,
+            }
+        )
+    return rows
+
+
+def _outstanding(gateway: dict[str, Any]) -> dict[int, int]:
+    """Copy -> requests on it now, draining copies included."""
+    routers = [endpoint["router"] for endpoint in gateway["endpoints"].values()]
+    states = [state for router in routers for state in router["draining"]]
+    states += [state for router in routers for one in router["variants"] for state in one["copies"]]
+    return {state["copy"]: state["outstanding"] for state in states}
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last `lines` lines of a log, oldest first; none if there is no log yet."""
+    try:
+        with path.open("rb") as log:
+            size = log.seek(0, 2)
+            log.seek(max(0, size - TAIL_BYTES_MAX))
+            return log.read().decode("utf-8", "replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        return []
+
+
+def _lines(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= LINES_MAX:
+        raise CallerError("lines-invalid", f"lines={text!r} is not a number of 1 to {LINES_MAX}")
+    return int(text)
+
+
+def _error(error: PenstockError) -> Response:
+    fields = {"code": error.code, "message": error.message, "hint": error.hint}
+    return JSONResponse(fields, status_code=error.status)

@@ -1,0 +1,75 @@
+"""Every path that is not hot, as one ASGI application: AWS's POST /, admin, metrics, ping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+
+from penstock.api.admin.app import AdminServices, routes
+from penstock.api.aws import AwsFrontDoor
+from penstock.metrics.prometheus import PrometheusPage
+from penstock.wire.aws.http import HttpRequest
+
+
+def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) -> Any:
+    """The application; the scope's `penstock.request_id` is what the connection answers with."""
+
+    async def post_root(request: Request) -> Response:
+        http = HttpRequest(
+            request.method,
+            request.scope["raw_path"].decode("latin-1"),
+            request.scope["query_string"].decode("latin-1"),
+            [
+                (name.decode("latin-1"), value.decode("latin-1"))
+                for name, value in request.scope["headers"]
+            ],
+            await request.body(),
+        )
+        answer = await aws.handle(http, request.scope["penstock.request_id"])
+        response = Response(answer.body, status_code=answer.status)
+        # The connection tells request id, date and length itself.
+        response.raw_headers = [
+            (name.lower().encode(), value.encode("latin-1"))
+            for name, value in answer.headers
+            if name.lower() != "x-amzn-requestid"
+        ]
+        response.raw_headers.append((b"content-length", b"%d" % len(answer.body)))
+        return response
+
+    async def get_root(_request: Request) -> Response:
+        return PlainTextResponse(
+            "Penstock serves here: the SageMaker, SageMaker Runtime and CloudWatch APIs, and the"
+            " Open Inference Protocol below /v2. Metrics are at /metrics.\n"
+        )
+
+    async def get_metrics(request: Request) -> Response:
+        body, content_type = metrics.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    async def ping(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    async def not_found(request: Request, _error: Exception) -> Response:
+        return JSONResponse(
+            {
+                "code": "not-found",
+                "message": f"Nothing is served at {request.method} {request.url.path}.",
+                "hint": "Endpoints are called by POST /endpoints/NAME/invocations.",
+            },
+            status_code=404,
+        )
+
+    return Starlette(
+        routes=[
+            Route("/", post_root, methods=["POST"]),
+            Route("/", get_root, methods=["GET"]),
+            Route("/ping", ping, methods=["GET"]),
+            Route("/metrics", get_metrics, methods=["GET"]),
+            Mount("/admin", routes=routes(admin)),
+        ],
+        exception_handlers={404: not_found},
+    )

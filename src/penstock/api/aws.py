@@ -1,0 +1,118 @@
+"""POST / of the AWS services: finds service and protocol, parses, checks, calls, answers.
+
+One path serves the SageMaker control plane (JSON 1.1) and CloudWatch (JSON 1.0 and Query); the
+header X-Amz-Target or the form's `Action` decides. The operations themselves are plain functions
+from parameters to a result, in their own folders; errors become the protocol's own here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.model import OperationModel, ServiceModel
+
+from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.wire.aws import json_rpc, query, validate
+from penstock.wire.aws.errors import AwsError, unknown_operation
+from penstock.wire.aws.http import HttpRequest, HttpResponse
+from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER, service_model
+from penstock.wire.aws.sigv4 import parse_authorization
+
+log = logging.getLogger(__name__)
+
+Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+#: What an X-Amz-Target begins with. Forms are CloudWatch's alone: no other service speaks Query.
+TARGETS = {"SageMaker": SAGEMAKER, "GraniteServiceVersion20100801": CLOUDWATCH}
+
+#: What each service calls parameters that break a constraint.
+VALIDATION_CODES = {CLOUDWATCH: "ValidationError"}
+
+#: Names in the credential scope, which are not the client's names.
+SCOPES = {SAGEMAKER: "sagemaker", CLOUDWATCH: "monitoring"}
+
+
+@dataclass(frozen=True, slots=True)
+class AwsService:
+    """One served service: its operations by name, and the context that each call is given."""
+
+    name: str  #: botocore's name
+    operations: Mapping[str, Operation]
+    context: Callable[[str], Any]  #: region -> the first argument of an operation
+
+
+class AwsFrontDoor:
+    """Answers every POST / that names an AWS operation."""
+
+    def __init__(self, services: Sequence[AwsService], *, region_default: str) -> None:
+        self._services = {service.name: service for service in services}
+        self._region_default = region_default
+
+    async def handle(self, http: HttpRequest, request_id: str) -> HttpResponse:
+        """Always an answer: what goes wrong is told in the caller's protocol."""
+        name, protocol = dispatch(http)
+        service = self._services.get(name)
+        if service is None:
+            model, protocol = service_model(SAGEMAKER), json_rpc
+            error = unknown_operation("The request names no service that is served here.")
+            return _error(protocol, model, error, request_id)
+        model = service_model(name)
+        operation: OperationModel | None = None
+        try:
+            operation, params = protocol.parse_request(model, http, served=service.operations)
+            validate.validate(
+                operation.input_shape,
+                params,
+                code=VALIDATION_CODES.get(name, "ValidationException"),
+            )
+            context = service.context(region_of(http) or self._region_default)
+            result = await service.operations[operation.name](context, params)
+            return protocol.serialize_response(operation, result, request_id=request_id)  # type: ignore[no-any-return]
+        except AwsError as error:
+            return _error(protocol, model, error, request_id)
+        except PenstockError as error:
+            return _error(protocol, model, as_aws_error(error), request_id)
+        except Exception:
+            log.exception("request %s: %s failed", request_id, operation and operation.name)
+            failure = AwsError("InternalFailure", "An internal error occurred.", status=500)
+            return _error(protocol, model, failure, request_id)
+
+
+def dispatch(http: HttpRequest) -> tuple[str, Any]:
+    """botocore's name of the service that is meant ("" if none), and the module of its protocol."""
+    target = http.headers.get("x-amz-target", "").partition(".")[0]
+    if target:
+        return TARGETS.get(target, ""), json_rpc
+    if http.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+        return CLOUDWATCH, query
+    return "", json_rpc
+
+
+def region_of(http: HttpRequest) -> str:
+    """The region of the credential scope; empty for unsigned requests."""
+    try:
+        return parse_authorization(http.headers).region
+    except AwsError:
+        return ""
+
+
+def as_aws_error(error: PenstockError) -> AwsError:
+    """Our tree in the words of the JSON and Query services."""
+    message = f"{error.message} {error.hint}".strip()
+    if isinstance(error, CallerError):
+        return AwsError("ValidationException", message, status=400)
+    if isinstance(error, NotNowError):
+        return AwsError("ServiceUnavailable", message, status=503)
+    return AwsError("InternalFailure", error.code, status=500)
+
+
+def _error(
+    protocol: Any,
+    model: ServiceModel,
+    error: AwsError,
+    request_id: str,
+) -> HttpResponse:
+    return protocol.serialize_error(model, error, request_id=request_id)  # type: ignore[no-any-return]

@@ -1,0 +1,138 @@
+"""What the headers of InvokeEndpoint say, as the model's `RequestMeta` and the gateway's own fields.
+
+Members sit in headers (rest-json). Those of AWS's that mean nothing here are ignored, but for those
+that would change who answers: a request that names a model or a component must not be answered by
+another one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from penstock.errors import CallerError
+from penstock.wire.frames import RequestMeta, encode_request_meta
+
+CUSTOM_ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
+TARGET_VARIANT = b"x-amzn-sagemaker-target-variant"
+TARGET_MODEL = b"x-amzn-sagemaker-target-model"
+INFERENCE_COMPONENT = b"x-amzn-sagemaker-inference-component"
+INFERENCE_ID = b"x-amzn-sagemaker-inference-id"
+SESSION_ID = b"x-amzn-sagemaker-session-id"
+DEADLINE_MS = b"x-penstock-deadline-ms"
+
+#: Header names that the door wants to find in `Call.rare`.
+INTEREST = (
+    CUSTOM_ATTRIBUTES,
+    TARGET_VARIANT,
+    TARGET_MODEL,
+    INFERENCE_COMPONENT,
+    INFERENCE_ID,
+    SESSION_ID,
+    DEADLINE_MS,
+)
+
+CUSTOM_ATTRIBUTES_CHARS_MAX = 1024
+INFERENCE_ID_CHARS_MAX = 64
+HEADER_CHARS_MAX = 1024  #: of Content-Type and Accept, as in AWS's model
+_VARIANT_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_DEADLINE_DIGITS_MAX = 9
+_CACHE_MAX = 1024
+
+
+class Asked(NamedTuple):
+    """What a request with rare headers asks for."""
+
+    meta: bytes
+    variant: str | None
+    deadline_s: float | None
+
+
+#: What `plain_meta` keeps; the door looks here first.
+PLAIN_METAS: dict[tuple[bytes | None, bytes | None], bytes] = {}
+
+
+def plain_meta(content_type: bytes | None, accept: bytes | None) -> bytes:
+    """Wire form of the meta of a request without rare headers; kept, because few differ."""
+    key = (content_type, accept)
+    meta = PLAIN_METAS.get(key)
+    if meta is None:
+        meta = encode_request_meta(
+            RequestMeta(_text("contentType", content_type), _text("accept", accept))
+        )
+        if len(PLAIN_METAS) >= _CACHE_MAX:
+            PLAIN_METAS.clear()
+        PLAIN_METAS[key] = meta
+    return meta
+
+
+def read(content_type: bytes | None, accept: bytes | None, rare: dict[bytes, bytes]) -> Asked:
+    """Reads the rare headers. Raises CallerError for a value that AWS would refuse."""
+    if TARGET_MODEL in rare:
+        raise CallerError(
+            "target-model-not-allowed",
+            "TargetModel is not allowed: the endpoint is not a multi-model endpoint.",
+            hint="Leave TargetModel out.",
+        )
+    if INFERENCE_COMPONENT in rare:
+        raise CallerError(
+            "component-not-allowed",
+            "Inference Component Name header is not allowed for endpoints without inference "
+            "components.",
+            hint="Leave InferenceComponentName out.",
+        )
+    custom_attributes = _text(
+        "customAttributes", rare.get(CUSTOM_ATTRIBUTES), CUSTOM_ATTRIBUTES_CHARS_MAX
+    )
+    inference_id = _text("inferenceId", rare.get(INFERENCE_ID), INFERENCE_ID_CHARS_MAX)
+    session_id = _text("sessionId", rare.get(SESSION_ID), INFERENCE_ID_CHARS_MAX * 4)
+    if custom_attributes is inference_id is session_id is None:
+        meta = plain_meta(content_type, accept)
+    else:
+        meta = encode_request_meta(
+            RequestMeta(
+                _text("contentType", content_type),
+                _text("accept", accept),
+                custom_attributes,
+                inference_id,
+                session_id=session_id,
+            )
+        )
+    return Asked(meta, _variant(rare.get(TARGET_VARIANT)), deadline_s(rare.get(DEADLINE_MS)))
+
+
+def deadline_s(value: bytes | None) -> float | None:
+    """The seconds that `x-penstock-deadline-ms` leaves a request; None if it says nothing."""
+    if value is None:
+        return None
+    text = value.strip()
+    if not text.isdigit() or len(text) > _DEADLINE_DIGITS_MAX or not int(text):
+        raise CallerError(
+            "deadline-invalid",
+            f"x-penstock-deadline-ms is {value[:32].decode('latin-1')!r}; allowed: whole "
+            "milliseconds from 1 on.",
+        )
+    return int(text) / 1000
+
+
+def _variant(value: bytes | None) -> str | None:
+    name = _text("targetVariant", value)
+    if name is not None and not _VARIANT_NAME.fullmatch(name):
+        raise CallerError(
+            "variant-name-invalid",
+            f"1 validation error detected: Value '{name[:64]}' at 'targetVariant' failed to satisfy "
+            f"constraint: Member must satisfy regular expression pattern: {_VARIANT_NAME.pattern}",
+        )
+    return name
+
+
+def _text(member: str, value: bytes | None, chars_max: int = HEADER_CHARS_MAX) -> str | None:
+    if value is None:
+        return None
+    if len(value) > chars_max:
+        raise CallerError(
+            "header-too-long",
+            f"1 validation error detected: Value at '{member}' failed to satisfy constraint: "
+            f"Member must have length less than or equal to {chars_max}",
+        )
+    return value.decode("latin-1")

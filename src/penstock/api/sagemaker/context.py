@@ -1,0 +1,49 @@
+"""What every operation of the control plane is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.api.sagemaker import names
+from penstock.clock import Clock
+from penstock.control.db import Database
+from penstock.wire.aws.errors import AwsError
+
+
+class Plane(Protocol):
+    """What operations need of the control plane besides its database."""
+
+    def notify(self, endpoint: str) -> None:
+        """The endpoint's record has changed: reconcile it."""
+
+    def current_counts(self, endpoint: str) -> Mapping[str, int]:
+        """Variant -> instances that serve it now."""
+
+
+@dataclass(frozen=True, slots=True)
+class SagemakerContext:
+    """One call's surroundings: the resources, and whose region and account ARNs are made for."""
+
+    database: Database
+    plane: Plane
+    clock: Clock
+    region: str
+    account_id: str
+
+    def arn(self, kind: str, name: str) -> str:
+        return names.arn(kind, name, region=self.region, account_id=self.account_id)
+
+    def not_found(self, kind: str, name: str) -> AwsError:
+        return names.not_found(kind, self.arn(kind, name))
+
+
+def tags_of(params: Mapping[str, Any]) -> dict[str, str]:
+    """The request's Tags as a map; a key given twice is refused as AWS does."""
+    tags: dict[str, str] = {}
+    for tag in params.get("Tags") or []:
+        if tag["Key"] in tags:
+            raise names.invalid(f"Duplicate tag key {tag['Key']!r}.")
+        tags[tag["Key"]] = tag["Value"]
+    return tags

@@ -1,0 +1,155 @@
+"""An endpoint configuration and its models as a `DeploymentSpec`, the control plane's own form.
+
+What an endpoint is made of is copied into the deployment: deleting the configuration or a model
+afterwards changes nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.api.sagemaker.names import invalid
+from penstock.core.deployment import (
+    LEAST_OUTSTANDING_REQUESTS,
+    ROUTING_STRATEGIES,
+    DeploymentSpec,
+    ModelSource,
+    VariantSpec,
+)
+
+#: SageMaker's defaults for the two timeouts of a variant, s.
+DOWNLOAD_TIMEOUT_S = 3600.0
+STARTUP_TIMEOUT_S = 600.0
+
+#: What this release serves; asking for more is refused when the configuration is made.
+UNSUPPORTED_CONFIG = {
+    "AsyncInferenceConfig": "asynchronous inference",
+    "ShadowProductionVariants": "shadow variants",
+    "ExplainerConfig": "explainers",
+}
+UNSUPPORTED_VARIANT = {
+    "ServerlessConfig": "serverless variants",
+    "InstancePools": "instance pools",
+}
+
+
+def check_config(request: Mapping[str, Any]) -> None:
+    """Refuses configurations that could never come into service here."""
+    for member, words in UNSUPPORTED_CONFIG.items():
+        if request.get(member):
+            raise invalid(f"{member} is not supported: this server has no {words}.")
+    names: set[str] = set()
+    for variant in request["ProductionVariants"]:
+        name = variant["VariantName"]
+        if name.lower() in names:
+            raise invalid(f"Production variant names must be unique; {name!r} is given twice.")
+        names.add(name.lower())
+        check_variant(variant)
+
+
+def check_variant(variant: Mapping[str, Any]) -> None:
+    name = variant["VariantName"]
+    for member, words in UNSUPPORTED_VARIANT.items():
+        if variant.get(member):
+            raise invalid(f"Variant {name!r}: this server has no {words} ({member}).")
+    for member in ("ModelName", "InstanceType"):
+        if not variant.get(member):
+            raise invalid(f"Variant {name!r} needs {member}.")
+    if not str(variant["InstanceType"]).startswith("ml."):
+        raise invalid(
+            f"Variant {name!r}: InstanceType {variant['InstanceType']!r} is unknown; names begin"
+            " with 'ml.', for example ml.local.small."
+        )
+    weight = variant.get("InitialVariantWeight", 1.0)
+    if not 0 <= weight < float("inf"):
+        raise invalid(f"Variant {name!r}: InitialVariantWeight {weight} must be 0 or more.")
+    strategy = routing_strategy(variant)
+    if strategy not in ROUTING_STRATEGIES:
+        raise invalid(
+            f"Variant {name!r}: RoutingStrategy {strategy} is not supported here; use one of"
+            f" {', '.join(ROUTING_STRATEGIES)}."
+        )
+
+
+def routing_strategy(variant: Mapping[str, Any]) -> str:
+    """LEAST_OUTSTANDING_REQUESTS unless the variant says otherwise (AWS's own default is RANDOM,
+    which has no use here: the gateway always knows the outstanding requests)."""
+    config = variant.get("RoutingConfig") or {}
+    return str(config.get("RoutingStrategy", LEAST_OUTSTANDING_REQUESTS))
+
+
+def deployment(
+    endpoint: str,
+    generation: int,
+    config: Mapping[str, Any],
+    models: Mapping[str, Mapping[str, Any]],
+) -> DeploymentSpec:
+    """`config` and `models` are the requests that made them; `models` is keyed by ModelName."""
+    return DeploymentSpec(
+        endpoint=endpoint,
+        generation=generation,
+        config_name=config["EndpointConfigName"],
+        variants=tuple(
+            VariantSpec(
+                name=variant["VariantName"],
+                model=model_source(models[variant["ModelName"]]),
+                instance_type=variant["InstanceType"],
+                instance_count=variant.get("InitialInstanceCount", 1),
+                weight=float(variant.get("InitialVariantWeight", 1.0)),
+                strategy=routing_strategy(variant),
+                download_timeout_s=float(
+                    variant.get("ModelDataDownloadTimeoutInSeconds", DOWNLOAD_TIMEOUT_S)
+                ),
+                startup_timeout_s=float(
+                    variant.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_TIMEOUT_S)
+                ),
+            )
+            for variant in config["ProductionVariants"]
+        ),
+    )
+
+
+def model_source(model: Mapping[str, Any]) -> ModelSource:
+    """What loading needs of a CreateModel request."""
+    container = primary_container(model)
+    environment = container.get("Environment") or {}
+    return ModelSource(
+        model_name=model["ModelName"],
+        uri=model_uri(container),
+        image=container.get("Image", ""),
+        environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
+    )
+
+
+def primary_container(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The one container. Raises ValidationException when there is none, or several."""
+    containers = model.get("Containers") or []
+    if model.get("PrimaryContainer") and containers:
+        raise invalid("Give either PrimaryContainer or Containers, not both.")
+    if model.get("PrimaryContainer"):
+        containers = [model["PrimaryContainer"]]
+    if len(containers) != 1:
+        raise invalid(
+            f"A model needs exactly one container here; {len(containers)} are given. Inference"
+            " pipelines of several containers are not supported."
+        )
+    container: Mapping[str, Any] = containers[0]
+    if container.get("Mode", "SingleModel") != "SingleModel":
+        raise invalid("Mode MultiModel is not supported by this server.")
+    if container.get("ModelPackageName"):
+        raise invalid("ModelPackageName is not supported: give ModelDataUrl.")
+    if not model_uri(container) and not container.get("Image"):
+        raise invalid("A model needs ModelDataUrl (or ModelDataSource), Image, or both.")
+    return container
+
+
+def model_uri(container: Mapping[str, Any]) -> str:
+    """ModelDataUrl, or the S3Uri of ModelDataSource; empty when neither is given."""
+    source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
+    url, s3_uri = container.get("ModelDataUrl") or "", source.get("S3Uri") or ""
+    if url and s3_uri:
+        raise invalid("Give either ModelDataUrl or ModelDataSource, not both.")
+    if s3_uri and source.get("S3DataType") == "S3Prefix" and not s3_uri.endswith("/"):
+        s3_uri += "/"  # a prefix is a folder: everything below it
+    return str(url or s3_uri)

@@ -1,0 +1,259 @@
+"""CreateEndpoint, DescribeEndpoint, ListEndpoints, UpdateEndpoint, …WeightsAndCapacities, Delete.
+
+An operation records the wish in one transaction and wakes the reconciler; what the next Describe
+says already shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.api.sagemaker import names
+from penstock.api.sagemaker.context import SagemakerContext, tags_of
+from penstock.api.sagemaker.deployments import deployment
+from penstock.api.sagemaker.listing import list_query, page_of
+from penstock.control.records import (
+    AlreadyExists,
+    EndpointBusy,
+    EndpointRecord,
+    NotFound,
+    UnknownVariant,
+)
+from penstock.control.store import Store
+from penstock.core.deployment import DeploymentSpec, VariantSpec
+
+KIND = "endpoint"
+
+#: Deployment policies beyond all-at-once; refused rather than carried out as something else.
+ALL_AT_ONCE = "ALL_AT_ONCE"
+
+
+async def create_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+    name = params["EndpointName"]
+    _check_deployment_config(params)
+    spec = await _deployment_of(context, name, params["EndpointConfigName"])
+    arn = context.arn(KIND, name)
+    try:
+        await context.database.call(
+            Store.create_endpoint,
+            name,
+            spec,
+            arn=arn,
+            now=context.clock.wall(),
+            tags=tags_of(params),
+        )
+    except AlreadyExists as error:
+        raise names.already_exists(KIND, error.arn) from error
+    context.plane.notify(name)
+    return {"EndpointArn": arn}
+
+
+async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+    record = await _record(context, params["EndpointName"])
+    described: dict[str, Any] = {
+        "EndpointName": record.name,
+        "EndpointArn": record.arn,
+        "EndpointConfigName": record.config_name,
+        "EndpointStatus": record.status,
+        "CreationTime": record.created,
+        "LastModifiedTime": record.modified,
+    }
+    if record.failure_reason:
+        described["FailureReason"] = record.failure_reason[:1024]  # the shape's limit
+    if record.status != "Creating":
+        counts = context.plane.current_counts(record.name)
+        described["ProductionVariants"] = [
+            _variant(record, variant, counts) for variant in record.shown.variants
+        ]
+    if record.target is not None and record.active is not None:
+        described["PendingDeploymentSummary"] = {
+            "EndpointConfigName": record.target.config_name,
+            "ProductionVariants": [
+                {
+                    "VariantName": variant.name,
+                    "DesiredWeight": variant.weight,
+                    "DesiredInstanceCount": variant.instance_count,
+                    "InstanceType": variant.instance_type,
+                }
+                for variant in record.target.variants
+            ],
+            "StartTime": record.modified,
+        }
+    return described
+
+
+async def list_endpoints(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+    page = await context.database.call(Store.list_endpoints, list_query(params))
+    rows = [
+        {
+            "EndpointName": item.name,
+            "EndpointArn": item.arn,
+            "CreationTime": item.created,
+            "LastModifiedTime": item.modified,
+            "EndpointStatus": item.status,
+        }
+        for item in page.items
+    ]
+    return page_of("Endpoints", rows, page.next_token)
+
+
+async def update_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+    """All at once: the old copies serve until all new ones are ready."""
+    name = params["EndpointName"]
+    _check_deployment_config(params)
+    record = await _record(context, name)
+    _require_in_service(record)
+    spec = await _deployment_of(context, record.name, params["EndpointConfigName"])
+    if params.get("RetainAllVariantProperties"):
+        excluded = {
+            item["VariantPropertyType"]
+            for item in params.get("ExcludeRetainedVariantProperties") or []
+        }
+        spec = _retaining(spec, record.shown, excluded)
+    try:
+        await context.database.call(Store.begin_update, record.name, spec, now=context.clock.wall())
+    except EndpointBusy as error:
+        raise _busy(record.arn) from error
+    context.plane.notify(record.name)
+    return {"EndpointArn": record.arn}
+
+
+async def update_endpoint_weights_and_capacities(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    record = await _record(context, params["EndpointName"])
+    _require_in_service(record)
+    changes: dict[str, tuple[float | None, int | None]] = {}
+    for change in params["DesiredWeightsAndCapacities"]:
+        if change.get("ServerlessUpdateConfig"):
+            raise names.invalid("ServerlessUpdateConfig: this server has no serverless variants.")
+        if change.get("DesiredInstanceCount", 1) < 1:
+            raise names.invalid(
+                f"DesiredInstanceCount of variant {change['VariantName']!r} must be 1 or more."
+            )
+        changes[change["VariantName"]] = (
+            change.get("DesiredWeight"),
+            change.get("DesiredInstanceCount"),
+        )
+    try:
+        await context.database.call(
+            Store.update_weights, record.name, changes, now=context.clock.wall()
+        )
+    except UnknownVariant as error:
+        raise names.invalid(
+            f'Could not find variant "{error.variant}" of endpoint "{record.arn}".'
+        ) from error
+    except EndpointBusy as error:
+        raise _busy(record.arn) from error
+    context.plane.notify(record.name)
+    return {"EndpointArn": record.arn}
+
+
+async def delete_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
+    name = params["EndpointName"]
+    try:
+        record = await context.database.call(Store.begin_delete, name, now=context.clock.wall())
+    except NotFound as error:
+        raise context.not_found(KIND, name) from error
+    context.plane.notify(record.name)
+    return {}
+
+
+async def _record(context: SagemakerContext, name: str) -> EndpointRecord:
+    try:
+        return await context.database.call(Store.describe_endpoint, name)
+    except NotFound as error:
+        raise context.not_found(KIND, name) from error
+
+
+async def _deployment_of(
+    context: SagemakerContext, endpoint: str, config_name: str
+) -> DeploymentSpec:
+    try:
+        config = await context.database.call(Store.describe_endpoint_config, config_name)
+    except NotFound as error:
+        raise context.not_found("endpoint-config", config_name) from error
+    models: dict[str, Mapping[str, Any]] = {}
+    for variant in config.request["ProductionVariants"]:
+        model = variant["ModelName"]
+        try:
+            models[model] = (await context.database.call(Store.describe_model, model)).request
+        except NotFound as error:
+            raise context.not_found("model", model) from error
+    return deployment(endpoint, 1, config.request, models)  # the store counts generations
+
+
+def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> DeploymentSpec:
+    """Variants of the same name keep the weight and count that they have now."""
+    before = {variant.name: variant for variant in old.variants}
+
+    def retained(variant: VariantSpec) -> VariantSpec:
+        kept = before.get(variant.name)
+        if kept is None:
+            return variant
+        weight = variant.weight if "DesiredWeight" in excluded else kept.weight
+        count = (
+            variant.instance_count if "DesiredInstanceCount" in excluded else kept.instance_count
+        )
+        return replace(variant, weight=weight, instance_count=count)
+
+    return replace(new, variants=tuple(retained(variant) for variant in new.variants))
+
+
+def _variant(
+    record: EndpointRecord, variant: VariantSpec, counts: Mapping[str, int]
+) -> dict[str, Any]:
+    """Current values lag the desired ones while weights or counts are changing."""
+    before = record.previous if record.status == "Updating" else None
+    current = (
+        next((item for item in before.variants if item.name == variant.name), variant)
+        if (before is not None)
+        else variant
+    )
+    described: dict[str, Any] = {
+        "VariantName": variant.name,
+        "CurrentWeight": current.weight,
+        "DesiredWeight": variant.weight,
+        "CurrentInstanceCount": counts.get(variant.name, 0),
+        "DesiredInstanceCount": variant.instance_count,
+        "RoutingConfig": {"RoutingStrategy": variant.strategy},
+    }
+    if variant.model.image:
+        described["DeployedImages"] = [
+            {
+                "SpecifiedImage": variant.model.image,
+                "ResolvedImage": variant.model.image,
+                "ResolutionTime": record.modified,
+            }
+        ]
+    return described
+
+
+def _require_in_service(record: EndpointRecord) -> None:
+    if record.status == "Failed":
+        raise names.invalid(
+            f'Cannot update endpoint "{record.arn}": it is Failed and can only be deleted.'
+        )
+    if record.status != "InService":
+        raise _busy(record.arn)
+
+
+def _busy(arn: str) -> Exception:
+    return names.invalid(f'Cannot update in-progress endpoint "{arn}".')
+
+
+def _check_deployment_config(params: Mapping[str, Any]) -> None:
+    config = params.get("DeploymentConfig") or {}
+    if config.get("RollingUpdatePolicy"):
+        raise names.invalid("DeploymentConfig: rolling updates are not supported here.")
+    policy = config.get("BlueGreenUpdatePolicy") or {}
+    routing = policy.get("TrafficRoutingConfiguration") or {}
+    if routing and routing.get("Type") != ALL_AT_ONCE:
+        raise names.invalid(
+            f"DeploymentConfig: traffic routing {routing.get('Type')} is not supported here;"
+            f" use {ALL_AT_ONCE}."
+        )
+    if config.get("AutoRollbackConfiguration"):
+        raise names.invalid("DeploymentConfig: AutoRollbackConfiguration is not supported here.")

@@ -1,0 +1,30 @@
+"""The served operations of the SageMaker control plane by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from penstock.api.aws import Operation
+from penstock.api.sagemaker import endpoint_configs, endpoints, models, tags
+
+OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
+    {
+        "CreateModel": models.create_model,
+        "DescribeModel": models.describe_model,
+        "ListModels": models.list_models,
+        "DeleteModel": models.delete_model,
+        "CreateEndpointConfig": endpoint_configs.create_endpoint_config,
+        "DescribeEndpointConfig": endpoint_configs.describe_endpoint_config,
+        "ListEndpointConfigs": endpoint_configs.list_endpoint_configs,
+        "DeleteEndpointConfig": endpoint_configs.delete_endpoint_config,
+        "CreateEndpoint": endpoints.create_endpoint,
+        "DescribeEndpoint": endpoints.describe_endpoint,
+        "ListEndpoints": endpoints.list_endpoints,
+        "UpdateEndpoint": endpoints.update_endpoint,
+        "UpdateEndpointWeightsAndCapacities": endpoints.update_endpoint_weights_and_capacities,
+        "DeleteEndpoint": endpoints.delete_endpoint,
+        "AddTags": tags.add_tags,
+        "ListTags": tags.list_tags,
+        "DeleteTags": tags.delete_tags,
+    }
+)

@@ -1,0 +1,119 @@
+"""The command line's own client: the server's public APIs over HTTP, nothing private.
+
+Commands create and describe resources by the SageMaker API (JSON 1.1) and read what that API does
+not have (explanations, logs) from the admin API.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import ssl
+from typing import Any, Protocol
+from urllib.parse import quote, urlsplit
+
+from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+class SageMaker(Protocol):
+    """Whoever can call the SageMaker control plane: over HTTP, or inside the server's process."""
+
+    def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]: ...
+
+
+class Client:
+    """Calls one server. `key` is a bearer key (`penstock keys create`), if it asks for one."""
+
+    def __init__(self, url: str = "", *, key: str = "", timeout_s: float = 70.0) -> None:
+        self.url = (url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL).rstrip("/")
+        self._key = key or os.environ.get("PENSTOCK_KEY", "")
+        self._timeout_s = timeout_s
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise CallerError(
+                "url-invalid",
+                f"{self.url!r} is not a server's address",
+                hint=f"Write it like {DEFAULT_URL}.",
+            )
+
+    def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
+        """One call of the SageMaker control plane."""
+        headers = {
+            "Content-Type": "application/x-amz-json-1.1",
+            "X-Amz-Target": f"SageMaker.{operation}",
+        }
+        status, _, body = self.request("POST", "/", json.dumps(members).encode(), headers)
+        return _answer(status, body)
+
+    def admin(self, path: str, *, method: str = "GET") -> dict[str, Any]:
+        """One call of the admin API, below `/admin`."""
+        status, _, body = self.request(method, f"/admin{path}")
+        return _answer(status, body)
+
+    def invoke(
+        self, endpoint: str, body: bytes, headers: dict[str, str]
+    ) -> tuple[bytes, dict[str, str]]:
+        """InvokeEndpoint. Returns the body and the headers (lower case)."""
+        path = f"/endpoints/{quote(endpoint, safe='')}/invocations"
+        status, answered, reply = self.request("POST", path, body, headers)
+        if status >= 300:
+            _answer(status, reply)
+        return reply, answered
+
+    def request(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """One exchange. Raises NotNowError when nobody answers there."""
+        parts = urlsplit(self.url)
+        sent = dict(headers or {})
+        if self._key:
+            sent["Authorization"] = f"Bearer {self._key}"
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(
+                parts.hostname or "",
+                parts.port,
+                timeout=self._timeout_s,
+                context=ssl.create_default_context(),
+            )
+        else:
+            connection = http.client.HTTPConnection(
+                parts.hostname or "", parts.port, timeout=self._timeout_s
+            )
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            answer = connection.getresponse()
+            names = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, names, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise NotNowError(
+                "server-unreachable",
+                f"no answer from {self.url}: {error}",
+                hint="Start it with 'penstock up', or name it with --url.",
+            ) from error
+        finally:
+            connection.close()
+
+
+def _answer(status: int, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body) if body else {}
+    except ValueError:
+        value = {"message": body[:500].decode("utf-8", "replace")}
+    if status < 300:
+        return value if isinstance(value, dict) else {"value": value}
+    fields = value if isinstance(value, dict) else {"message": str(value)}
+    code = str(fields.get("code") or fields.get("__type") or f"http-{status}")
+    message = str(fields.get("message") or fields.get("Message") or f"HTTP status {status}")
+    hint = str(fields.get("hint") or "")
+    family: type[PenstockError] = CallerError
+    if status in {429, 503}:
+        family = NotNowError
+    elif status == 424:
+        family = ModelError
+    elif status >= 500:
+        family = InternalError
+    raise family(code, message, hint=hint, status=status)

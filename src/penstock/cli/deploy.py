@@ -1,0 +1,167 @@
+"""`penstock deploy`: one model as an endpoint, by three calls of the SageMaker API."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client, SageMaker
+from penstock.cli.output import note, print_json
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+
+#: As long as SageMaker's own limit for starting a container.
+WAIT_S_MAX = 3600.0
+
+
+def deploy(
+    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    artifact: Annotated[str, typer.Argument(help="Folder, model.tar.gz, s3:// or https:// URI.")],
+    instance_type: options.InstanceType = "ml.local.small",
+    count: options.Count = 1,
+    image: Annotated[str, typer.Option("--image", help="AWS image or local://RUNTIME.")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="NAME=VALUE for the model's code.")
+    ] = None,
+    wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Deploy a model, or update the endpoint of that name to it."""
+    client = Client(url, key=key)
+    create_or_update(
+        client,
+        name,
+        artifact_uri(artifact),
+        instance_type=instance_type,
+        count=count,
+        image=image,
+        environment=dict(_pair(item) for item in env or ()),
+    )
+    described = wait_in_service(client, name) if wait else describe(client, name)
+    if json_:
+        print_json(described)
+    else:
+        note(f"endpoint {name} is {described['EndpointStatus']} at {client.url}")
+
+
+def artifact_uri(text: str) -> str:
+    """A URI as it is; a path as a file:// URI of a folder or archive that exists."""
+    if "://" in text:
+        return text
+    path = Path(text).expanduser().resolve()
+    if not path.exists():
+        raise CallerError(
+            "artifact-not-found",
+            f"there is no file or folder {text!r}",
+            hint="Give a folder with a model, a model.tar.gz, or an s3:// or https:// URI.",
+        )
+    return path.as_uri()
+
+
+def create_or_update(
+    client: SageMaker,
+    name: str,
+    uri: str,
+    *,
+    instance_type: str = "ml.local.small",
+    count: int = 1,
+    image: str = "",
+    environment: dict[str, str] | None = None,
+) -> bool:
+    """Creates model, configuration and endpoint, or updates the endpoint that exists.
+
+    Model and configuration are named after their content, so that deploying the same thing twice
+    changes nothing. Returns False then.
+    """
+    container: dict[str, Any] = {"ModelDataUrl": uri}
+    if image:
+        container["Image"] = image
+    if environment:
+        container["Environment"] = environment
+    variant = {
+        "VariantName": "AllTraffic",
+        "InstanceType": instance_type,
+        "InitialInstanceCount": count,
+    }
+    content = repr((sorted(container.items(), key=str), sorted(variant.items())))
+    versioned = f"{name[:52]}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
+    _unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
+    _unless_there(
+        client,
+        "CreateEndpointConfig",
+        EndpointConfigName=versioned,
+        ProductionVariants=[variant | {"ModelName": versioned}],
+    )
+    existing = describe(client, name, missing_ok=True)
+    if not existing:
+        client.sagemaker("CreateEndpoint", EndpointName=name, EndpointConfigName=versioned)
+        return True
+    if existing["EndpointStatus"] == "Failed":
+        client.sagemaker("DeleteEndpoint", EndpointName=name)
+        wait_gone(client, name)
+        client.sagemaker("CreateEndpoint", EndpointName=name, EndpointConfigName=versioned)
+        return True
+    if existing["EndpointConfigName"] == versioned:
+        return False
+    client.sagemaker("UpdateEndpoint", EndpointName=name, EndpointConfigName=versioned)
+    return True
+
+
+def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[str, Any]:
+    """DescribeEndpoint; with `missing_ok`, {} when there is none."""
+    try:
+        return client.sagemaker("DescribeEndpoint", EndpointName=name)
+    except CallerError as error:
+        if missing_ok and "Could not find" in error.message:
+            return {}
+        raise
+
+
+def wait_in_service(client: SageMaker, name: str) -> dict[str, Any]:
+    """Waits for InService. Raises ModelError with the FailureReason when it fails."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while True:
+        described = describe(client, name)
+        if described["EndpointStatus"] == "InService":
+            return described
+        if described["EndpointStatus"] == "Failed":
+            raise ModelError(
+                "endpoint-failed",
+                f"endpoint {name} failed: {described.get('FailureReason', '')}",
+                hint=f"See 'penstock logs {name}'.",
+            )
+        _pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
+
+
+def wait_gone(client: SageMaker, name: str) -> None:
+    """Waits until a deleted endpoint can't be described any more."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while describe(client, name, missing_ok=True):
+        _pause(deadline, f"endpoint {name} is still being deleted")
+
+
+def _pause(deadline: float, message: str) -> None:
+    if time.monotonic() > deadline:
+        raise NotNowError("timed-out", message, hint="Ask again with 'penstock status'.")
+    time.sleep(0.1)
+
+
+def _unless_there(client: SageMaker, operation: str, **members: Any) -> None:
+    try:
+        client.sagemaker(operation, **members)
+    except PenstockError as error:
+        if "Cannot create already existing" not in error.message:
+            raise
+
+
+def _pair(item: str) -> tuple[str, str]:
+    name, equals, value = item.partition("=")
+    if not equals or not name:
+        raise CallerError("env-invalid", f"--env {item!r}: write NAME=VALUE")
+    return name, value

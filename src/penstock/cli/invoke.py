@@ -1,0 +1,62 @@
+"""`penstock invoke`: one InvokeEndpoint call from the shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client
+from penstock.cli.output import note, print_json
+
+
+def invoke(
+    name: Annotated[str, typer.Argument(help="Name of the endpoint.")],
+    body: Annotated[str, typer.Argument(help="The body; @FILE reads a file, - standard input.")],
+    content_type: Annotated[str, typer.Option("--content-type")] = "application/json",
+    accept: Annotated[str, typer.Option("--accept")] = "",
+    variant: Annotated[str, typer.Option("--variant", help="TargetVariant.")] = "",
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Call an endpoint and print its answer; the request id goes to standard error."""
+    client = Client(url, key=key)
+    headers = {"Content-Type": content_type}
+    if accept:
+        headers["Accept"] = accept
+    if variant:
+        headers["X-Amzn-SageMaker-Target-Variant"] = variant
+    reply, answered = client.invoke(name, _read(body), headers)
+    if json_:
+        print_json(
+            {
+                "request_id": answered.get("x-amzn-requestid"),
+                "variant": answered.get("x-amzn-invoked-production-variant"),
+                "content_type": answered.get("content-type"),
+                "body": _as_value(reply),
+            }
+        )
+        return
+    note(f"request {answered.get('x-amzn-requestid', '')}")
+    sys.stdout.buffer.write(reply)
+    if sys.stdout.isatty() and not reply.endswith(b"\n"):
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _read(body: str) -> bytes:
+    if body == "-":
+        return sys.stdin.buffer.read()
+    return Path(body[1:]).read_bytes() if body.startswith("@") else body.encode()
+
+
+def _as_value(reply: bytes) -> object:
+    try:
+        return json.loads(reply)
+    except ValueError:
+        return reply.decode("utf-8", "replace")

@@ -1,0 +1,95 @@
+"""`penstock keys`: who may call a server that runs with --auth.
+
+Works on the state directory itself, with the server up or down; a running server sees a change
+within seconds. A secret is shown once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options, settings
+from penstock.cli.output import note, print_json, print_table
+
+if TYPE_CHECKING:
+    from penstock.control.keys import AccessKeys
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("create")
+def create(
+    bearer: Annotated[
+        bool, typer.Option("--bearer", help="A bearer key instead of a SigV4 access key.")
+    ] = False,
+    label: Annotated[str, typer.Option("--label", help="Whose key it is, for people.")] = "",
+    state_dir: options.StateDir = None,
+    config: options.ConfigFile = None,
+    json_: options.Json = False,
+) -> None:
+    """Make a key and show its secret, this once."""
+    with _opened(state_dir, config) as keys:
+        make = keys.create_bearer_key if bearer else keys.create_access_key
+        key = make(label, now=time.time())
+    if json_:
+        print_json({"key_id": key.key_id, "kind": key.kind, "secret": key.secret})
+    elif bearer:
+        print(f"PENSTOCK_KEY={key.secret}")
+        note("use it as: curl -H 'Authorization: Bearer ...'; it is not shown again")
+    else:
+        print(f"AWS_ACCESS_KEY_ID={key.key_id}")
+        print(f"AWS_SECRET_ACCESS_KEY={key.secret}")
+        note("any AWS SDK reads these variables; the secret is not shown again")
+
+
+@app.command("list")
+def list_(
+    state_dir: options.StateDir = None,
+    config: options.ConfigFile = None,
+    json_: options.Json = False,
+) -> None:
+    """List keys, without secrets."""
+    with _opened(state_dir, config) as keys:
+        rows = [
+            (one.key_id, one.kind, one.label, datetime.fromtimestamp(one.created, UTC).isoformat())
+            for one in keys.list()
+        ]
+    columns = ("key_id", "kind", "label", "created")
+    if json_:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table("", columns, rows)
+
+
+@app.command("delete")
+def delete(
+    key_id: Annotated[str, typer.Argument(help="As 'penstock keys list' shows it.")],
+    state_dir: options.StateDir = None,
+    config: options.ConfigFile = None,
+) -> None:
+    """Delete a key; a running server refuses it within seconds."""
+    with _opened(state_dir, config) as keys:
+        keys.delete(key_id)
+    note(f"key {key_id} is deleted")
+
+
+@contextmanager
+def _opened(state_dir: Path | None, config: Path | None) -> Iterator[AccessKeys]:
+    from penstock.control.keys import AccessKeys  # noqa: PLC0415 - opens the database
+    from penstock.control.store import Store  # noqa: PLC0415
+
+    resolved = settings.resolve(file=config, environ=os.environ, flags={"state_dir": state_dir})
+    directory = resolved.config.state_dir
+    store = Store(directory, resolved.config.control.database, exclusive=False)
+    try:
+        yield AccessKeys(store, directory)
+    finally:
+        store.close()

@@ -1,0 +1,82 @@
+"""What to type next: one call by boto3, curl and tritonclient, made from the model's tensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.api.platform import Addresses
+
+TEXT = "where is my order"
+NUMPY = {"FP32": "float32", "FP64": "float64", "INT64": "int64", "INT32": "int32"}
+
+
+def text(name: str, model: Mapping[str, Any], addresses: Addresses) -> str:
+    """Snippets for a model whose description (`task`, `inputs`) the instance gave."""
+    body = json.dumps(example_body(model))
+    return f"""
+endpoint {name} is in service. Call it:
+
+  curl {addresses.http}/endpoints/{name}/invocations -H 'Content-Type: application/json' -d '{body}'
+
+  python - <<'PY'
+  import boto3
+  runtime = boto3.client("sagemaker-runtime", endpoint_url="{addresses.http}",
+      region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+  answer = runtime.invoke_endpoint(EndpointName="{name}", ContentType="application/json",
+      Body='{body}')
+  print(answer["Body"].read().decode())
+  PY
+
+  python - <<'PY'
+  import numpy as np, tritonclient.http as triton
+  client = triton.InferenceServerClient("{addresses.http.partition("://")[2]}")
+{triton_lines(name, model)}
+  PY
+"""
+
+
+def example_body(model: Mapping[str, Any]) -> object:
+    """A JSON body that the model understands."""
+    if model.get("task") in {"text-classification", "feature-extraction"}:
+        return {"inputs": TEXT}
+    inputs = model.get("inputs") or []
+    rows = {tensor["name"]: _zeros(tensor["shape"]) for tensor in inputs}
+    if len(rows) > 1:
+        return {"inputs": rows}
+    return {"inputs": next(iter(rows.values()), [[1.0, 2.0, 3.0, 4.0]])}
+
+
+def triton_lines(name: str, model: Mapping[str, Any]) -> str:
+    """The middle of a tritonclient script."""
+    lines = ["  inputs = []"]
+    if model.get("task") in {"text-classification", "feature-extraction"}:
+        tensors = [("text", "BYTES", [1], f'np.array(["{TEXT}"], dtype=object)')]
+    else:
+        tensors = [
+            (tensor["name"], tensor["datatype"], _concrete(tensor["shape"]), _numpy(tensor))
+            for tensor in model.get("inputs") or []
+        ]
+    for tensor, datatype, shape, values in tensors:
+        lines.append(f'  inputs.append(triton.InferInput("{tensor}", {shape}, "{datatype}"))')
+        lines.append(f"  inputs[-1].set_data_from_numpy({values})")
+    lines.append(f'  print(client.infer("{name}", inputs).get_response())')
+    return "\n".join(lines)
+
+
+def _concrete(shape: list[int]) -> list[int]:
+    return [size if size > 0 else 1 for size in shape]
+
+
+def _numpy(tensor: Mapping[str, Any]) -> str:
+    kind = NUMPY.get(tensor["datatype"], "float32")
+    return f'np.zeros({_concrete(tensor["shape"])}, dtype="{kind}")'
+
+
+def _zeros(shape: list[int]) -> Any:
+    value: Any = 0
+    for size in reversed(_concrete(shape)):
+        value = [value] * size
+    return value

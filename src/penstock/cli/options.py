@@ -1,0 +1,27 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Url = Annotated[
+    str, typer.Option("--url", help="Server address; PENSTOCK_URL, else http://127.0.0.1:8080.")
+]
+Key = Annotated[str, typer.Option("--key", help="Bearer key, where the server asks for one.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="TOML settings.", envvar="PENSTOCK_CONFIG")
+]
+StateDir = Annotated[
+    Path | None, typer.Option("--state-dir", help="Where the server keeps its state.")
+]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")]
+Port = Annotated[int | None, typer.Option("--port", help="HTTP port [8080]; 0 = any.")]
+GrpcPort = Annotated[int | None, typer.Option("--grpc-port", help="gRPC port [8081]; 0 = any.")]
+InstanceType = Annotated[
+    str, typer.Option("--instance-type", help="Of the catalogue, for example ml.local.small.")
+]
+Count = Annotated[int, typer.Option("--count", min=1, help="Number of instances.")]

@@ -1,0 +1,41 @@
+"""What commands print: tables where a person looks, JSON where a program reads, and errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from penstock.errors import PenstockError
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    print(json.dumps(value, indent=2, default=str))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on standard output; plain when it isn't a terminal."""
+    from rich.console import Console  # noqa: PLC0415 - 80 ms that JSON output never pays
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(title=title or None, title_justify="left", show_edge=False, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+
+
+def note(line: str) -> None:
+    """A line for people: on standard error, so that standard output stays machine-readable."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def fail(error: PenstockError) -> NoReturn:
+    """Prints the error and its hint; exits with 75 if it may pass later, else with 1."""
+    print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    raise SystemExit(75 if error.family == "not-now" else 1)

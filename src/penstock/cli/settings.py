@@ -1,0 +1,232 @@
+"""Where settings come from, merged in this one place: defaults < TOML < environment < flags.
+
+The tree is `config.ServerConfig`. A key's path (`listen.port`) is its place in the TOML file; its
+environment variable is the path in capitals behind `PENSTOCK_` (`PENSTOCK_LISTEN_PORT`). A wrong
+value or an unknown key is an error that names the path, the value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from penstock.config import ServerConfig
+from penstock.errors import CallerError
+
+PREFIX = "PENSTOCK_"
+
+#: Variables with our prefix that are for the command line's client, not for the server's tree.
+CLIENT_VARIABLES = frozenset({"PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"})
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+#: Inclusive bounds of numbers, by path; everything else only has to be positive or zero.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "listen.port": (0, 65_535),
+    "listen.grpc_port": (0, 65_535),
+    "limits.body_bytes_max": (1, 1 << 30),
+    "limits.head_bytes_max": (1024, 1 << 20),
+    "limits.connections_max": (1, 1_000_000),
+    "limits.request_timeout_s": (0.001, 3600),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resolved:
+    """The configuration, and for each path where its value came from."""
+
+    config: ServerConfig
+    origins: dict[str, str]
+
+
+def default_state_dir(environ: Mapping[str, str]) -> Path:
+    """The user's data directory (XDG base directories)."""
+    base = environ.get("XDG_DATA_HOME") or ""
+    root = Path(base) if base.startswith("/") else Path.home() / ".local" / "share"
+    return root / "penstock"
+
+
+def resolve(
+    *,
+    file: Path | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+) -> Resolved:
+    """Merges all sources. `flags` maps paths to values; None means not given.
+
+    Raises:
+        CallerError: `config-invalid`, with the path, the value and what is allowed.
+    """
+    values: dict[str, object] = {"state_dir": default_state_dir(environ)}
+    origins: dict[str, str] = {}
+    for path, value, origin in _given(file, environ, flags):
+        values[path] = value
+        origins[path] = origin
+    config = _build(ServerConfig, "", values, origins)
+    known = {path for path, _ in walk(config)}
+    _check(config)
+    return Resolved(config, {path: origins.get(path, "default") for path in sorted(known)})
+
+
+def walk(config: Any, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every leaf of the tree as (path, value)."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        path = f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from walk(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _given(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> Iterator[tuple[str, object, str]]:
+    hints = dict(_hints(ServerConfig))
+    if file is not None:
+        for path, value in _flatten(_read_toml(file), hints):
+            _require_known(path, hints, f"in {file}")
+            yield path, value, str(file)
+    variables = {PREFIX + path.upper().replace(".", "_"): path for path in hints}
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
+            continue
+        if name not in variables:
+            raise _invalid(name, environ[name], "no setting has this variable", variables)
+        yield variables[name], _from_text(environ[name], hints[variables[name]]), name
+    for path, value in flags.items():
+        if value is not None:
+            yield path, value, f"--{path.rpartition('.')[2].replace('_', '-')}"
+
+
+def _read_toml(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise CallerError(
+            "config-unreadable",
+            f"the configuration file {file} can't be read: {error.strerror}",
+            hint="Check the path given with --config.",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CallerError(
+            "config-invalid", f"{file} is not TOML: {error}", hint="See docs/reference/config.md."
+        ) from error
+
+
+def _flatten(
+    table: Mapping[str, Any], hints: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and path not in hints:
+            yield from _flatten(value, hints, f"{path}.")
+        else:
+            yield path, value
+
+
+def _hints(kind: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    resolved = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        hint = resolved[field.name]
+        if dataclasses.is_dataclass(hint):
+            yield from _hints(typing.cast(type, hint), f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", hint
+
+
+def _require_known(path: str, hints: Mapping[str, Any], where: str) -> None:
+    if path not in hints:
+        raise CallerError(
+            "config-invalid",
+            f"unknown setting {path!r} {where}",
+            hint=f"Known settings: {', '.join(sorted(hints))}.",
+        )
+
+
+def _from_text(text: str, hint: Any) -> object:
+    """An environment variable as the TOML value it stands for."""
+    if hint is bool:
+        return {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+    for kind in (int, float):
+        if hint is kind:
+            try:
+                return kind(text)
+            except ValueError:
+                return text
+    if get_origin(hint) is tuple:
+        return [part for part in text.split(",") if part]
+    if get_origin(hint) is dict:
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            return text
+    return text
+
+
+def _build(
+    kind: type, prefix: str, values: Mapping[str, object], origins: Mapping[str, str]
+) -> Any:
+    built: dict[str, object] = {}
+    hints = get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        path, hint = f"{prefix}{field.name}", hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            built[field.name] = _build(typing.cast(type, hint), f"{path}.", values, origins)
+        elif path in values:
+            built[field.name] = _convert(path, values[path], hint)
+    return kind(**built)
+
+
+def _convert(path: str, value: object, hint: Any) -> object:
+    if isinstance(hint, types.UnionType):
+        hint = next(part for part in get_args(hint) if part is not type(None))
+    if hint is Path and isinstance(value, str | Path):
+        return Path(os.path.expanduser(value))
+    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if hint in {int, str, bool} and type(value) is hint:
+        return value
+    if get_origin(hint) is tuple and isinstance(value, list | tuple):
+        return tuple(_convert(path, item, get_args(hint)[0]) for item in value)
+    if get_origin(hint) is dict and isinstance(value, dict):
+        inner = get_args(hint)[1]
+        return {str(key): _convert(f"{path}.{key}", item, inner) for key, item in value.items()}
+    raise _invalid(path, value, f"allowed: {_in_words(hint)}", ())
+
+
+def _in_words(hint: Any) -> str:
+    if hint is bool:
+        return "true or false"
+    names = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
+    if hint in names:
+        return names[hint]
+    return "a list" if get_origin(hint) is tuple else "a table"
+
+
+def _check(config: ServerConfig) -> None:
+    for path, value in walk(config):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        low, high = BOUNDS.get(path, (0, float("inf")))
+        if not low <= value <= high:
+            raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
+    if config.log_level not in LOG_LEVELS:
+        raise _invalid("log_level", config.log_level, f"allowed: {', '.join(LOG_LEVELS)}", ())
+    if (config.listen.tls_cert is None) != (config.listen.tls_key is None):
+        raise CallerError(
+            "config-invalid",
+            "listen.tls_cert and listen.tls_key must be given together",
+            hint="Give both --tls-cert and --tls-key, or neither.",
+        )
+
+
+def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:
+    hint = f"Known: {', '.join(sorted(known))}." if known else "See docs/reference/config.md."
+    return CallerError("config-invalid", f"{path} = {value!r} is not valid; {allowed}", hint=hint)

@@ -1,0 +1,147 @@
+"""`penstock up`: the whole platform on this machine, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import next_steps, options, settings
+from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
+from penstock.cli.output import note
+from penstock.errors import CallerError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.api.platform import Platform
+    from penstock.config import ServerConfig
+
+
+def up(
+    host: options.Host = None,
+    port: options.Port = None,
+    grpc_port: options.GrpcPort = None,
+    state_dir: options.StateDir = None,
+    deploy: Annotated[
+        list[str] | None,
+        typer.Option("--deploy", metavar="NAME=ARTIFACT", help="Deploy this once it is up."),
+    ] = None,
+    instance_type: options.InstanceType = "ml.local.small",
+    auth: Annotated[
+        bool | None, typer.Option("--auth", help="Ask for credentials (penstock keys create).")
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Let anybody in who reaches a non-loopback address."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM key.")] = None,
+    database: Annotated[
+        str | None, typer.Option("--database", help="postgresql://... instead of SQLite.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = None,
+    config: options.ConfigFile = None,
+) -> None:
+    """Start the server; prints one line with the word ready and the addresses once it serves."""
+    flags = {
+        "listen.host": host,
+        "listen.port": port,
+        "listen.grpc_port": grpc_port,
+        "listen.auth": auth,
+        "listen.insecure": insecure,
+        "listen.tls_cert": tls_cert,
+        "listen.tls_key": tls_key,
+        "control.database": database,
+        "state_dir": state_dir,
+        "log_level": log_level,
+    }
+    resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
+    deployments = dict(_deployment(item) for item in deploy or ())
+    run(resolved.config, deployments, instance_type=instance_type)
+
+
+def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: str) -> None:
+    """Serves until a signal; deploys `deployments` (endpoint name -> artifact URI) meanwhile."""
+    import uvloop  # noqa: PLC0415 - only the server needs it
+
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    uvloop.run(_serve(config, deployments, instance_type))
+
+
+def _deployment(item: str) -> tuple[str, str]:
+    name, equals, artifact = item.partition("=")
+    if not equals or not name or not artifact:
+        raise CallerError("deploy-invalid", f"--deploy {item!r}: write NAME=ARTIFACT")
+    return name, artifact_uri(artifact)
+
+
+async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_type: str) -> None:
+    from penstock.api.platform import Platform  # noqa: PLC0415 - `penstock --help` stays quick
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    platform = Platform(config)
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(130)  # asked twice: do not wait for requests in flight
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        addresses = await platform.start()
+        print(
+            f"penstock ready: {addresses.http} (gRPC {addresses.grpc}),"
+            f" state in {config.state_dir}",
+            flush=True,
+        )
+        deploying = asyncio.create_task(_deploy_all(platform, deployments, instance_type))
+        await stop.wait()
+        deploying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await deploying
+    finally:
+        await platform.stop()
+
+
+async def _deploy_all(
+    platform: Platform, deployments: Mapping[str, str], instance_type: str
+) -> None:
+    client = _InProcess(platform, asyncio.get_running_loop())
+    for name, uri in deployments.items():
+        try:
+            await asyncio.to_thread(
+                create_or_update, client, name, uri, instance_type=instance_type
+            )
+            await asyncio.to_thread(wait_in_service, client, name)
+        except PenstockError as error:
+            note(f"error[{error.code}]: {error.message}")
+            note(f"hint: {error.hint}" if error.hint else "")
+            continue
+        print(next_steps.text(name, platform.model_of(name), platform.addresses), flush=True)
+
+
+class _InProcess:
+    """The SageMaker API of this very process, for the deployments of the command line."""
+
+    def __init__(self, platform: Platform, loop: asyncio.AbstractEventLoop) -> None:
+        self._platform = platform
+        self._loop = loop
+
+    def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
+        call = self._platform.sagemaker(operation, members)
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()

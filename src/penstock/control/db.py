@@ -1,0 +1,51 @@
+"""The store for asynchronous code: one worker thread, one call at a time, in order.
+
+One thread is also what SQLite wants: transactions never meet, so none waits for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Concatenate, ParamSpec, TypeVar
+
+from penstock.control.store import Store
+from penstock.errors import NotNowError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Database:
+    """Runs `Store` methods: `await database.call(Store.create_model, name, request, …)`."""
+
+    def __init__(self, open_store: Callable[[], Store]) -> None:
+        self._open_store = open_store
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-db")
+        self._store: Store | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Opens the store on its thread; raises what opening raises."""
+        loop = asyncio.get_running_loop()
+        self._store = await loop.run_in_executor(self._thread, self._open_store)
+
+    async def call(
+        self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """The method's result, or its exception. A cancelled call is carried out nevertheless."""
+        store = self._store
+        if store is None or self._closed:
+            raise NotNowError("server-stopping", "the server is stopping", retry_after_s=1.0)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: method(store, *args, **kwargs))
+
+    async def close(self) -> None:
+        """Waits for calls under way. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._store is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
+        self._thread.shutdown(wait=True)

@@ -1,0 +1,138 @@
+"""The control plane's end of a connection to an instance: calls and events, as frames.
+
+Requests never come this way. One connection per instance; many calls may be under way at once, each
+with a time limit of its own. When the connection breaks every call ends with `instance-gone`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+import orjson
+
+from penstock.errors import InternalError, NotNowError, PenstockError, from_dict
+from penstock.wire import frames
+
+Json = dict[str, Any]
+
+_CONNECT_S_MAX: Final = 10.0
+
+
+class InstanceClient(asyncio.Protocol):
+    """Make one with `connect`; `on_close` is called once, also after `close`."""
+
+    def __init__(
+        self, instance_id: str, on_event: Callable[[Json], None], on_close: Callable[[], None]
+    ) -> None:
+        self.instance_id = instance_id
+        self._on_event = on_event
+        self._on_close = on_close
+        self._decoder = frames.FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, asyncio.Future[Json]] = {}
+        self._ident = 0
+
+    @classmethod
+    async def connect(
+        cls,
+        instance_id: str,
+        address: str,
+        *,
+        on_event: Callable[[Json], None],
+        on_close: Callable[[], None],
+    ) -> InstanceClient:
+        """Raises `NotNowError` (`instance-unreachable`)."""
+        loop = asyncio.get_running_loop()
+        client = cls(instance_id, on_event, on_close)
+        kind, _, where = address.partition(":")
+        try:
+            async with asyncio.timeout(_CONNECT_S_MAX):
+                if kind == "unix":
+                    await loop.create_unix_connection(lambda: client, where)
+                elif kind == "tcp":
+                    host, _, port = where.rpartition(":")
+                    await loop.create_connection(lambda: client, host, int(port))
+                else:
+                    raise InternalError("address-unknown", f"not an address: {address!r}")
+        except (OSError, TimeoutError) as error:
+            raise NotNowError(
+                "instance-unreachable",
+                f"instance {instance_id} can't be reached at {address}: {error}",
+            ) from error
+        return client
+
+    async def call(self, op: Mapping[str, Any], *, timeout_s: float) -> Json:
+        """The reply to one CONTROL frame.
+
+        Raises the error that the instance answered; `NotNowError` with `instance-gone` when the
+        connection breaks, `instance-silent` when no answer comes in time.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise self._gone()
+        self._ident += 1
+        ident = self._ident
+        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self._calls[ident] = future
+        transport.write(frames.encode(frames.CONTROL, ident, orjson.dumps(op)))
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await future
+        except TimeoutError:
+            raise NotNowError(
+                "instance-silent",
+                f"instance {self.instance_id} has not answered {op.get('op')!r} within"
+                f" {timeout_s:g} s",
+            ) from None
+        finally:
+            self._calls.pop(ident, None)
+        error = reply.get("error")
+        if error is not None:
+            raise from_dict(error)
+        return reply
+
+    async def unload(self, copy: int, *, timeout_s: float) -> Json:
+        return await self.call({"op": "unload", "copy": copy}, timeout_s=timeout_s)
+
+    async def status(self, *, timeout_s: float) -> Json:
+        return await self.call({"op": "status"}, timeout_s=timeout_s)
+
+    async def explain(self, copy: int, *, timeout_s: float) -> Json:
+        """The story of a copy's batcher."""
+        return await self.call({"op": "explain", "copy": copy}, timeout_s=timeout_s)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._decoder.feed(data):
+                self._take(frame)
+        except (PenstockError, orjson.JSONDecodeError):
+            assert self._transport is not None
+            self._transport.abort()  # its end no longer speaks our language
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._transport = None
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(self._gone())
+        self._calls.clear()
+        self._on_close()
+
+    def _take(self, frame: frames.Frame) -> None:
+        if frame.kind == frames.CONTROL_REPLY:
+            future = self._calls.get(frame.ident)
+            if future is not None and not future.done():
+                future.set_result(orjson.loads(frame.payload))
+        elif frame.kind == frames.EVENT:
+            self._on_event(orjson.loads(frame.payload))
+
+    def _gone(self) -> NotNowError:
+        return NotNowError("instance-gone", f"the connection to {self.instance_id} is broken")

@@ -1,0 +1,187 @@
+"""What the control plane sees of one endpoint: instances, failures, routes, history.
+
+It records and counts; `core/reconcile.py` decides with what it shows. Nothing here survives the
+process: after a start everything is observed anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from penstock.core.deployment import EndpointRoutes, VariantSpec
+from penstock.core.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    READY,
+    STOPPING,
+    EndpointDesired,
+    EndpointObserved,
+    InstanceObserved,
+    SlotFailure,
+)
+from penstock.core.placement import PlacedInstance
+from penstock.core.reconcile import ReconcileSpec, failure_count
+from penstock.fleet.base import InstanceType
+
+_log = logging.getLogger(__name__)
+
+_ACTIVITIES_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One thing that was done, or that happened, and why."""
+
+    at: float  #: seconds since the epoch
+    what: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class InstanceEntry:
+    """One instance, as far as this process has brought it."""
+
+    instance_id: str
+    variant: VariantSpec
+    generation: int
+    ordinal: int
+    kind: InstanceType
+    phase: str
+    since: float | None
+    copy: int | None = None
+    outstanding_max: int = 0
+    model: dict[str, Any] = field(default_factory=dict)
+    routed: bool = False
+    ready_since: float | None = None
+    model_memory_bytes: int = 0  #: what loading the copy took, as the instance measured it
+    memory_bytes: int = 0  #: what the instance and its workers take now
+    load_s: float = 0.0
+    pid: int | None = None
+    address: str = ""
+    silent_count: int = 0  #: status calls in a row that were not answered
+
+    def observed(self) -> InstanceObserved:
+        return InstanceObserved(
+            instance_id=self.instance_id,
+            variant=self.variant.name,
+            generation=self.generation,
+            ordinal=self.ordinal,
+            phase=self.phase,
+            since=self.since,
+            load_s_max=self.variant.download_timeout_s + self.variant.startup_timeout_s,
+            copy=self.copy,
+            outstanding_max=self.outstanding_max,
+            model=self.model,
+            routed=self.routed,
+        )
+
+    def placed(self) -> PlacedInstance:
+        return PlacedInstance(
+            instance_id=self.instance_id,
+            memory_bytes=self.kind.memory_bytes,
+            accelerators=self.kind.accelerators,
+            leaving=self.phase in (DRAINING, DRAINED, STOPPING),
+        )
+
+
+class EndpointLedger:
+    """One endpoint's."""
+
+    def __init__(self, desired: EndpointDesired, spec: ReconcileSpec) -> None:
+        self.desired = desired
+        self.instances: dict[str, InstanceEntry] = {}
+        self.published: EndpointRoutes | None = None
+        self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
+        self._failures: dict[tuple[int, str, int], SlotFailure] = {}
+        self._spec = spec
+
+    def record(self, at: float, what: str, reason: str, detail: str = "") -> None:
+        """Adds to the history; the same thing again right away is not a new one."""
+        last = self.activities[-1] if self.activities else None
+        if last is None or (last.what, last.reason, last.detail) != (what, reason, detail):
+            self.activities.append(Activity(at=at, what=what, reason=reason, detail=detail))
+            _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
+
+    def wish(self, desired: EndpointDesired) -> None:
+        """A new wish gives every slot fresh attempts, and forgets generations that are gone."""
+        if desired == self.desired:
+            return
+        self.desired = desired
+        generations = {
+            one.generation for one in (desired.active, desired.target) if one is not None
+        }
+        self._failures = {
+            slot: replace(failure, count=0, permanent=False)
+            for slot, failure in self._failures.items()
+            if slot[0] in generations
+        }
+
+    def fail(self, entry: InstanceEntry, message: str, *, permanent: bool, now: float) -> None:
+        """The slot has failed; what it takes with it is the caller's to clean up."""
+        ready_s = 0.0 if entry.ready_since is None else now - entry.ready_since
+        self.fail_slot(
+            (entry.generation, entry.variant.name, entry.ordinal),
+            message,
+            permanent=permanent,
+            ready_s=ready_s,
+            now=now,
+        )
+
+    def fail_slot(
+        self,
+        slot: tuple[int, str, int],
+        message: str,
+        *,
+        permanent: bool,
+        now: float,
+        ready_s: float = 0.0,
+    ) -> None:
+        generation, variant, ordinal = slot
+        self._failures[slot] = SlotFailure(
+            variant=variant,
+            generation=generation,
+            ordinal=ordinal,
+            count=failure_count(self._failures.get(slot), ready_s=ready_s, spec=self._spec),
+            at=now,
+            message=message,
+            permanent=permanent,
+        )
+
+    def publish(self, routes: EndpointRoutes | None) -> None:
+        """Remembers what gateways were told; copies named once may have requests in flight."""
+        self.published = routes
+        if routes is None:
+            return
+        named = {route.copy for variant in routes.variants for route in variant.copies}
+        for entry in self.instances.values():
+            if entry.copy in named:
+                entry.routed = True
+
+    def observed(self) -> EndpointObserved:
+        return EndpointObserved(
+            instances=tuple(entry.observed() for entry in self.instances.values()),
+            failures=tuple(self._failures.values()),
+            published=self.published,
+        )
+
+    def entry_of_copy(self, copy: int) -> InstanceEntry | None:
+        return next((one for one in self.instances.values() if one.copy == copy), None)
+
+    def ready_counts(self) -> dict[str, int]:
+        """Copies that serve now, by variant of the generation that is shown."""
+        deployment = self.desired.active or self.desired.target
+        if deployment is None:
+            return {}
+        counts = {variant.name: 0 for variant in deployment.variants}
+        for entry in self.instances.values():
+            if entry.phase == READY and entry.generation == deployment.generation:
+                counts[entry.variant.name] = counts.get(entry.variant.name, 0) + 1
+        return counts
+
+    def placed(self) -> Iterator[PlacedInstance]:
+        return (entry.placed() for entry in self.instances.values())

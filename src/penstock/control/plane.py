@@ -1,0 +1,220 @@
+"""The control plane of one server, put together: lock, database, reconciler, keys.
+
+Front doors and the command line talk to this object: they write through `database`, then `notify`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import Clock, SystemClock
+from penstock.config import ServerConfig
+from penstock.control.db import Database
+from penstock.control.instance_work import WorkSettings, memory_bytes
+from penstock.control.keys import AccessKeys, KeyRing
+from penstock.control.ledger import Activity
+from penstock.control.lock import StateDirLock
+from penstock.control.ports import RoutePublisher
+from penstock.control.reconciler import ReconcilerDriver
+from penstock.control.store import Store
+from penstock.core.placement import MachineCapacity
+from penstock.core.reconcile import ReconcileSpec
+from penstock.errors import PenstockError
+from penstock.fleet.base import Fleet
+from penstock.fleet.catalogue import InstanceCatalogue
+from penstock.fleet.machine import this_machine
+
+_log = logging.getLogger(__name__)
+
+#: Keys made or deleted by another process (`penstock keys`) count within this time.
+_KEYS_REFRESH_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceView:
+    """One instance, for status reports."""
+
+    instance_id: str
+    variant: str
+    generation: int
+    phase: str
+    instance_type: str
+    cores: float
+    memory_bytes_max: int  #: what the instance was given
+    memory_bytes: int  #: what it and its workers take, measured a few seconds ago at most
+    model_memory_bytes: int  #: what loading the copy took
+    copy: int | None
+    pid: int | None
+    load_s: float
+    log_path: Path
+
+
+class ControlPlane:
+    """Embedded in the server's process; all methods are called on its event loop."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        fleet: Fleet | Callable[[], Fleet],
+        publisher: RoutePublisher,
+        clock: Clock | None = None,
+        *,
+        machine: MachineCapacity | None = None,
+        spec: ReconcileSpec | None = None,
+    ) -> None:
+        """`fleet` may be a function that makes it, called once the state directory is ours."""
+        self._config = config
+        self._fleet = fleet
+        self._publisher = publisher
+        self._clock = clock or SystemClock()
+        self._spec = spec
+        self._log_dir = config.state_dir / "logs"
+        self._lock: StateDirLock | None = None
+        self._reconciler: ReconcilerDriver | None = None
+        self._keys_task: asyncio.Task[None] | None = None
+        self.catalogue = InstanceCatalogue(machine or this_machine())
+        self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
+        self.database = Database(lambda: Store(config.state_dir, config.control.database))
+
+    async def start(self) -> None:
+        """Takes the state directory, opens the database, and begins to bring everything back.
+
+        Raises what `StateDirLock`, `DatabaseConnection` and `AccessKeys.ring` raise.
+        """
+        state_dir = self._config.state_dir
+        self._lock = StateDirLock(state_dir)
+        try:
+            await self.database.open()
+            if self._config.listen.auth:
+                await self.refresh_keys()
+                self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
+            fleet = self._fleet() if callable(self._fleet) else self._fleet
+            artifact = ArtifactSettings.from_config(self._config.control).to_dict()
+            cores = max(int(self.catalogue.machine.cores), 1)
+            self._reconciler = ReconcilerDriver(
+                database=self.database,
+                fleet=fleet,
+                publisher=self._publisher,
+                clock=self._clock,
+                catalogue=self.catalogue,
+                settings=WorkSettings(
+                    log_dir=self._log_dir,
+                    cache_dir=state_dir / "cache",
+                    instance_settings={"artifact": artifact},
+                    starts_max=max(cores, 2),
+                    loads_max=cores,
+                ),
+                spec=self._spec,
+            )
+            await self._reconciler.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Ends all instances and gives the state directory back. Idempotent."""
+        if self._keys_task is not None:
+            self._keys_task.cancel()
+            await asyncio.wait([self._keys_task])
+            self._keys_task = None
+        if self._reconciler is not None:
+            await self._reconciler.close()
+            self._reconciler = None
+        await self.database.close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def notify(self, endpoint: str) -> None:
+        """Call after each change of an endpoint in the database."""
+        if self._reconciler is not None:
+            self._reconciler.notify(endpoint)
+
+    def current_counts(self, endpoint: str) -> dict[str, int]:
+        """Copies that serve now, by variant: CurrentInstanceCount, which lags the desired one."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.ready_counts() if ledger is not None else {}
+
+    def activities(self, endpoint: str) -> list[Activity]:
+        """What was done for an endpoint since this server started, and why; oldest first."""
+        return self._reconciler.activities(endpoint) if self._reconciler is not None else []
+
+    def instances(self, endpoint: str) -> list[InstanceView]:
+        """The endpoint's instances as they are now."""
+        reconciler = self._reconciler
+        ledger = reconciler.ledger(endpoint) if reconciler is not None else None
+        if reconciler is None or ledger is None:
+            return []
+        return [
+            InstanceView(
+                instance_id=entry.instance_id,
+                variant=entry.variant.name,
+                generation=entry.generation,
+                phase=entry.phase,
+                instance_type=entry.kind.name,
+                cores=entry.kind.cores,
+                memory_bytes_max=entry.kind.memory_bytes,
+                memory_bytes=entry.memory_bytes,
+                model_memory_bytes=entry.model_memory_bytes,
+                copy=entry.copy,
+                pid=entry.pid,
+                load_s=entry.load_s,
+                log_path=reconciler.work.log_path(ledger, entry),
+            )
+            for entry in ledger.instances.values()
+        ]
+
+    def log_paths(self, endpoint: str) -> list[Path]:
+        """The log files of an endpoint, those of ended instances and old generations included."""
+        # Paths are looked up by the name without case, as everything is.
+        folders = self._log_dir.iterdir() if self._log_dir.is_dir() else ()
+        return sorted(
+            log
+            for folder in folders
+            if folder.name.lower() == endpoint.lower()
+            for log in folder.glob("*.log")
+        )
+
+    async def instance_status(self, instance_id: str, *, timeout_s: float = 5.0) -> dict[str, Any]:
+        """An instance's own answer to `status`, and `memory_bytes` of it with its workers.
+
+        Empty if it is gone or does not answer.
+        """
+        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        if client is None:
+            return {}
+        try:
+            status = await client.status(timeout_s=timeout_s)
+        except PenstockError:
+            return {}
+        return status | {"memory_bytes": memory_bytes(status)}
+
+    async def explain_copy(
+        self, instance_id: str, copy: int, *, timeout_s: float = 5.0
+    ) -> dict[str, Any]:
+        """The story of a copy's batcher; empty if the instance is gone."""
+        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
+
+    async def refresh_keys(self) -> None:
+        """Reads the keys again, into the same `key_ring`."""
+        fresh = await self.database.call(_read_ring, self._config.state_dir)
+        self.key_ring.take(fresh)
+
+    async def _refresh_keys(self) -> None:
+        while True:
+            await asyncio.sleep(_KEYS_REFRESH_S)
+            try:
+                await self.refresh_keys()
+            except PenstockError as error:
+                _log.warning("keys could not be read: %s: %s", error.code, error.message)
+
+
+def _read_ring(store: Store, state_dir: Path) -> KeyRing:
+    return AccessKeys(store, state_dir).ring()

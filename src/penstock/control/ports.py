@@ -1,0 +1,31 @@
+"""What the control plane needs of a gateway, as an interface: the gateway's dispatcher offers it.
+
+Both sides meet at composition. Neither imports the other: they are separate processes in principle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from penstock.core.deployment import EndpointRoutes
+
+
+class RoutePublisher(Protocol):
+    """Tells every gateway where copies are, and learns when a copy has nothing in flight."""
+
+    async def connect(self, instance_id: str, address: str) -> None:
+        """Opens the data connection; returns once requests can be sent. Raises `PenstockError`."""
+
+    async def disconnect(self, instance_id: str) -> None:
+        """Closes it; what the instance had not answered goes elsewhere. Unknown ids are ignored."""
+
+    def publish(self, routes: EndpointRoutes) -> None:
+        """Replaces all that is known of an endpoint. Copies it no longer names get no new
+        requests; those in flight go on."""
+
+    def withdraw(self, endpoint: str) -> None:
+        """The endpoint is no more. Unknown names are ignored."""
+
+    async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
+        """Waits until none of the copies has a request in flight; False when time ran out."""

@@ -1,0 +1,319 @@
+"""Drives every endpoint from what is to what should be.
+
+One task for the whole server: it waits for something to have changed or for a decision's deadline,
+asks `core/reconcile.py` what to do, and begins it. Long operations run in `instance_work.py` and
+come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import Final
+
+from penstock.clock import Clock
+from penstock.control.db import Database
+from penstock.control.instance_work import InstanceWork, WorkSettings
+from penstock.control.ledger import Activity, EndpointLedger, InstanceEntry
+from penstock.control.ports import RoutePublisher
+from penstock.control.records import NotFound
+from penstock.control.store import Store
+from penstock.core import placement
+from penstock.core.deployment import VariantSpec
+from penstock.core.endpoint_state import (
+    DELETING,
+    STARTING,
+    Action,
+    DrainCopy,
+    EndpointDesired,
+    FinishDelete,
+    LoadCopy,
+    PublishRoutes,
+    SetStatus,
+    StartInstance,
+    StopInstance,
+    WithdrawRoutes,
+)
+from penstock.core.reconcile import ReconcileSpec, decide
+from penstock.errors import CallerError, PenstockError
+from penstock.fleet.base import Fleet
+from penstock.fleet.catalogue import InstanceCatalogue
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S: Final = 1.0  #: when the database could not be written
+_BUG_RETRY_S: Final = 5.0  #: after an exception that is ours: other endpoints go on
+_STATUS_INTERVAL_S: Final = 5.0
+
+
+class ReconcilerDriver:
+    """The driver of `core.reconcile.decide` for all endpoints of one server."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        fleet: Fleet,
+        publisher: RoutePublisher,
+        clock: Clock,
+        catalogue: InstanceCatalogue,
+        settings: WorkSettings,
+        spec: ReconcileSpec | None = None,
+    ) -> None:
+        self._database = database
+        self._publisher = publisher
+        self._clock = clock
+        self._catalogue = catalogue
+        self._spec = spec or ReconcileSpec()
+        self.work = InstanceWork(
+            fleet=fleet,
+            publisher=publisher,
+            clock=clock,
+            settings=settings,
+            spec=self._spec,
+            changed=self._changed,
+            room_freed=self._room_freed,
+        )
+        self._ledgers: dict[str, EndpointLedger] = {}
+        self._dirty: dict[str, None] = {}  #: to be decided again, in order
+        self._stale: dict[str, None] = {}  #: to be read again from the store first
+        self._waiting: dict[str, None] = {}  #: for room on the machine
+        self._deadlines: dict[str, float] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._copy_last = 0
+        self._instance_last = 0
+        self._status_due = 0.0
+
+    async def start(self) -> None:
+        """Takes up every endpoint that is on record, oldest first."""
+        for record in await self._database.call(Store.all_endpoints):
+            self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
+            self._changed(record.name)
+        self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
+        self._task = asyncio.create_task(self._run(), name="reconciler")
+
+    def notify(self, endpoint: str) -> None:
+        """The record of an endpoint has changed: read it again and act."""
+        self._stale[endpoint.lower()] = None
+        self._changed(endpoint)
+
+    async def close(self) -> None:
+        """Ends every instance; the record stays, so that the next start brings all back."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        await self.work.close()
+
+    def ledger(self, endpoint: str) -> EndpointLedger | None:
+        """What is seen of an endpoint now; None if it is unknown."""
+        return self._ledgers.get(endpoint.lower())
+
+    def activities(self, endpoint: str) -> list[Activity]:
+        """What was done for it and why, oldest first."""
+        ledger = self.ledger(endpoint)
+        return list(ledger.activities) if ledger is not None else []
+
+    def _changed(self, endpoint: str) -> None:
+        self._dirty[endpoint.lower()] = None
+        self._wake.set()
+
+    def _room_freed(self) -> None:
+        for key in self._waiting:
+            self._dirty[key] = None
+        self._waiting.clear()
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wait()
+            now = self._clock.monotonic()
+            due = [key for key, at in self._deadlines.items() if now >= at]
+            for key in (*self._dirty, *due):
+                if key in self._dirty or key in self._deadlines:
+                    await self._turn(key)
+            if now >= self._status_due:
+                self._status_due = now + _STATUS_INTERVAL_S
+                self.work.ask_status()
+
+    async def _wait(self) -> None:
+        """Until something has changed or the nearest deadline has come."""
+        until = min([self._status_due, *self._deadlines.values()])
+        if not self._dirty:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(max(until - self._clock.monotonic(), 0.0)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _turn(self, key: str) -> None:
+        """One decision for one endpoint, carried out. Failures are tried again, never fatal."""
+        self._dirty.pop(key, None)
+        self._deadlines.pop(key, None)
+        try:
+            if key in self._stale:
+                await self._read(key)
+            ledger = self._ledgers.get(key)
+            if ledger is None:
+                return
+            decision = decide(
+                ledger.desired,
+                ledger.observed(),
+                now=self._clock.monotonic(),
+                spec=self._spec,
+            )
+            if decision.next_deadline is not None:
+                self._deadlines[key] = decision.next_deadline
+            for action in decision.actions:
+                await self._carry_out(key, ledger, action)
+        except PenstockError as error:
+            _log.warning("endpoint %s: %s: %s %s", key, error.code, error.message, error.hint)
+            self._deadlines[key] = self._clock.monotonic() + _RETRY_S
+        except Exception:
+            _log.exception("reconciling endpoint %s failed", key)
+            self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
+
+    async def _read(self, key: str) -> None:
+        ledger = self._ledgers.get(key)
+        try:
+            # The mark goes first: a change while the store reads marks it again.
+            self._stale.pop(key, None)
+            desired = (await self._database.call(Store.describe_endpoint, key)).desired()
+        except NotFound:
+            if ledger is not None:
+                ledger.wish(replace(ledger.desired, status=DELETING))
+            return
+        except BaseException:
+            self._stale[key] = None
+            raise
+        self._wish(key, desired)
+
+    def _wish(self, key: str, desired: EndpointDesired) -> None:
+        ledger = self._ledgers.get(key)
+        if ledger is None:
+            self._ledgers[key] = EndpointLedger(desired, self._spec)
+        elif desired != ledger.desired:
+            ledger.wish(desired)
+        self._changed(key)
+
+    async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
+        if not isinstance(action, StartInstance):
+            ledger.record(self._clock.wall(), *_told(action))
+        match action:
+            case StartInstance():
+                self._start(key, ledger, action)
+            case LoadCopy(instance_id=instance_id):
+                self._copy_last += 1
+                self.work.load(ledger, ledger.instances[instance_id], self._copy_last)
+            case PublishRoutes(routes=routes):
+                self._publisher.publish(routes)
+                ledger.publish(routes)
+            case WithdrawRoutes():
+                self._publisher.withdraw(ledger.desired.endpoint)
+                ledger.publish(None)
+            case DrainCopy(instance_id=instance_id, copy=copy):
+                self.work.drain(ledger, ledger.instances[instance_id], copy)
+            case StopInstance(instance_id=instance_id, failure=failure, reason=reason):
+                entry = ledger.instances[instance_id]
+                if failure:
+                    permanent = action.permanent
+                    self.work.give_up(ledger, entry, failure, reason, permanent=permanent)
+                else:
+                    self.work.stop(ledger, entry)
+            case SetStatus():
+                await self._set_status(key, ledger, action)
+            case FinishDelete():
+                await self._database.call(Store.finish_delete, ledger.desired.endpoint)
+                del self._ledgers[key]
+
+    async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
+        record = await self._database.call(
+            Store.set_status,
+            ledger.desired.endpoint,
+            action.status,
+            now=self._clock.wall(),
+            failure_reason=action.failure_reason,
+            active_generation=action.active_generation,
+            restore_previous=action.restore_previous,
+        )
+        if record is None:
+            ledger.wish(replace(ledger.desired, status=DELETING))
+            self._changed(key)
+        else:
+            self._wish(key, record.desired())
+
+    def _start(self, key: str, ledger: EndpointLedger, action: StartInstance) -> None:
+        """Places and starts; a slot that has no room fails, or waits for room being freed."""
+        variant = _variant(ledger.desired, action.generation, action.variant)
+        slot = (action.generation, action.variant, action.ordinal)
+        now = self._clock.monotonic()
+        try:
+            kind = self._catalogue.resolve(variant.instance_type)
+        except CallerError as error:
+            ledger.fail_slot(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
+            self._changed(key)
+            return
+        room = placement.decide(
+            self._catalogue.machine,
+            [one for other in self._ledgers.values() for one in other.placed()],
+            placement.InstanceNeed(
+                instance_type=kind.name,
+                memory_bytes=kind.memory_bytes,
+                accelerators=kind.accelerators,
+            ),
+        )
+        where = f"{action.variant} generation {action.generation} slot {action.ordinal}"
+        if room.outcome == placement.WAIT:
+            ledger.record(self._clock.wall(), f"wait for room: {where}", room.reason)
+            self._waiting[key] = None
+        elif room.outcome == placement.NO_ROOM:
+            ledger.record(self._clock.wall(), f"no room: {where}", room.reason, room.message)
+            ledger.fail_slot(slot, room.message, permanent=True, now=now)
+            self._changed(key)
+        else:
+            self._instance_last += 1
+            name = f"{ledger.desired.endpoint}-{variant.name}"
+            entry = InstanceEntry(
+                instance_id=f"{name}-{action.generation}-{action.ordinal}-{self._instance_last}",
+                variant=variant,
+                generation=action.generation,
+                ordinal=action.ordinal,
+                kind=kind,
+                phase=STARTING,
+                since=None,
+            )
+            told = f"start {kind.name} for {where}"
+            ledger.record(self._clock.wall(), told, action.reason, entry.instance_id)
+            self.work.start(ledger, entry)
+
+
+def _variant(desired: EndpointDesired, generation: int, name: str) -> VariantSpec:
+    for deployment in (desired.active, desired.target):
+        if deployment is not None and deployment.generation == generation:
+            return next(one for one in deployment.variants if one.name == name)
+    raise AssertionError(f"{desired.endpoint} has no generation {generation}")
+
+
+def _told(action: Action) -> tuple[str, str, str]:
+    """(what, reason, detail) for the history."""
+    match action:
+        case LoadCopy(instance_id=where):
+            return "load copy", action.reason, where
+        case PublishRoutes(routes=routes):
+            copies = ", ".join(f"{v.name}: {len(v.copies)} copies" for v in routes.variants)
+            return "publish routes", action.reason, copies
+        case DrainCopy(instance_id=where):
+            return "drain copy", action.reason, where
+        case StopInstance(instance_id=where):
+            return "stop instance", action.reason, where
+        case SetStatus(status=status):
+            return f"status {status}", action.reason, action.failure_reason
+        case WithdrawRoutes():
+            return "withdraw routes", action.reason, ""
+        case FinishDelete():
+            return "forget endpoint", action.reason, ""
+        case StartInstance():
+            return "start instance", action.reason, ""

@@ -1,0 +1,168 @@
+"""What the store gives and takes: rows as plain values, queries, pages, and its errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from penstock.core.deployment import DeploymentSpec
+from penstock.core.endpoint_state import EndpointDesired
+from penstock.errors import CallerError
+
+MODEL = "model"
+ENDPOINT_CONFIG = "endpoint-config"
+ENDPOINT = "endpoint"
+
+#: How AWS's messages call each kind.
+NOUNS = {MODEL: "model", ENDPOINT_CONFIG: "endpoint configuration", ENDPOINT: "endpoint"}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceRecord:
+    """A model or an endpoint configuration: what its create call said."""
+
+    name: str
+    arn: str
+    request: dict[str, Any]  #: the create call's members, as given
+    created: float  #: seconds since the epoch
+    modified: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointRecord:
+    """An endpoint, with the deployments that reconciliation works on."""
+
+    name: str
+    arn: str
+    request: dict[str, Any]  #: members beyond name and configuration, of create or the last update
+    created: float
+    modified: float
+    status: str
+    failure_reason: str
+    active: DeploymentSpec | None
+    target: DeploymentSpec | None
+    previous: DeploymentSpec | None  #: `active` before its weights and counts were changed
+
+    @property
+    def shown(self) -> DeploymentSpec:
+        """What DescribeEndpoint tells of: the generation that serves, else the first one."""
+        deployment = self.active or self.target
+        assert deployment is not None, "every endpoint has a deployment"
+        return deployment
+
+    @property
+    def config_name(self) -> str:
+        """Until a switch is complete the old configuration is named."""
+        return self.shown.config_name
+
+    def desired(self) -> EndpointDesired:
+        return EndpointDesired(
+            endpoint=self.name,
+            status=self.status,
+            active=self.active,
+            target=self.target,
+            previous=self.previous,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """The filters that all lists share. Times in seconds since the epoch; before is exclusive,
+    after inclusive, as in AWS."""
+
+    name_contains: str = ""
+    created_before: float | None = None
+    created_after: float | None = None
+    modified_before: float | None = None
+    modified_after: float | None = None
+    status_equals: str = ""  #: endpoints only
+    sort_by: str = "CreationTime"  #: Name | CreationTime | Status (endpoints only)
+    sort_order: str = "Descending"  #: Ascending | Descending
+    max_results: int = 10
+    next_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: tuple[T, ...]
+    next_token: str = ""  #: empty on the last page
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRecord:
+    """One access key. `secret` and `salt` are what is stored, never the secret itself."""
+
+    key_id: str
+    kind: str  #: sigv4 | bearer
+    label: str
+    created: float
+    secret: bytes = field(default=b"", repr=False)
+    salt: bytes = field(default=b"", repr=False)
+
+
+class AlreadyExists(CallerError):
+    """A resource of that name (without case) exists; `arn` is the existing one's."""
+
+    def __init__(self, kind: str, name: str, arn: str) -> None:
+        super().__init__(
+            "already-exists",
+            f'Cannot create already existing {NOUNS[kind]} "{arn}".',
+            hint="Choose another name, or delete the existing one first.",
+        )
+        self.kind = kind
+        self.name = name
+        self.arn = arn
+
+
+class NotFound(CallerError):
+    """No resource of that kind and name. The front door fills in the ARN that was meant."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__("not-found", f'Could not find {NOUNS[kind]} "{name}".')
+        self.kind = kind
+        self.name = name
+
+
+class EndpointBusy(CallerError):
+    """The endpoint's status does not allow the change."""
+
+    def __init__(self, name: str, status: str) -> None:
+        super().__init__(
+            "endpoint-busy",
+            f'Endpoint "{name}" is {status}; only an endpoint that is InService can be updated.',
+            hint="Wait until it is InService, or delete it.",
+        )
+        self.name = name
+        self.endpoint_status = status
+
+
+class UnknownVariant(CallerError):
+    """An update names a variant that the endpoint does not have."""
+
+    def __init__(self, endpoint: str, variant: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            "unknown-variant",
+            f'Endpoint "{endpoint}" has no variant "{variant}".',
+            hint=f"Its variants are {', '.join(known)}.",
+        )
+        self.variant = variant
+
+
+class InvalidToken(CallerError):
+    """A NextToken that was not made by the same list call."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "invalid-next-token",
+            "NextToken is not one of this list call's",
+            hint="Pass the token of the last page unchanged, with the same filters and order.",
+        )
+
+
+class TooManyTags(CallerError):
+    def __init__(self, arn: str, tag_count_max: int) -> None:
+        super().__init__(
+            "too-many-tags", f"{arn} would have more than {tag_count_max} tags", hint="Delete some."
+        )

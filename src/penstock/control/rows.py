@@ -1,0 +1,185 @@
+"""Steps inside the store's transactions: each takes a connection and does one thing to the tables.
+
+Only `store.py` calls these; they begin and end no transaction themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import Connection, RowMapping, and_, delete, insert, select, update
+
+from penstock.control import schema
+from penstock.control.deployment_json import decode_deployment, encode_deployment
+from penstock.control.records import (
+    ENDPOINT,
+    ENDPOINT_CONFIG,
+    MODEL,
+    AlreadyExists,
+    EndpointBusy,
+    EndpointRecord,
+    NotFound,
+    ResourceRecord,
+    TooManyTags,
+)
+from penstock.core.deployment import DeploymentSpec
+from penstock.core.endpoint_state import IN_SERVICE
+
+TAG_COUNT_MAX: Final = 50  #: SageMaker's limit per resource
+
+TABLES: Final = {
+    MODEL: schema.models,
+    ENDPOINT_CONFIG: schema.endpoint_configs,
+    ENDPOINT: schema.endpoints,
+}
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(dict(value)).decode()
+
+
+def find(db: Connection, kind: str, name: str) -> RowMapping | None:
+    table = TABLES[kind]
+    return db.execute(select(table).where(table.c.key == name.lower())).mappings().first()
+
+
+def require(db: Connection, kind: str, name: str) -> RowMapping:
+    row = find(db, kind, name)
+    if row is None:
+        raise NotFound(kind, name)
+    return row
+
+
+def create(
+    db: Connection,
+    kind: str,
+    name: str,
+    request: Mapping[str, Any],
+    arn: str,
+    now: float,
+    tags: Mapping[str, str] | None,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    existing = find(db, kind, name)
+    if existing is not None:
+        raise AlreadyExists(kind, existing["name"], existing["arn"])
+    db.execute(
+        insert(TABLES[kind]).values(
+            key=name.lower(),
+            name=name,
+            arn=arn,
+            request=to_json(request),
+            created=now,
+            modified=now,
+            **(extra or {}),
+        )
+    )
+    if tags:
+        add_tags(db, arn, tags)
+
+
+def remove(db: Connection, kind: str, name: str) -> None:
+    row = require(db, kind, name)
+    table = TABLES[kind]
+    db.execute(delete(table).where(table.c.key == row["key"]))
+    db.execute(delete(schema.tags).where(schema.tags.c.arn_key == row["arn"].lower()))
+
+
+def resource(row: RowMapping) -> ResourceRecord:
+    return ResourceRecord(
+        name=row["name"],
+        arn=row["arn"],
+        request=orjson.loads(row["request"]),
+        created=row["created"],
+        modified=row["modified"],
+    )
+
+
+def endpoint(db: Connection, name: str) -> EndpointRecord:
+    return with_deployments(db, require(db, ENDPOINT, name))
+
+
+def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
+    columns = schema.deployments.c
+    rows = db.execute(select(schema.deployments).where(columns.endpoint_key == row["key"]))
+    found = {one["generation"]: one for one in rows.mappings()}
+
+    def spec_of(generation: int | None, column: str = "spec") -> DeploymentSpec | None:
+        text = found[generation][column] if generation in found else None
+        return None if text is None else decode_deployment(text)
+
+    return EndpointRecord(
+        name=row["name"],
+        arn=row["arn"],
+        request=orjson.loads(row["request"]),
+        created=row["created"],
+        modified=row["modified"],
+        status=row["status"],
+        failure_reason=row["failure_reason"],
+        active=spec_of(row["active_generation"]),
+        target=spec_of(row["target_generation"]),
+        previous=spec_of(row["active_generation"], "previous"),
+    )
+
+
+def in_service(db: Connection, name: str) -> RowMapping:
+    row = require(db, ENDPOINT, name)
+    if row["status"] != IN_SERVICE:
+        raise EndpointBusy(row["name"], row["status"])
+    return row
+
+
+def update_endpoint(db: Connection, key: str, values: Mapping[str, Any]) -> None:
+    db.execute(update(schema.endpoints).where(schema.endpoints.c.key == key).values(**values))
+
+
+def put_deployment(db: Connection, name: str, deployment: DeploymentSpec, now: float) -> None:
+    db.execute(
+        insert(schema.deployments).values(
+            endpoint_key=name.lower(),
+            generation=deployment.generation,
+            spec=encode_deployment(deployment),
+            created=now,
+        )
+    )
+
+
+def is_deployment(key: str, generation: int) -> Any:
+    columns = schema.deployments.c
+    return and_(columns.endpoint_key == key, columns.generation == generation)
+
+
+def settle_deployments(db: Connection, key: str, generation: int, *, restore: bool) -> None:
+    """Keeps one generation; its change of weights and counts is taken back, or is final."""
+    table = schema.deployments
+    db.execute(delete(table).where(table.c.endpoint_key == key, table.c.generation != generation))
+    this = update(table).where(is_deployment(key, generation))
+    if restore:
+        db.execute(this.where(table.c.previous.is_not(None)).values(spec=table.c.previous))
+    db.execute(this.values(previous=None))
+
+
+def tags_of(db: Connection, arn: str) -> dict[str, str]:
+    columns = schema.tags.c
+    rows = db.execute(
+        select(columns.name, columns.value)
+        .where(columns.arn_key == arn.lower())
+        .order_by(columns.name)
+    )
+    return {name: value for name, value in rows}
+
+
+def add_tags(db: Connection, arn: str, tags: Mapping[str, str]) -> dict[str, str]:
+    columns = schema.tags.c
+    merged = tags_of(db, arn) | dict(tags)
+    if len(merged) > TAG_COUNT_MAX:
+        raise TooManyTags(arn, TAG_COUNT_MAX)
+    db.execute(
+        delete(schema.tags).where(columns.arn_key == arn.lower(), columns.name.in_(list(tags)))
+    )
+    rows = [{"arn_key": arn.lower(), "name": name, "value": tags[name]} for name in tags]
+    if rows:
+        db.execute(insert(schema.tags), rows)
+    return merged

@@ -1,0 +1,93 @@
+"""The tables of the control plane, for SQLite and PostgreSQL alike.
+
+Names are kept as given and compared without case: `key` columns hold the lower-case form. Times
+are seconds since the epoch. Requests and deployments are JSON text that only this package reads.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+#: Raised by every change of a table; a newer database is refused, an older one migrated.
+SCHEMA_VERSION: Final = 1
+
+metadata: Final = MetaData()
+
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("key", String(128), primary_key=True),
+    Column("name", String(128), nullable=False),
+    Column("arn", String(256), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("modified", Double, nullable=False),
+    Index("models_created", "created", "key"),
+)
+
+endpoint_configs = Table(
+    "endpoint_configs",
+    metadata,
+    Column("key", String(128), primary_key=True),
+    Column("name", String(128), nullable=False),
+    Column("arn", String(256), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("modified", Double, nullable=False),
+    Index("endpoint_configs_created", "created", "key"),
+)
+
+endpoints = Table(
+    "endpoints",
+    metadata,
+    Column("key", String(128), primary_key=True),
+    Column("name", String(128), nullable=False),
+    Column("arn", String(256), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("created", Double, nullable=False),
+    Column("modified", Double, nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("failure_reason", Text, nullable=False),
+    Column("generation_last", Integer, nullable=False),
+    Column("active_generation", Integer),
+    Column("target_generation", Integer),
+    Index("endpoints_created", "created", "key"),
+)
+
+deployments = Table(
+    "deployments",
+    metadata,
+    Column("endpoint_key", String(128), primary_key=True),
+    Column("generation", Integer, primary_key=True, autoincrement=False),
+    Column("spec", Text, nullable=False),
+    Column("previous", Text),  #: the spec before its weights and counts were last changed
+    Column("created", Double, nullable=False),
+)
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("arn_key", String(256), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("key_id", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("label", Text, nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("salt", LargeBinary, nullable=False),
+    Column("created", Double, nullable=False),
+)

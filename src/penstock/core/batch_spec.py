@@ -1,0 +1,93 @@
+"""What the batcher is told (`BatchSpec`) and what it tells its driver to do (actions with reasons).
+
+Plain values; the decisions and their theory are in `batching.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from penstock.errors import CallerError
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpec:
+    """How one copy's requests may be joined. Sizes in rows; wrong values raise `CallerError`."""
+
+    rows_max: int = 1  #: rows of a batch, >= 1
+    wait_s_max: float = 0.0  #: how long the oldest item waits for company while a lane is free
+    lanes: int = 1  #: batches that may run at once
+    queue_rows_max: int = (
+        2048  #: rows that may wait, >= rows_max; Triton's servers run at such sizes
+    )
+    queue_wait_s_max: float | None = None  #: > wait_s_max; None = the deadline alone
+    rows_preferred: tuple[int, ...] = ()  #: each in 1..rows_max
+    buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = one bucket, reported as 0
+    priorities: int = 1  #: levels; 0 is served first, a level beyond the last counts as the last
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("rows_max", self.rows_max >= 1, "at least 1"),
+            ("wait_s_max", 0.0 <= self.wait_s_max < math.inf, "0 or more seconds"),
+            ("lanes", self.lanes >= 1, "at least 1"),
+            ("queue_rows_max", self.queue_rows_max >= self.rows_max, "at least rows_max"),
+            (
+                "queue_wait_s_max",
+                self.queue_wait_s_max is None or self.queue_wait_s_max > self.wait_s_max,
+                "more than wait_s_max, else items would expire before their batch may leave",
+            ),
+            (
+                "rows_preferred",
+                all(1 <= rows <= self.rows_max for rows in self.rows_preferred),
+                "sizes from 1 to rows_max",
+            ),
+            (
+                "buckets",
+                all(length >= 1 for length in self.buckets)
+                and list(self.buckets) == sorted(set(self.buckets)),
+                "lengths of at least 1, ascending, each once",
+            ),
+            ("priorities", self.priorities >= 1, "at least 1"),
+        )
+        for key, good, allowed in checks:
+            if not good:
+                raise CallerError(
+                    "invalid-batching",
+                    f"batching.{key} is {getattr(self, key)!r}; allowed: {allowed}",
+                    hint=f"Correct batching.{key} in the model's description.",
+                )
+
+
+# Not frozen: where rows_max is 1, one `RunBatch` is made per item, and freezing makes that five
+# times as expensive (0.82 against 0.16 microseconds). Nobody changes an action.
+@dataclass(slots=True)
+class RunBatch:
+    """Run these items on this lane, then call `lane_freed`."""
+
+    lane: int
+    ids: tuple[int, ...]  #: in the order of their rows
+    rows: int
+    bucket: int  #: pad to this length; 0 = to the longest item
+    waited_s: float  #: by its oldest item
+    queue_rows: int  #: left behind
+    reason: str
+
+
+@dataclass(slots=True)
+class Refuse:
+    """Answer this item now: it was never queued."""
+
+    id: int
+    reason: str  #: queue-full | too-many-rows | deadline-passed | draining
+
+
+@dataclass(slots=True)
+class Expire:
+    """Answer this item now: it was queued and never computed."""
+
+    id: int
+    reason: str  #: deadline-passed | queue-timeout
+
+
+Action = RunBatch | Refuse | Expire

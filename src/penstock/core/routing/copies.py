@@ -1,0 +1,49 @@
+"""What the router knows of one copy, and what it answers to `pick`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class CopyState:
+    """One loaded copy as its gateway sees it. The router alone changes it; drivers read.
+
+    `outstanding` is the reserved slots: requests sent to this copy whose last byte is not yet
+    written.
+    """
+
+    __slots__ = (
+        "copy", "draining", "healthy", "instance_id", "outstanding", "outstanding_max", "picked",
+        "variant",
+    )  # fmt: skip
+
+    def __init__(self, copy: int, instance_id: str, variant: str, outstanding_max: int) -> None:
+        self.copy = copy  #: unique in the deployment; what INVOKE frames name
+        self.instance_id = instance_id
+        self.variant = variant
+        self.outstanding = 0
+        self.outstanding_max = outstanding_max
+        self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
+        self.draining = False  #: no longer in the routes; finishes what it has
+        self.picked = 0  #: running number of its last pick: the tie-break
+
+    def __repr__(self) -> str:
+        marks = "" if self.healthy else " unhealthy"
+        marks += " draining" if self.draining else ""
+        return f"<copy {self.copy} of {self.variant}: {self.outstanding} outstanding{marks}>"
+
+
+class Routed(NamedTuple):
+    """A copy whose slot is now reserved: send the request, and `release(state)` exactly once."""
+
+    state: CopyState
+    variant: str
+    reason: str  #: only-copy | least-outstanding | random | retry
+    outstanding: int  #: on that copy, this request included
+
+
+class NoRoute(NamedTuple):
+    """Nothing was reserved: refuse the request."""
+
+    reason: str  #: unknown-variant | no-copies | no-healthy-copy | all-copies-full
+    retry_after_s: float | None  #: None: the same request cannot pass later

@@ -1,0 +1,212 @@
+"""Which copy of an endpoint gets a request; its slot is reserved in the same step.
+
+A burst never sees stale counts: `pick` raises the chosen copy's `outstanding` before it returns,
+and the driver calls `release` exactly once per pick, when the last byte of the answer is written
+or the attempt has failed.
+
+Variant first. `variant` (TargetVariant) decides alone, even against a weight of 0. Otherwise one is
+drawn by weight among the variants with weight > 0; those that have no healthy copy now lose their
+share to the others, but a full one does not: traffic meant for one variant must not flood another.
+Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
+only if no other copy may be routed to.
+
+Routes are replaced as a whole. A copy that stays keeps its count and health; one that is gone
+drains: it is never picked again and is forgotten with its last release.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.deployment import RANDOM, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.routing.copies import CopyState, NoRoute, Routed
+from penstock.core.routing.strategies import least_outstanding, uniform
+
+#: A dead worker is replaced in about a second (a process start and a model load).
+_RETRY_AFTER_S_UNHEALTHY = 1.0
+#: Queues of full copies move on within tenths of a second; the admission forecast knows better.
+_RETRY_AFTER_S_FULL = 0.1
+
+_UNKNOWN_VARIANT = NoRoute("unknown-variant", None)
+_NO_COPIES = NoRoute("no-copies", _RETRY_AFTER_S_UNHEALTHY)
+_NO_HEALTHY_COPY = NoRoute("no-healthy-copy", _RETRY_AFTER_S_UNHEALTHY)
+_ALL_COPIES_FULL = NoRoute("all-copies-full", _RETRY_AFTER_S_FULL)
+
+
+class _Variant:
+    """A variant's copies; `open` are those that may be routed to, in the order of the routes."""
+
+    __slots__ = ("copies", "is_random", "name", "open", "weight")
+
+    def __init__(self, routes: VariantRoutes, copies: tuple[CopyState, ...]) -> None:
+        self.name = routes.name
+        self.weight = routes.weight
+        self.is_random = routes.strategy == RANDOM
+        self.copies = copies
+        self.open: list[CopyState] = []
+
+
+class EndpointRouter:
+    """All copies of one endpoint, as one gateway process counts them."""
+
+    __slots__ = (
+        "_draining", "_drawn", "_drawn_weights", "_number", "_only", "_rng", "_states", "_variants",
+    )  # fmt: skip
+
+    def __init__(self, routes: EndpointRoutes, rng: random.Random) -> None:
+        self._rng = rng
+        self._number = 0  #: picks so far
+        self._states: dict[int, CopyState] = {}  #: routed copies
+        self._draining: dict[
+            int, CopyState
+        ] = {}  #: gone from the routes, with requests outstanding
+        self._variants: dict[str, _Variant] = {}
+        self._drawn: list[_Variant] = []  #: who takes part in the draw by weight
+        self._drawn_weights: list[float] = []  #: running sums of their weights
+        self._only: _Variant | None = None  #: set where there is nothing to draw
+        self.replace(routes)
+
+    def pick(
+        self, *, variant: str | None = None, exclude: tuple[int, ...] = ()
+    ) -> Routed | NoRoute:
+        """Chooses a copy and reserves a slot on it."""
+        chosen = self._only
+        if variant is not None:
+            chosen = self._variants.get(variant)
+            if chosen is None:
+                return _UNKNOWN_VARIANT
+        elif chosen is None:
+            if not self._drawn:
+                return self._none_open([v for v in self._variants.values() if v.weight > 0])
+            sums = self._drawn_weights
+            chosen = self._drawn[
+                bisect_right(sums, self._rng.random() * sums[-1], 0, len(sums) - 1)
+            ]
+        copies = chosen.open
+        if not copies:
+            return self._none_open((chosen,))
+        state: CopyState | None
+        if exclude:
+            others = [state for state in copies if state.copy not in exclude]
+            copies = others or copies
+            state = uniform(copies, self._rng) if chosen.is_random else least_outstanding(copies)
+            reason = "retry"
+        elif len(copies) == 1:
+            state = copies[0]
+            reason = "only-copy"
+            if state.outstanding >= state.outstanding_max:
+                return _ALL_COPIES_FULL
+        elif chosen.is_random:
+            state = uniform(copies, self._rng)
+            reason = "random"
+        else:
+            state = least_outstanding(copies)
+            reason = "least-outstanding"
+        if state is None:
+            return _ALL_COPIES_FULL
+        self._number = state.picked = self._number + 1
+        state.outstanding = outstanding = state.outstanding + 1
+        return Routed(state, chosen.name, reason, outstanding)
+
+    def release(self, state: CopyState) -> None:
+        """Frees the slot of one earlier pick."""
+        state.outstanding -= 1
+        if state.draining and not state.outstanding:
+            self._draining.pop(state.copy, None)
+
+    def replace(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
+        """Takes new routes; returns the copies that drain from now on, with their counts."""
+        before = self._states
+        self._states = {}
+        self._variants = {}
+        for variant in routes.variants:
+            states = tuple(self._kept(route, variant.name, before) for route in variant.copies)
+            self._variants[variant.name] = _Variant(variant, states)
+            self._states.update((state.copy, state) for state in states)
+        gone = tuple(state for copy, state in before.items() if copy not in self._states)
+        for state in gone:
+            state.draining = True
+            if state.outstanding:
+                self._draining[state.copy] = state
+        self._reopen()
+        return gone
+
+    def set_healthy(self, copy: int, healthy: bool) -> None:
+        """A copy died or came back. Unknown copies are ignored: the news may be late."""
+        state = self._states.get(copy) or self._draining.get(copy)
+        if state is not None and state.healthy != healthy:
+            state.healthy = healthy
+            self._reopen()
+
+    def outstanding(self, variant: str) -> int:
+        """Requests in flight on a variant, draining copies included."""
+        states = (*self._states.values(), *self._draining.values())
+        return sum(state.outstanding for state in states if state.variant == variant)
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready state for `explain`."""
+        return {
+            "variants": [
+                {
+                    "variant": variant.name,
+                    "weight": variant.weight,
+                    "strategy": "RANDOM" if variant.is_random else "LEAST_OUTSTANDING_REQUESTS",
+                    "copies": [_describe(state) for state in variant.copies],
+                }
+                for variant in self._variants.values()
+            ],
+            "draining": [_describe(state) for state in self._draining.values()],
+            "picks": self._number,
+        }
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError if the state contradicts itself; for tests and the twin."""
+        for state in (*self._states.values(), *self._draining.values()):
+            assert state.outstanding >= 0, f"{state} was released more often than picked"
+            assert state.draining == (state.copy not in self._states), f"{state}: draining is wrong"
+        for variant in self._variants.values():
+            expected = [state for state in variant.copies if state.healthy]
+            assert variant.open == expected, f"open copies of {variant.name} are wrong"
+            assert all(state.variant == variant.name for state in variant.copies)
+        assert all(state.outstanding for state in self._draining.values()), "a drained copy is kept"
+        assert not set(self._states) & set(self._draining), "a copy is routed and draining"
+
+    def _kept(self, route: CopyRoute, variant: str, before: dict[int, CopyState]) -> CopyState:
+        state = before.get(route.copy) or self._draining.pop(route.copy, None)
+        if state is None:
+            return CopyState(route.copy, route.instance_id, variant, route.outstanding_max)
+        state.instance_id = route.instance_id
+        state.variant = variant
+        state.outstanding_max = route.outstanding_max
+        state.draining = False
+        return state
+
+    def _reopen(self) -> None:
+        """Derives what `pick` looks at: open copies, and who takes part in the draw."""
+        self._drawn = []
+        self._drawn_weights = []
+        total = 0.0
+        for variant in self._variants.values():
+            variant.open = [state for state in variant.copies if state.healthy]
+            if variant.open and variant.weight > 0:
+                total += variant.weight
+                self._drawn.append(variant)
+                self._drawn_weights.append(total)
+        self._only = self._drawn[0] if len(self._drawn) == 1 else None
+
+    @staticmethod
+    def _none_open(variants: Sequence[_Variant]) -> NoRoute:
+        return _NO_HEALTHY_COPY if any(variant.copies for variant in variants) else _NO_COPIES
+
+
+def _describe(state: CopyState) -> dict[str, Any]:
+    return {
+        "copy": state.copy,
+        "instance_id": state.instance_id,
+        "outstanding": state.outstanding,
+        "outstanding_max": state.outstanding_max,
+        "healthy": state.healthy,
+    }

@@ -1,0 +1,100 @@
+"""Instance types, and what each of them is on this machine.
+
+Names come from configurations that were written for AWS, or for a laptop. A name says how much is
+wanted; the machine says how much there is; the catalogue gives the smaller of the two. Prices and
+watts stay those of the type that was named: they are for comparing, not for placing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock.core.placement import MachineCapacity
+from penstock.errors import CallerError
+from penstock.fleet.aws_types import AWS_INSTANCE_TYPES, AwsInstanceType
+from penstock.fleet.base import InstanceType
+
+#: All of the machine in one instance.
+MACHINE_TYPE: Final = "ml.local.machine"
+
+_GIB: Final = 2**30
+
+#: Electricity and wear of own hardware: an estimate, so that reports have a price to begin with.
+_LOCAL_CORE_PRICE_PER_HOUR: Final = 0.02
+_LOCAL_CORE_WATTS: Final = 8.0
+
+#: name -> (cores, GiB)
+_LOCAL_TYPES: Final = {
+    "ml.local.small": (1, 1),
+    "ml.local.medium": (2, 2),
+    "ml.local.large": (4, 4),
+    "ml.local.xlarge": (8, 8),
+    "ml.local.2xlarge": (16, 16),
+    "ml.local.4xlarge": (32, 32),
+}
+
+#: What an `ml.*` name that we don't know gets by its size word, at m5's shape.
+_SIZE_CORES: Final = {"nano": 1, "micro": 1, "small": 1, "medium": 2, "large": 2, "xlarge": 4,
+                      "metal": 96}  # fmt: skip
+_NAME = re.compile(r"ml\.[a-z0-9-]{1,32}\.[a-z0-9-]{1,16}")
+_MULTIPLE = re.compile(r"(\d{1,3})xlarge")
+
+
+class InstanceCatalogue:
+    """The instance types that this machine can offer."""
+
+    def __init__(self, machine: MachineCapacity) -> None:
+        self.machine = machine
+
+    def names(self) -> list[str]:
+        """All names with figures of their own; any other `ml.<family>.<size>` is accepted too."""
+        return [*_LOCAL_TYPES, MACHINE_TYPE, *sorted(AWS_INSTANCE_TYPES)]
+
+    def resolve(self, name: str) -> InstanceType:
+        """The type as far as this machine goes.
+
+        AWS names and unknown ones never take more than half of the memory, so that an update finds
+        room for the new generation beside the old one, however large the name.
+
+        Raises:
+            CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`.
+        """
+        if name == MACHINE_TYPE:
+            return self._own(name, self.machine.cores, self.machine.memory_bytes)
+        if name in _LOCAL_TYPES:
+            cores, gib = _LOCAL_TYPES[name]
+            return self._own(name, cores, gib * _GIB)
+        if _NAME.fullmatch(name) is None:
+            raise CallerError(
+                "unknown-instance-type",
+                f"{name!r} is not an instance type",
+                hint=f"Use {', '.join(_LOCAL_TYPES)}, {MACHINE_TYPE}, or AWS's ml.* names.",
+            )
+        facts = AWS_INSTANCE_TYPES.get(name) or _derived(name)
+        return InstanceType(
+            name=name,
+            cores=min(float(facts.cores), self.machine.cores),
+            memory_bytes=min(int(facts.memory_gib * _GIB), self.machine.memory_bytes // 2),
+            accelerators=min(facts.accelerators, self.machine.accelerators),
+            price_per_hour=facts.price_per_hour,
+            watts=facts.watts,
+        )
+
+    def _own(self, name: str, cores: float, memory_bytes: int) -> InstanceType:
+        cores = min(float(cores), self.machine.cores)
+        return InstanceType(
+            name=name,
+            cores=cores,
+            memory_bytes=min(memory_bytes, self.machine.memory_bytes),
+            accelerators=self.machine.accelerators if name == MACHINE_TYPE else 0,
+            price_per_hour=round(cores * _LOCAL_CORE_PRICE_PER_HOUR, 4),
+            watts=cores * _LOCAL_CORE_WATTS,
+        )
+
+
+def _derived(name: str) -> AwsInstanceType:
+    size = name.rsplit(".", 1)[1]
+    multiple = _MULTIPLE.fullmatch(size)
+    cores = int(multiple[1]) * 4 if multiple else _SIZE_CORES.get(size, 2)
+    return AwsInstanceType(cores, cores * 4.0, 0, round(cores * 0.0575, 4), cores * 6.6)

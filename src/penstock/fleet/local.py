@@ -1,0 +1,317 @@
+"""Instances as child processes of this one.
+
+Settings go to a child as one JSON line on its standard input, which then stays open: its end tells
+the child that this process died, by whatever means, so no instance outlives its server. The child
+prints `ready` once it accepts connections; everything else that it and its models write is appended
+to its log file. Each child leads a process group of its own: a Ctrl-C in the terminal reaches only
+the server, which drains before it stops them, and a kill reaches the child's workers too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import orjson
+
+from penstock.errors import InternalError, NotNowError
+from penstock.fleet.base import InstanceHandle, InstanceSpec
+
+#: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
+_SOCKET_PATH_BYTES_MAX: Final = 100
+_SOCKET_NAME_CHARS: Final = len("i0000000.sock")
+
+#: A log that has grown past this is put aside (`.1`) when its instance is started again.
+_LOG_BYTES_MAX: Final = 64 * 2**20
+
+_TAIL_BYTES: Final = 2048
+_LINE_BYTES_MAX: Final = 2**20
+_PIPE_BYTES: Final = 65536
+
+#: Interpreter plus imports take well under a second; a busy laptop gets a minute.
+START_S_MAX: Final = 60.0
+
+
+def runtime_dir_for(state_dir: Path) -> Path:
+    """A private directory for sockets: below `state_dir` where its path is short enough.
+
+    Sockets that a killed server left there are removed, so call this only while holding the state
+    directory's lock. Elsewhere it is a new directory, which `LocalFleet.close` removes.
+    """
+    below = state_dir / "run"
+    if len(os.fsencode(below)) + 1 + _SOCKET_NAME_CHARS <= _SOCKET_PATH_BYTES_MAX:
+        below.mkdir(mode=0o700, parents=True, exist_ok=True)
+        below.chmod(0o700)
+        for left in below.glob("i*.sock"):
+            left.unlink(missing_ok=True)
+        return below
+    made = Path(tempfile.mkdtemp(prefix="penstock-"))
+    if len(os.fsencode(made)) + 1 + _SOCKET_NAME_CHARS > _SOCKET_PATH_BYTES_MAX:
+        made.rmdir()
+        made = Path(tempfile.mkdtemp(prefix="penstock-", dir="/tmp"))
+    return made
+
+
+class _Child:
+    """One child process and what belongs to it.
+
+    A thread waits for its end: asyncio's own wait ends only when every holder of the child's
+    output is gone too, a worker that outlived its instance included.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], socket: Path, log: BinaryIO, log_path: Path
+    ) -> None:
+        self.process = process
+        self.socket = socket
+        self.log = log
+        self.log_path = log_path
+        self.log_from = log.tell()  #: earlier lines are those of an earlier instance
+        self.asked_to_stop = False
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.forgotten = asyncio.Event()
+        self.output: asyncio.StreamReader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+        self.tasks: list[asyncio.Task[None]] = []
+        threading.Thread(
+            target=self._wait, args=(asyncio.get_running_loop(),), name="instance-wait", daemon=True
+        ).start()
+
+    async def connect_output(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self.process.stdout is not None
+        await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self.output), self.process.stdout
+        )
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        code = self.process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            loop.call_soon_threadsafe(self._ended, code)
+
+    def _ended(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+    def send(self, number: signal.Signals) -> None:
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def kill_group(self) -> None:
+        """The child leads its group (`start_new_session`), so its pid is the group's."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def last_words(self) -> str:
+        """The last line of the log, for messages: mostly the name of the exception."""
+        try:
+            with self.log_path.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(size - _TAIL_BYTES, self.log_from))
+                lines = log.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return f" Its last words: {lines[-1][:400]}" if lines else ""
+
+
+class LocalFleet:
+    """A fleet of child processes (see `fleet/base.py` for the contract)."""
+
+    def __init__(
+        self,
+        runtime_dir: Path,
+        *,
+        command: Sequence[str] = (sys.executable, "-m", "penstock.instance"),
+        start_s_max: float = START_S_MAX,
+    ) -> None:
+        self.on_exit: Callable[[str, str], None] = lambda instance_id, what: None
+        self._runtime_dir = runtime_dir
+        self._command = tuple(command)
+        self._start_s_max = start_s_max
+        self._children: dict[str, _Child] = {}
+        self._starting: set[str] = set()
+        self._closing = False
+        self._number = 0
+
+    async def start(self, spec: InstanceSpec) -> InstanceHandle:
+        if self._closing:
+            raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
+        if spec.instance_id in self._children:
+            raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
+        child = self._spawn(spec)
+        self._children[spec.instance_id] = child
+        try:
+            await child.connect_output()
+            await self._hand_over(child, spec)
+        except BaseException:
+            child.asked_to_stop = True
+            child.kill_group()
+            await asyncio.shield(child.ended)
+            self._forget(spec.instance_id)
+            raise
+        child.tasks = [
+            asyncio.create_task(_copy_output(child)),
+            asyncio.create_task(self._watch(spec.instance_id, child)),
+        ]
+        return InstanceHandle(
+            instance_id=spec.instance_id,
+            address=f"unix:{child.socket}",
+            pid=child.process.pid,
+        )
+
+    async def stop(self, instance_id: str, *, grace_s: float) -> None:
+        child = self._children.get(instance_id)
+        if child is None:
+            return
+        child.asked_to_stop = True
+        child.send(signal.SIGTERM)
+        await asyncio.wait([child.ended], timeout=max(grace_s, 0.0))
+        child.kill_group()
+        await child.forgotten.wait()
+
+    async def close(self, *, grace_s: float = 10.0) -> None:
+        self._closing = True
+        await asyncio.gather(*(self.stop(one, grace_s=grace_s) for one in list(self._children)))
+        for left in self._runtime_dir.glob("i*.sock"):
+            left.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._runtime_dir.rmdir()
+
+    def _spawn(self, spec: InstanceSpec) -> _Child:
+        self._number += 1
+        socket = self._runtime_dir / f"i{self._number}.sock"
+        socket.unlink(missing_ok=True)
+        log = _open_log(spec.log_path)
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.close()
+            raise NotNowError(
+                "instance-not-started",
+                f"the process of instance {spec.instance_id} could not be started: {error}",
+                hint="The machine may be out of memory or processes.",
+            ) from error
+        return _Child(process, socket, log, spec.log_path)
+
+    async def _hand_over(self, child: _Child, spec: InstanceSpec) -> None:
+        """Gives the settings and waits for `ready`."""
+        line = orjson.dumps(
+            {
+                "instance_id": spec.instance_id,
+                "address": f"unix:{child.socket}",
+                "cores": spec.instance_type.cores,
+                "memory_bytes": spec.instance_type.memory_bytes,
+                "accelerators": spec.instance_type.accelerators,
+                "cache_dir": str(spec.cache_dir),
+                **spec.settings,
+            }
+        )
+        assert child.process.stdin is not None
+        assert len(line) < _PIPE_BYTES, "settings are larger than a pipe holds: they would block"
+        with contextlib.suppress(BrokenPipeError):  # it is dead: reading says so
+            child.process.stdin.write(line + b"\n")
+        try:
+            async with asyncio.timeout(self._start_s_max):
+                if await _read_ready(child):
+                    return
+        except TimeoutError:
+            raise NotNowError(
+                "instance-start-timeout",
+                f"instance {spec.instance_id} was not ready within {self._start_s_max:g} s",
+                hint=f"Look at {spec.log_path}.",
+            ) from None
+        # Closing its output is not yet ending: such a child is ended by us.
+        await asyncio.wait([child.ended], timeout=1.0)
+        child.kill_group()
+        code = await child.ended
+        raise NotNowError(
+            "instance-died",
+            f"instance {spec.instance_id} ended before it was ready: {_how_it_ended(code)}."
+            f"{child.last_words()}",
+            hint=f"Look at {spec.log_path}.",
+        )
+
+    async def _watch(self, instance_id: str, child: _Child) -> None:
+        code = await child.ended
+        child.kill_group()  # workers that it may have left behind
+        await asyncio.wait(child.tasks[:1], timeout=1.0)  # its last output
+        child.tasks[0].cancel()
+        words = child.last_words()
+        self._forget(instance_id)
+        if not child.asked_to_stop:
+            self.on_exit(instance_id, f"the instance ended: {_how_it_ended(code)}.{words}")
+
+    def _forget(self, instance_id: str) -> None:
+        child = self._children.pop(instance_id, None)
+        if child is not None:
+            assert child.process.stdin is not None
+            child.process.stdin.close()
+            child.log.close()
+            child.socket.unlink(missing_ok=True)
+            child.forgotten.set()
+
+
+async def _read_ready(child: _Child) -> bool:
+    """Copies lines to the log until one says `ready`; False when the output has ended before."""
+    while True:
+        try:
+            line = await child.output.readline()
+        except ValueError:  # a line beyond the limit: no word of ours
+            continue
+        if not line:
+            return False
+        if line.strip() == b"ready":
+            return True
+        _append(child.log, line)
+
+
+async def _copy_output(child: _Child) -> None:
+    while chunk := await child.output.read(65536):
+        _append(child.log, chunk)
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = "unknown"
+    more = ", as the operating system does when memory runs out" if -code == signal.SIGKILL else ""
+    return f"signal {-code} ({name}){more}"
+
+
+def _open_log(path: Path) -> BinaryIO:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > _LOG_BYTES_MAX:
+            path.replace(path.with_name(path.name + ".1"))
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NotNowError(
+            "log-not-writable",
+            f"the log file {path} can't be opened: {error.strerror}",
+            hint="Free disk space or correct the permissions of the state directory.",
+        ) from error
+    return os.fdopen(descriptor, "ab", buffering=0)
+
+
+def _append(log: BinaryIO, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # a full disk must not end an instance
+        log.write(data)

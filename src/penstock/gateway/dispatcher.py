@@ -1,0 +1,510 @@
+"""The driver of routing: sends each request to a copy, and sees to it that it ends exactly once.
+
+What decides is in `core/` (`Admission`, `EndpointRouter`); this class waits, calls and carries out.
+No socket is known here: links and timers are passed in, so that the same code runs under a manual
+clock. A request's life:
+
+1. `invoke`: admitted and routed in one step, or refused at once.
+2. Sent over the link of the chosen copy's instance (`SENT`).
+3. Given back (its worker died, its connection broke): routed again without that copy, within its
+   deadline and `ATTEMPTS_MAX`; while no copy is well it is held (`WAITING`). Only accepted requests
+   are held: new ones are refused, because their clients can go elsewhere.
+4. Answered: the responder is told once (`ANSWERED`).
+5. `written`: the last byte left. Until then it is in flight and its slot on the copy is taken.
+
+`cancel` ends it from any of these states. The body is kept until the answer, for step 3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from penstock.clock import Clock
+from penstock.config import LimitConfig
+from penstock.core.deployment import EndpointRoutes
+from penstock.core.routing import CopyState, NoRoute, Routed
+from penstock.errors import InternalError, ModelError, PenstockError, from_dict
+from penstock.gateway import refusals
+from penstock.gateway.deadlines import Deadlines
+from penstock.gateway.endpoint_table import Endpoint, EndpointTable
+from penstock.gateway.explain import ExplainRing
+from penstock.gateway.invocation import (
+    ANSWERED,
+    DONE,
+    SENT,
+    STREAMING,
+    WAITING,
+    Invocation,
+)
+from penstock.gateway.link import FrameLink, Link, LinkEvents
+from penstock.gateway.recording import NoRecorder, Recorders
+from penstock.gateway.request_id import RequestIds
+from penstock.gateway.timers import TimerHandle, Timers
+from penstock.wire.frames import Reply
+
+log = logging.getLogger(__name__)
+
+#: A request that takes down each worker it meets must not take down all of them.
+ATTEMPTS_MAX = 4
+#: Held requests; each has a body in memory, which BODIES_BYTES_MAX bounds as well.
+WAITING_MAX = 8192
+#: Held requests are tried again this often even without news, so that lost news costs no deadline.
+WAITING_RETRY_S = 0.05
+#: Bodies of all requests in flight.
+BODIES_BYTES_MAX = 1 << 30
+STATUS_CANCELLED = 499
+
+LinkFactory = Callable[[str, str, LinkEvents], Link]
+
+
+class Dispatcher:
+    """All endpoints of one gateway process."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        timers: Timers,
+        rng: random.Random,
+        limits: LimitConfig,
+        recorders: Recorders | None = None,
+        ids: RequestIds | None = None,
+        link_factory: LinkFactory = FrameLink,
+    ) -> None:
+        self.ids = ids or RequestIds()
+        self.clock = clock
+        self.limits = limits
+        self.table = EndpointTable(rng, recorders or NoRecorder())
+        self.ring = ExplainRing(clock, self.ids)
+        self._monotonic = clock.monotonic
+        self._timers = timers
+        self._timeout_s = limits.request_timeout_s
+        self._link_factory = link_factory
+        self._links: dict[str, Link] = {}
+        self._endpoints = self.table.endpoints
+        self._deadlines = Deadlines(clock, timers, self._expire, limit_s=limits.request_timeout_s)
+        self._live = self._deadlines.live
+        self._bodies_bytes = 0
+        self._stopping = False
+        self._waiting: deque[Invocation] = deque()
+        self._waiting_timer: TimerHandle | None = None
+        self._draining: dict[int, CopyState] = {}
+        self._drain_watchers: list[Callable[[], None]] = []
+
+    @property
+    def in_flight(self) -> int:
+        """Requests taken and not yet written to the last byte."""
+        return len(self._live)
+
+    # Requests
+
+    def invoke(self, invocation: Invocation) -> None:
+        """Takes a request; its responder hears of it exactly once, perhaps before this returns."""
+        number = invocation.number
+        if not number:
+            invocation.number = number = self.ids.next()
+        self._live[number] = invocation
+        invocation.copy = invocation.recorder = invocation.reply = invocation.error = None
+        invocation.route = None
+        invocation.attempts = 0
+        endpoint = self._endpoints.get(invocation.endpoint)
+        invocation.entry = endpoint
+        if endpoint is None:
+            self._fail(invocation, refusals.endpoint_not_found(invocation.endpoint))
+            return
+        outstanding = endpoint.in_flight
+        endpoint.in_flight = outstanding + 1
+        self._bodies_bytes += len(invocation.body)
+        if self._stopping or self._bodies_bytes > BODIES_BYTES_MAX:
+            error = refusals.stopping() if self._stopping else refusals.memory_full()
+            self._refuse(invocation, endpoint, error)
+            return
+        received = invocation.received
+        limit = received + self._timeout_s
+        deadline = invocation.deadline
+        own = deadline is not None and deadline < limit
+        if deadline is None or not own:
+            invocation.deadline = deadline = limit
+        refusal = endpoint.admission.admit(
+            outstanding=outstanding, lanes=endpoint.lanes, deadline=deadline, now=received
+        )
+        if refusal is not None:
+            self._refuse(invocation, endpoint, refusals.not_admitted(endpoint.name, refusal))
+            return
+        variant = invocation.variant
+        routed = endpoint.router.pick(variant=variant)
+        if isinstance(routed, NoRoute):
+            self._refuse_unrouted(invocation, endpoint, routed)
+            return
+        invocation.pinned = variant is not None
+        invocation.copy_failures = ()
+        invocation.variant = variant = routed.variant
+        invocation.recorder = recorder = endpoint.recorders[variant]
+        recorder.started()
+        self._send(invocation, routed, deadline, received)
+        if own:
+            self._deadlines.watch_own(invocation, deadline)
+        elif deadline < self._deadlines.timer_at:
+            self._deadlines.watch(deadline)
+
+    def _send(self, invocation: Invocation, route: Routed, deadline: float, now: float) -> None:
+        state = route.state
+        invocation.state = SENT
+        invocation.route = route
+        invocation.copy = state
+        invocation.attempts += 1
+        invocation.link = link = self._links[state.instance_id]
+        left_ms = int((deadline - now) * 1000.0)
+        link.send(invocation, state.copy, left_ms if left_ms > 0 else 1)
+
+    def cancel(self, invocation: Invocation) -> None:
+        """The client is gone. Harmless in every state."""
+        state = invocation.state
+        if state == ANSWERED:
+            self.written(invocation)
+        elif state in (SENT, STREAMING, WAITING):
+            if state != WAITING:
+                invocation.link.cancel(invocation)
+            invocation.recorder.cancelled(invocation.door)
+            invocation.recorder = None
+            invocation.state = ANSWERED
+            self.written(invocation, STATUS_CANCELLED)
+
+    def written(self, invocation: Invocation, status: int = 200) -> None:
+        """The last byte of the answer left: the request is no longer in flight. Idempotent."""
+        if invocation.state != ANSWERED:
+            return
+        invocation.state = DONE
+        endpoint = invocation.entry
+        copy = invocation.copy
+        if copy is not None:
+            endpoint.router.release(copy)
+            if copy.draining and not copy.outstanding:
+                self._copy_drained(copy)
+        error = invocation.error
+        if error is not None:
+            status = error.status
+        total_s = self._monotonic() - invocation.received
+        self.ring.record(invocation, status, total_s)
+        recorder = invocation.recorder
+        if recorder is not None:
+            reply = invocation.reply
+            if reply is not None and error is None:
+                recorder.finished(
+                    status,
+                    total_s,
+                    reply.queue_us * 1e-6,
+                    reply.run_us * 1e-6,
+                    reply.batch_rows,
+                    invocation.door,
+                )
+            else:
+                self._record_failure(invocation, status, total_s)
+        del self._live[invocation.number]
+        if endpoint is not None:
+            endpoint.in_flight -= 1
+            self._bodies_bytes -= len(invocation.body)
+        if self._drain_watchers and not self._live:
+            self._call_watchers()
+
+    @staticmethod
+    def _record_failure(invocation: Invocation, status: int, total_s: float) -> None:
+        error, reply = invocation.error, invocation.reply
+        model_status = error.original_status if isinstance(error, ModelError) else 0
+        queue_s = run_s = 0.0
+        batch_rows = 0
+        if reply is not None:
+            queue_s, run_s, batch_rows = reply.queue_us * 1e-6, reply.run_us * 1e-6, reply.batch_rows
+        invocation.recorder.finished(
+            status, total_s, queue_s, run_s, batch_rows, invocation.door, model_status
+        )
+
+    def _refuse_unrouted(self, invocation: Invocation, endpoint: Endpoint, route: NoRoute) -> None:
+        variant = invocation.variant
+        recorder = endpoint.recorder_of(variant)
+        if recorder is not None and route.reason in ("no-copies", "no-healthy-copy"):
+            recorder.no_capacity()
+        self._refuse(invocation, endpoint, refusals.no_route(endpoint.name, variant, route))
+
+    def _refuse(self, invocation: Invocation, endpoint: Endpoint, error: PenstockError) -> None:
+        """Turned away before it was in flight."""
+        recorder = endpoint.recorder_of(invocation.variant)
+        if recorder is not None:
+            recorder.refused(error.code, error.status, invocation.door)
+        self._fail(invocation, error)
+
+    def _fail(self, invocation: Invocation, error: PenstockError) -> None:
+        invocation.state = ANSWERED
+        invocation.error = error
+        invocation.responder.on_error(invocation, error)
+
+    def _expire(self, invocation: Invocation) -> None:
+        """Its deadline is over and nothing has come."""
+        if invocation.state == SENT or invocation.state == STREAMING:
+            invocation.link.cancel(invocation)
+        self._give_slot_back(invocation)
+        self._fail(invocation, refusals.deadline_passed(invocation.endpoint))
+
+    def _give_slot_back(self, invocation: Invocation) -> None:
+        copy = invocation.copy
+        if copy is not None:
+            invocation.copy = None
+            invocation.entry.router.release(copy)
+            if copy.draining and not copy.outstanding:
+                self._copy_drained(copy)
+
+    # What links report (LinkEvents)
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        invocation.state = ANSWERED
+        invocation.reply = reply
+        invocation.entry.admission.observe(
+            reply.run_us * 1e-6, reply.batch_rows, invocation.received
+        )
+        invocation.responder.on_reply(invocation, reply)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        invocation.state = STREAMING
+        invocation.responder.on_chunk(invocation, chunk, meta)
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        invocation.state = ANSWERED
+        invocation.reply = reply
+        invocation.responder.on_end(invocation, reply)
+
+    def on_error(self, invocation: Invocation, reply: Reply) -> None:
+        invocation.reply = reply
+        self._fail(invocation, _error_of(reply))
+
+    def on_returned(self, invocation: Invocation, reason: str) -> None:
+        self._take_back(invocation, reason)
+
+    def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
+        kind, copy = event.get("event"), event.get("copy")
+        if kind in ("copy-lost", "copy-ready") and isinstance(copy, int):
+            self.table.set_lost(instance_id, copy, kind == "copy-lost")
+            if kind == "copy-ready":
+                self._try_waiting()
+
+    def on_usable(self, instance_id: str, *, fresh: bool) -> None:
+        self.table.set_usable(instance_id, True, fresh=fresh)
+        self._try_waiting()
+
+    def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
+        self.table.set_usable(instance_id, False)
+        for invocation in unanswered:
+            if invocation.state == STREAMING:
+                self._fail(invocation, refusals.stream_broken(invocation.endpoint))
+            elif invocation.state == SENT:
+                self._take_back(invocation, "connection-lost")
+
+    # Retries
+
+    def _take_back(self, invocation: Invocation, reason: str) -> None:
+        copy = invocation.copy
+        if invocation.state == STREAMING or copy is None:
+            self._fail(invocation, refusals.stream_broken(invocation.endpoint))
+            return
+        self._give_slot_back(invocation)
+        invocation.copy_failures += (copy.copy,)
+        if invocation.attempts >= ATTEMPTS_MAX:
+            error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
+            self._fail(invocation, error)
+        elif not self._route_again(invocation, same_copy=False):
+            self._hold(invocation)
+
+    def _route_again(self, invocation: Invocation, *, same_copy: bool) -> bool:
+        """True: it is on its way or has failed for good. False: no copy can take it now.
+
+        `same_copy`: a copy that gave it back may have it again. Not at once: it would come back at
+        once, and use up the attempts before anything has been restarted.
+        """
+        endpoint: Endpoint = invocation.entry
+        if self._endpoints.get(endpoint.name) is not endpoint:
+            self._fail(invocation, refusals.endpoint_not_found(endpoint.name))
+            return True
+        now = self._monotonic()
+        failures = invocation.copy_failures
+        routed = endpoint.router.pick(variant=invocation.variant, exclude=failures)
+        if isinstance(routed, NoRoute):
+            if routed.reason != "unknown-variant":
+                return False
+            if invocation.pinned:
+                error = refusals.no_route(endpoint.name, invocation.variant, routed)
+                self._fail(invocation, error)
+                return True
+            # Its variant left with an update meanwhile; the variants that took over may answer.
+            routed = endpoint.router.pick(exclude=failures)
+            if isinstance(routed, NoRoute):
+                return False
+        if routed.state.copy in failures and not same_copy:
+            endpoint.router.release(routed.state)
+            return False
+        assert invocation.deadline is not None
+        invocation.variant = routed.variant
+        self._send(invocation, routed, invocation.deadline, now)
+        return True
+
+    def _hold(self, invocation: Invocation) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            error = refusals.given_up(invocation.endpoint, "too many wait", invocation.attempts)
+            self._fail(invocation, error)
+            return
+        invocation.state = WAITING
+        invocation.link = None
+        self._waiting.append(invocation)
+        if self._waiting_timer is None:
+            self._set_waiting_timer()
+
+    def _set_waiting_timer(self) -> None:
+        when = self._monotonic() + WAITING_RETRY_S
+        self._waiting_timer = self._timers.call_at(when, self._on_waiting_timer)
+
+    def _on_waiting_timer(self) -> None:
+        self._waiting_timer = None
+        self._try_waiting()
+        if self._waiting and self._waiting_timer is None:
+            self._set_waiting_timer()
+
+    def _try_waiting(self) -> None:
+        """Something changed for the better, or some time went by: oldest first."""
+        held, self._waiting = self._waiting, deque()
+        for invocation in held:
+            if invocation.state == WAITING and not self._route_again(invocation, same_copy=True):
+                self._waiting.append(invocation)
+
+    # Endpoints and instances
+
+    def publish(self, routes: EndpointRoutes) -> None:
+        """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
+        self._note_draining(self.table.publish(routes))
+        self._draining = {copy: state for copy, state in self._draining.items() if state.draining}
+        self._try_waiting()
+
+    def withdraw(self, endpoint: str) -> None:
+        """The endpoint is gone: new requests are told so, those in flight are still answered."""
+        self._note_draining(self.table.withdraw(endpoint))
+        self._try_waiting()
+
+    async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
+        """Opens the link to an instance and keeps it open. A known id is connected anew.
+
+        Raises:
+            NotNowError: instance-unreachable; the link goes on trying until `disconnect`.
+        """
+        await self.disconnect(instance_id)
+        link = self._links[instance_id] = self._link_factory(instance_id, address, self)
+        await link.open(timeout_s)
+
+    async def disconnect(self, instance_id: str) -> None:
+        """Ends the link; what the instance had not answered is retried elsewhere. Idempotent."""
+        link = self._links.pop(instance_id, None)
+        if link is not None:
+            self.table.forget_instance(instance_id)
+            await link.close()
+
+    async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
+        """Waits until copies that left the routes have answered all they had; False: out of time."""
+        watched = set(copies)
+        return await self._watch(lambda: watched.isdisjoint(self._draining), timeout_s)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuses new requests from now on and waits for those in flight; False: out of time."""
+        self._stopping = True
+        return await self._watch(lambda: not self._live, timeout_s)
+
+    async def close(self) -> None:
+        """Ends all links. What is still in flight is told so."""
+        self._stopping = True
+        for instance_id in list(self._links):
+            await self.disconnect(instance_id)
+        held, self._waiting = self._waiting, deque()
+        for invocation in held:
+            if invocation.state == WAITING:
+                self._fail(invocation, refusals.stopping())
+        if self._waiting_timer is not None:
+            self._waiting_timer.cancel()
+        self._deadlines.close()
+
+    # Reading
+
+    def routes(self, endpoint: str) -> EndpointRoutes | None:
+        found = self._endpoints.get(endpoint)
+        return found.routes if found is not None else None
+
+    def endpoint_names(self) -> list[str]:
+        return sorted(self._endpoints)
+
+    def is_ready(self, endpoint: str) -> bool:
+        """Whether any copy could take a request now."""
+        return any(True for _ in self.table.healthy_copies(endpoint))
+
+    def explain(self, request_id: str) -> dict[str, Any] | None:
+        return self.ring.explain(request_id)
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready state of all endpoints."""
+        return {
+            "in_flight": self.in_flight,
+            "waiting": len(self._waiting),
+            "stopping": self._stopping,
+            "endpoints": {
+                name: {
+                    "in_flight": endpoint.in_flight,
+                    "router": endpoint.router.snapshot(),
+                    "admission": endpoint.admission.snapshot(),
+                }
+                for name, endpoint in sorted(self._endpoints.items())
+            },
+        }
+
+    # Draining
+
+    def _note_draining(self, states: tuple[CopyState, ...]) -> None:
+        for state in states:
+            if state.outstanding:
+                self._draining[state.copy] = state
+
+    def _copy_drained(self, state: CopyState) -> None:
+        self._draining.pop(state.copy, None)
+        self._call_watchers()
+
+    def _call_watchers(self) -> None:
+        for watcher in list(self._drain_watchers):
+            watcher()
+
+    async def _watch(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        if condition():
+            return True
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def look() -> None:
+            if condition() and not future.done():
+                future.set_result(True)
+
+        def give_up() -> None:
+            if not future.done():
+                future.set_result(False)
+
+        timer = self._timers.call_at(self._monotonic() + timeout_s, give_up)
+        self._drain_watchers.append(look)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            self._drain_watchers.remove(look)
+
+
+def _error_of(reply: Reply) -> PenstockError:
+    try:
+        return from_dict(orjson.loads(reply.body))
+    except (ValueError, TypeError, AttributeError):
+        log.error("an instance sent an error that can't be read: %r", reply.body[:256])
+        return InternalError("internal", "The instance's error could not be read.")

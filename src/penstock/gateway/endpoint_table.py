@@ -1,0 +1,140 @@
+"""The endpoints that a gateway knows: their routes, and which of their copies may be picked.
+
+A copy may be picked while its instance's link is usable and the instance has not reported the copy
+lost. Both facts come and go by themselves and in any order with the routes, so they are kept here and
+told to the routers whenever one changes. Which of the copies gets a request is `core.routing`'s.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from penstock.core.admission import Admission, AdmissionSpec
+from penstock.core.deployment import EndpointRoutes
+from penstock.core.routing import CopyState, EndpointRouter
+from penstock.gateway.recording import Recorder, Recorders
+
+#: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
+IN_FLIGHT_MAX = 100_000
+
+
+class Endpoint:
+    """One endpoint on the hot path; fields are read by the dispatcher for each request."""
+
+    __slots__ = ("admission", "in_flight", "lanes", "name", "recorders", "router", "routes")
+
+    def __init__(self, routes: EndpointRoutes, rng: random.Random, recorders: Recorders) -> None:
+        self.name = routes.endpoint
+        self.in_flight = 0
+        self.admission = Admission(AdmissionSpec(in_flight_max=IN_FLIGHT_MAX))
+        self.router = EndpointRouter(routes, rng)
+        self.routes = routes
+        self.lanes = 0
+        self.recorders: dict[str, Recorder] = {}
+        self.derive(recorders)
+
+    def derive(self, recorders: Recorders) -> None:
+        """What follows from new routes."""
+        self.recorders = {
+            variant.name: recorders.recorder(self.name, variant.name)
+            for variant in self.routes.variants
+        }
+        self.lanes = sum(
+            len(variant.copies) * _lanes(variant.model.get("lanes")) for variant in self.routes.variants
+        )
+
+    def recorder_of(self, variant: str | None) -> Recorder | None:
+        """For requests that never met a copy: the named variant's, else the first one's."""
+        found = self.recorders.get(variant) if variant is not None else None
+        return found or next(iter(self.recorders.values()), None)
+
+
+def _lanes(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+class EndpointTable:
+    """Endpoints by name, and the health of copies by instance."""
+
+    def __init__(self, rng: random.Random, recorders: Recorders) -> None:
+        self._rng = rng
+        self._recorders = recorders
+        self._usable: set[str] = set()  #: instances whose link takes requests
+        self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
+        self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
+        self.endpoints: dict[str, Endpoint] = {}
+
+    def publish(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
+        """Takes new routes as a whole; returns the copies that drain from now on."""
+        endpoint = self.endpoints.get(routes.endpoint)
+        gone: tuple[CopyState, ...] = ()
+        if endpoint is None:
+            endpoint = self.endpoints[routes.endpoint] = Endpoint(
+                routes, self._rng, self._recorders
+            )
+        else:
+            endpoint.routes = routes
+            gone = endpoint.router.replace(routes)
+            endpoint.derive(self._recorders)
+        for state in gone:
+            self._copies.pop(state.copy, None)
+        for variant in routes.variants:
+            for route in variant.copies:
+                self._copies[route.copy] = (endpoint, route.instance_id)
+                self._tell(route.copy)
+        return gone
+
+    def withdraw(self, name: str) -> tuple[CopyState, ...]:
+        """Forgets an endpoint; returns the copies that drain from now on."""
+        endpoint = self.endpoints.pop(name, None)
+        if endpoint is None:
+            return ()
+        gone = endpoint.router.replace(EndpointRoutes(endpoint=name, variants=()))
+        for state in gone:
+            self._copies.pop(state.copy, None)
+        return gone
+
+    def set_usable(self, instance_id: str, usable: bool, *, fresh: bool = False) -> None:
+        """The link of an instance takes requests, or not. `fresh`: what it reported before is void."""
+        if usable:
+            self._usable.add(instance_id)
+        else:
+            self._usable.discard(instance_id)
+        if fresh:
+            self._lost.pop(instance_id, None)
+        for copy, (_, owner) in self._copies.items():
+            if owner == instance_id:
+                self._tell(copy)
+
+    def set_lost(self, instance_id: str, copy: int, lost: bool) -> None:
+        """The instance reports that a copy died or is back."""
+        copies = self._lost.setdefault(instance_id, set())
+        if lost:
+            copies.add(copy)
+        else:
+            copies.discard(copy)
+        if copy in self._copies:
+            self._tell(copy)
+
+    def forget_instance(self, instance_id: str) -> None:
+        self.set_usable(instance_id, False, fresh=True)
+
+    def is_healthy(self, copy: int) -> bool:
+        found = self._copies.get(copy)
+        return found is not None and self._healthy(copy, found[1])
+
+    def healthy_copies(self, name: str) -> Iterator[int]:
+        """Copies of an endpoint that may be picked now."""
+        endpoint = self.endpoints.get(name)
+        for variant in endpoint.routes.variants if endpoint is not None else ():
+            for route in variant.copies:
+                if self._healthy(route.copy, route.instance_id):
+                    yield route.copy
+
+    def _healthy(self, copy: int, instance_id: str) -> bool:
+        return instance_id in self._usable and copy not in self._lost.get(instance_id, ())
+
+    def _tell(self, copy: int) -> None:
+        endpoint, instance_id = self._copies[copy]
+        endpoint.router.set_healthy(copy, self._healthy(copy, instance_id))

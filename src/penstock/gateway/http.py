@@ -1,0 +1,591 @@
+"""One HTTP/1.1 connection: bytes in, `Call`s out, answers back in order.
+
+Parsing is httptools' (llhttp in its strict mode, which refuses the request-smuggling forms: both
+Content-Length and Transfer-Encoding, repeated Content-Length, bad chunk sizes, bare line feeds). This
+class adds the limits, the order of pipelined answers, backpressure in both directions and the
+detection of clients that went away. It decides nothing about a request but whether it is whole and
+allowed in; paths belong to doors.
+
+The transport's high-water mark is 0. So a write goes to the kernel at once, `pause_writing` means
+precisely "some bytes did not leave", and `resume_writing` means "now all have": that is how the end of
+a request is known to the last byte without asking the transport for each answer.
+
+Timeouts are not timers here: the connection notes the time of its last change, and the listener's one
+coarse timer calls `check`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import httptools
+
+from penstock.errors import CallerError, InternalError, NotNowError, PenstockError
+from penstock.gateway.call import Call, Door
+
+if TYPE_CHECKING:
+    from penstock.gateway.listener import HttpListener
+
+log = logging.getLogger(__name__)
+
+IDLE: Final = 0  #: between requests
+HEAD: Final = 1
+BODY: Final = 2
+REFUSED: Final = 3  #: nothing more is read from this connection, it ends after its last answer
+LINGER: Final = 4  #: the last answer is out; what still comes is thrown away so that it can be read
+
+CONTENT_TYPE: Final = b"content-type"
+ACCEPT: Final = b"accept"
+CONTENT_LENGTH: Final = b"content-length"
+CONNECTION: Final = b"connection"
+#: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
+FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, b"authorization", b"expect", b"upgrade")
+UNLEARNED: Final = b""
+
+SLASH: Final = ord("/")
+PENDING_PIECES_MAX: Final = 256
+PIPELINE_MAX: Final = 64  #: requests waiting on one connection before reading pauses
+LINGER_S_MAX: Final = 5.0
+LINGER_BYTES_MAX: Final = 64 << 20
+#: A chunk of one byte takes six on the wire: bounds what framing and trailers may add to a body.
+WIRE_BYTES_PER_BODY_BYTE: Final = 8
+#: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
+UNREAD_BYTES_MAX: Final = 16 << 20
+
+CLOSE_LINE: Final = b"connection: close\r\n"
+KEEP_ALIVE_LINE: Final = b"connection: keep-alive\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class HttpConnection(asyncio.Protocol):
+    """The protocol of one client connection. Its public methods are for `Call` and the listener."""
+
+    __slots__ = (
+        "_accept", "_authorized", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
+        "_continue_owed", "_content_type", "_drain_waiters", "_fields", "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize",
+        "_parser", "_paused", "_paused_since", "_phase", "_queue", "_rare", "_read_bytes", "_reading",
+        "_since", "_transport", "_unread_input", "_unusual", "_unwritten", "_upgrade", "_url", "_wire_bytes", "_write",
+        "current", "listener", "received", "speaks_1_1",
+    )  # fmt: skip
+
+    def __init__(self, listener: HttpListener) -> None:
+        self.listener = listener
+        self.current: Call | None = None  #: the request whose answer may be written now
+        self.received = 0.0  #: monotonic s of the last read
+        self.speaks_1_1 = True
+        self._queue: deque[Call] = deque()  #: later requests of the pipeline
+        self._phase = HEAD
+        self._since = listener.now
+        self._paused = False  #: the transport holds bytes that the client has not taken
+        self._paused_since = 0.0
+        self._reading = True
+        self._unwritten: list[Call] = []  #: answered, their last bytes still in the transport
+        self._read_bytes = 0  #: of the last read
+        self._unread_input = False  #: the client may still be sending what nobody will read
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._lingered_bytes = 0
+        self._continue_owed = False
+        self._wire_bytes = 0  #: of the head or the body that is being read, at least
+        self._fields = listener.fields
+        self._body_bytes_max = listener.limits.body_bytes_max
+        self._head_bytes_max = listener.limits.head_bytes_max
+        self._unusual = True
+        self._forget_request()
+
+    def _forget_request(self) -> None:
+        """Ready for the next one; what few requests set is reset only when it was."""
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._content_type: bytes | None = None
+        self._accept: bytes | None = None
+        self._body = b""
+        if self._unusual:
+            self._unusual = False
+            self._rare: dict[bytes, bytes] | None = None
+            self._body_buffer: bytearray | None = None
+            self._connection_header = False
+            self._oversize = False
+            self._upgrade = False
+            self._authorized = False
+
+    # The transport's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)
+        self._write = self._transport.write
+        self._parser = httptools.HttpRequestParser(self)
+        if not self.listener.admit(self):
+            error = NotNowError(
+                "too-many-connections",
+                f"{self.listener.limits.connections_max} connections are open.",
+                hint="Reuse connections, or try again shortly.",
+                retry_after_s=1.0,
+            )
+            self._refuse(error)
+
+    def data_received(self, data: bytes) -> None:
+        phase = self._phase
+        if phase >= REFUSED:
+            self._lingered_bytes += len(data)
+            if self._lingered_bytes > LINGER_BYTES_MAX:
+                self.abort()
+            return
+        self.received = self.listener.monotonic()
+        self._read_bytes = len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError as wrapped:
+            log.error("reading a request failed", exc_info=wrapped.__context__ or wrapped)
+            self.abort()
+        except httptools.HttpParserError as malformed:
+            self._refuse(CallerError("http-malformed", f"This is not HTTP/1.1: {malformed}."))
+        else:
+            if self._phase == HEAD or self._phase == BODY:
+                # What came before a head in the same read is not counted against it.
+                self._count_wire(len(data) if phase == self._phase else 1)
+
+    def eof_received(self) -> None:
+        """A client that has stopped sending is taken as gone: the transport closes."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.listener.forget(self)
+        self._phase = REFUSED
+        self._parser = None  # it holds this object's methods: together they would wait for the GC
+        gone = [self.current] if self.current is not None else []
+        gone += self._queue
+        self.current = None
+        self._queue.clear()
+        for call in gone:
+            call.connection = None
+            call.front_door.abandoned(call)
+        self._report_written()
+        self._wake_drain_waiters()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._paused_since = self.listener.now
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._report_written()
+        self._wake_drain_waiters()
+        self._update_reading()
+
+    # The parser's callbacks
+
+    def on_url(self, url: bytes) -> None:
+        if self._url:
+            self._url += url
+        elif self._phase < REFUSED:
+            self._url = url
+            self._phase = HEAD
+            self._since = self.listener.now
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._phase != HEAD:
+            return  # a trailer: nothing of it is used
+        self._headers.append((name, value))
+        field = self._fields.get(name, UNLEARNED)
+        if field is UNLEARNED:
+            field = self.listener.learn_field(name)
+        if field is None:
+            return
+        if field is CONTENT_TYPE:
+            self._content_type = value
+        elif field is ACCEPT:
+            self._accept = value
+        elif field is CONTENT_LENGTH:
+            if len(value) >= self.listener.length_digits:
+                # llhttp has seen to it that this is one number of digits.
+                self._oversize = int(value) > self._body_bytes_max
+                self._unusual = True
+        elif field is CONNECTION:
+            self._connection_header = self._unusual = True
+        else:
+            self._note(field, value)
+
+    def _note(self, field: bytes, value: bytes) -> None:
+        """A header that few requests have, and that this connection or a door has use for."""
+        self._unusual = True
+        if field == b"authorization":
+            self._authorized = True
+        elif field == b"upgrade":
+            self._upgrade = True
+        if self._rare is None:
+            self._rare = {}
+        before = self._rare.get(field)
+        self._rare[field] = value if before is None else before + b"," + value
+
+    def on_headers_complete(self) -> None:
+        if self._phase != HEAD:
+            return
+        self._phase = BODY
+        self._since = self.listener.now
+        if self._wire_bytes + self._read_bytes > self._head_bytes_max:
+            head_bytes = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers)
+            if head_bytes > self._head_bytes_max:
+                self._refuse(self._head_too_large())
+        self._wire_bytes = 0
+        if self._unusual or self.listener.authenticator is not None:
+            self._judge_head()
+
+    def _judge_head(self) -> None:
+        """What the head alone decides, before any of the body is waited for."""
+        if self._oversize:
+            self._refuse(self._too_large())
+        elif self.listener.authenticator is not None and not self._authorized and (
+            b"X-Amz-Signature=" not in self._url
+        ):
+            self._refuse_stranger()
+        if self._rare is not None and b"expect" in self._rare and self._phase == BODY:
+            self._expect(self._rare[b"expect"])
+
+    def on_body(self, data: bytes) -> None:
+        if self._phase != BODY:
+            return
+        if not self._body:
+            self._body = data
+            size = len(data)
+        else:
+            buffer = self._body_buffer
+            if buffer is None:
+                # Not a list of pieces: chunks of one byte each would take 40 times their size.
+                self._body_buffer = buffer = bytearray(self._body)
+                self._unusual = True
+            buffer += data
+            size = len(buffer)
+        if size > self._body_bytes_max:
+            self._refuse(self._too_large())
+
+    def on_message_complete(self) -> None:
+        if self._phase != BODY or (self._upgrade and self._parser.should_upgrade()):
+            return  # refused, or an upgrade that `_ignore_upgrade` feeds again without it
+        self._phase = IDLE
+        if self._body_buffer is not None:
+            self._body = bytes(self._body_buffer)
+        line = b""
+        listener = self.listener
+        if not self._parser.should_keep_alive() or listener.draining:
+            line = CLOSE_LINE
+            self._phase = REFUSED
+            self.speaks_1_1 = self._parser.get_http_version() != "1.0"
+        elif self._connection_header and self._parser.get_http_version() == "1.0":
+            line = KEEP_ALIVE_LINE
+            self.speaks_1_1 = False
+        call = self._new_call(line)
+        self._forget_request()
+        door = call.front_door
+        if listener.authenticator is not None:
+            error = listener.authentication_error(call, call.body)
+            if error is not None:
+                door.refuse(call, error)
+                return
+        try:
+            if not door.handle(call):
+                listener.hand_over(call)
+        except Exception:
+            log.exception("a front door failed on %s", call.url[:256])
+            door.refuse(call, InternalError("internal", "The request failed inside Penstock."))
+
+    # Requests in and out
+
+    def _new_call(self, connection_line: bytes) -> Call:
+        listener = self.listener
+        ids = listener.ids
+        ids.count = number = ids.count + 1
+        url = self._url
+        if url and url[0] != SLASH:
+            url = origin_form(url)
+        door: Door = listener.fallback
+        for prefix, candidate in listener.doors:
+            if url.startswith(prefix):
+                door = candidate
+                break
+        call = Call(
+            self,
+            self._parser.get_method(),
+            url,
+            self._headers,
+            self._body,
+            number,
+            self.received,
+            self._content_type,
+            self._accept,
+            self._rare,
+            connection_line,
+            door,
+        )
+        if self.current is None:
+            self.current = call
+        else:
+            self._queue.append(call)
+            if len(self._queue) >= PIPELINE_MAX:
+                self._update_reading()
+        return call
+
+    def put_last(self, call: Call, data: bytes) -> None:
+        """The last bytes of the answer whose turn it is."""
+        self._write(data)
+        if self._queue or self._phase or call.connection_line or self._paused:
+            self._finish(call)
+            return
+        # The common case by itself: nothing else is under way on this connection.
+        self.current = None
+        self._since = self.listener.now
+        call.front_door.written(call)
+
+    def put(self, call: Call, data: bytes, *, last: bool) -> None:
+        """Bytes of an answer, whether or not it is its turn."""
+        if self.current is not call:
+            self._keep_for_later(call, data)
+            return
+        if data:
+            self._write(data)
+        if last:
+            self._finish(call)
+        elif self._paused and call.started:
+            self._cut_if_unread(self._transport.get_write_buffer_size())
+
+    def _keep_for_later(self, call: Call, data: bytes) -> None:
+        pending = call.pending
+        if pending is None:
+            call.pending = [data]
+            return
+        pending.append(data)
+        if len(pending) >= PENDING_PIECES_MAX:
+            call.pending = [b"".join(pending)]
+            self._cut_if_unread(len(call.pending[0]))
+
+    def _cut_if_unread(self, size: int) -> None:
+        if size > UNREAD_BYTES_MAX:
+            log.warning("a client does not read its answer: connection cut")
+            self.abort()
+
+    def _finish(self, call: Call) -> None:
+        """After the last byte of the current answer: the next one's turn, or the end."""
+        # A loop and not recursion: one read can bring thousands of requests.
+        while True:
+            self.current = None
+            if self._phase != HEAD and self._phase != BODY:
+                self._since = self.listener.now
+            if self._paused:
+                self._unwritten.append(call)
+            else:
+                call.front_door.written(call)
+            if call.connection_line == CLOSE_LINE:
+                self._end()
+                return
+            if not self._queue:
+                break
+            call = self.current = self._queue.popleft()
+            if call.pending is not None:
+                data, call.pending = b"".join(call.pending), None
+                self._write(data)
+            if not call.finished:
+                self._wake_drain_waiters()
+                break
+        if self.current is None and self._continue_owed:
+            self._continue_owed = False
+            self._write(CONTINUE)
+        if not self._reading:
+            self._update_reading()
+
+    def _end(self) -> None:
+        """The last answer of this connection is on its way."""
+        dropped = list(self._queue)
+        self._queue.clear()
+        for call in dropped:
+            call.connection = None
+            call.front_door.abandoned(call)
+        if self._unread_input and self._transport.can_write_eof():
+            # Closing while the client still sends would reset the connection and lose the answer.
+            self._phase = LINGER
+            self._since = self.listener.now
+            self._transport.write_eof()
+            self._update_reading()
+        else:
+            self._phase = REFUSED
+            self._transport.close()
+
+    # Refusals
+
+    def _refuse(self, error: PenstockError) -> None:
+        """Answers the request that is being read with an error, after which the connection ends."""
+        if self._phase >= REFUSED:
+            return
+        self._phase = REFUSED
+        self._unread_input = True
+        self._body = b""
+        self._body_buffer = None
+        call = self._new_call(CLOSE_LINE)
+        self._unusual = True
+        self._forget_request()
+        if call.url:
+            call.front_door.refuse(call, error)
+        else:
+            call.answer_error(error)
+
+    def _refuse_stranger(self) -> None:
+        """Without any credentials the body need not be waited for: what is public passes."""
+        probe = self._probe()
+        error = self.listener.authentication_error(probe, b"")
+        if error is not None:
+            self._refuse(error)
+
+    def _probe(self) -> Call:
+        return Call(
+            self, self._parser.get_method(), self._url, self._headers, b"", 0, self.received,
+            None, None, None, CLOSE_LINE, self.listener.fallback,
+        )  # fmt: skip
+
+    def _expect(self, expectation: bytes) -> None:
+        if expectation.lower() != b"100-continue":
+            message = f"Expect: {expectation[:64].decode('latin-1')} can't be met."
+            self._refuse(CallerError("expectation-unknown", message, status=417))
+        elif self._parser.get_http_version() == "1.0":
+            return
+        elif self.current is None:
+            self._write(CONTINUE)
+        else:
+            self._continue_owed = True
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Serves a request for another protocol as what it is besides: an HTTP/1.1 request.
+
+        llhttp takes what follows such a head for the other protocol, body included, so the request
+        goes through a new parser without the header, as the last one of its connection.
+        """
+        method = self._parser.get_method()
+        if method == b"CONNECT":
+            self._refuse(CallerError("method-unknown", "CONNECT is not served.", status=405))
+            return
+        self._parser = httptools.HttpRequestParser(self)
+        lines = [method + b" " + self._url + b" HTTP/1.1"]
+        lines += [
+            name + b": " + value
+            for name, value in self._headers
+            if name.lower() not in (b"upgrade", b"connection")
+        ]
+        lines.append(b"Connection: close")
+        self._phase = IDLE
+        self._forget_request()
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    def _count_wire(self, size: int) -> None:
+        """Bounds heads and bodies that never end."""
+        self._wire_bytes += size
+        limits = self.listener.limits
+        if self._phase == HEAD:
+            if self._wire_bytes > limits.head_bytes_max:
+                self._refuse(self._head_too_large())
+        elif self._wire_bytes > (
+            limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max
+        ):
+            self._refuse(self._too_large())
+
+    def _too_large(self) -> PenstockError:
+        limit = self.listener.limits.body_bytes_max
+        return CallerError(
+            "body-too-large",
+            f"The body is larger than {limit} bytes.",
+            hint="Send less at once, or start the server with a larger limit.",
+            status=413,
+        )
+
+    def _head_too_large(self) -> PenstockError:
+        limit = self.listener.limits.head_bytes_max
+        message = f"Request line and headers are larger than {limit} bytes."
+        return CallerError("head-too-large", message, status=431)
+
+    # Flow and time
+
+    def _update_reading(self) -> None:
+        """Reads only while the client takes its answers and the pipeline is short."""
+        wanted = self._phase == LINGER or (not self._paused and len(self._queue) < PIPELINE_MAX)
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _report_written(self) -> None:
+        if self._unwritten:
+            calls, self._unwritten = self._unwritten, []
+            for call in calls:
+                call.front_door.written(call)
+
+    def _wake_drain_waiters(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_writable(self, call: Call) -> None:
+        """Returns when it is the call's turn and the client has taken what was written, or is gone."""
+        while call.connection is not None and (self._paused or self.current is not call):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def check(self, now: float) -> None:
+        """Ends what takes too long. Called by the listener's timer."""
+        limits = self.listener.limits
+        waited_s = now - self._since
+        if self._paused:
+            if now - self._paused_since >= limits.body_timeout_s:
+                self.abort()
+        elif self._phase == LINGER:
+            if waited_s >= LINGER_S_MAX:
+                self.abort()
+        elif self._phase == REFUSED:
+            if self.current is None and waited_s >= limits.body_timeout_s:
+                self.abort()
+        elif self._phase == HEAD:
+            if waited_s >= limits.head_timeout_s:
+                self._refuse_late("head", limits.head_timeout_s)
+        elif self._phase == BODY:
+            if waited_s >= limits.body_timeout_s:
+                self._refuse_late("body", limits.body_timeout_s)
+        elif self.current is None and waited_s >= limits.keep_alive_s:
+            self._transport.close()
+
+    def _refuse_late(self, part: str, limit_s: float) -> None:
+        if self._phase == HEAD and not self._wire_bytes and self.current is None:
+            self._transport.close()  # not one byte came: there is nobody to answer
+            return
+        message = f"The {part} of the request took longer than {limit_s:g} s."
+        self._refuse(CallerError("request-too-slow", message, status=408))
+
+    def stop(self) -> None:
+        """Takes no further request; ends once those in flight are answered."""
+        if self.current is None and self._phase in (IDLE, HEAD) and not self._wire_bytes:
+            self._transport.close()
+            return
+        last = self._queue[-1] if self._queue else self.current
+        if last is not None and self._phase == IDLE:
+            last.connection_line = CLOSE_LINE
+            self._phase = REFUSED
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def extra(self, name: str) -> Any:
+        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
+        return self._transport.get_extra_info(name)
+
+
+def origin_form(url: bytes) -> bytes:
+    """The path and query of a request target in absolute form (RFC 9112, 3.2.2); others unchanged."""
+    scheme, separator, rest = url.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        return url
+    slash = rest.find(b"/")
+    return rest[slash:] if slash >= 0 else b"/"

@@ -1,0 +1,219 @@
+"""The HTTP server: one listening socket, its connections, their doors and their clock.
+
+A door is found by path prefix; what no door takes goes to the fallback (an ASGI application behind
+`asgi.AsgiDoor`). One timer serves all connections: it looks at each about once a second, so timeouts
+cost nothing per request. What every answer carries (date, request id's prefix) is put together here
+once per tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import ssl
+from collections.abc import Iterable, Sequence
+from email.utils import formatdate
+from typing import Protocol
+
+from penstock.clock import Clock
+from penstock.config import LimitConfig
+from penstock.errors import CallerError, InternalError, PenstockError
+from penstock.gateway.call import Call, Door
+from penstock.gateway.http import FIELDS, HttpConnection
+from penstock.gateway.request_id import RequestIds
+from penstock.wire.aws.errors import AwsError
+
+log = logging.getLogger(__name__)
+
+TICK_S_MAX = 1.0
+#: Spellings of header names that are remembered; a stranger can only make us forget and learn again.
+SPELLINGS_MAX = 4096
+#: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
+BACKLOG = 2048
+
+
+class Authenticator(Protocol):
+    """Who may come in."""
+
+    def check(
+        self,
+        method: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+        body: bytes,
+    ) -> None:
+        """Raises PenstockError or AwsError for a request that may not pass.
+
+        A request without credentials is shown twice: once with an empty body as soon as its head is
+        there, so that strangers can't make the server hold bodies, and once whole.
+        """
+
+
+class Denied(CallerError):
+    """Not authenticated or not allowed; `code` is AWS's name for it, which clients match on."""
+
+    status_default = 403
+
+
+class HttpListener:
+    """Accepts connections and answers what they need to know. Made once per gateway process."""
+
+    def __init__(
+        self,
+        *,
+        limits: LimitConfig,
+        clock: Clock,
+        ids: RequestIds,
+        doors: Sequence[tuple[bytes, Door]],
+        fallback: Door,
+        authenticator: Authenticator | None = None,
+        interest: Iterable[bytes] = (),
+    ) -> None:
+        """
+        Args:
+            doors: (path prefix, door), tried in order.
+            fallback: takes every other path, and what a door hands back.
+            interest: lower-case names of headers that doors want to find in `Call.rare`.
+        """
+        self.limits = limits
+        self.ids = ids
+        self.doors = tuple(doors)
+        self.fallback = fallback
+        self.authenticator = authenticator
+        self.monotonic = clock.monotonic
+        self.now = clock.monotonic()  #: of the last tick: exact enough for timeouts
+        self.draining = False
+        self.length_digits = len(str(limits.body_bytes_max))
+        self.connections: set[HttpConnection] = set()
+        self._clock = clock
+        self._interest = {name: name for name in (*FIELDS, *interest)}
+        self.fields: dict[bytes, bytes | None] = {}  #: spelling on the wire -> name, None = unused
+        self._dated_at = -1
+        self.common_head = b""
+        self._date_head()
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        shortest_s = min(limits.head_timeout_s, limits.body_timeout_s, limits.keep_alive_s)
+        self._tick_s = min(TICK_S_MAX, shortest_s / 4)
+
+    async def start(
+        self,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        reuse_port: bool = False,
+    ) -> int:
+        """Listens; returns the port, which differs from `port` when that is 0.
+
+        Raises:
+            CallerError: port-in-use, address-unknown, port-forbidden.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                lambda: HttpConnection(self),
+                host,
+                port,
+                ssl=tls,
+                reuse_port=reuse_port or None,
+                backlog=BACKLOG,
+            )
+        except OSError as cause:
+            raise listen_error(cause, host, port) from cause
+        self._tick()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, timeout_s: float) -> None:
+        """Takes no new connection, lets the requests in flight end, then cuts what is left."""
+        self.draining = True
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self.connections):
+            connection.stop()
+        until = self.monotonic() + timeout_s
+        while self.connections and self.monotonic() < until:
+            await asyncio.sleep(min(0.02, timeout_s))
+        for connection in list(self.connections):
+            connection.abort()
+        await asyncio.sleep(0)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def admit(self, connection: HttpConnection) -> bool:
+        """Counts a new connection in; False if there are too many."""
+        room = len(self.connections) < self.limits.connections_max
+        self.connections.add(connection)
+        return room
+
+    def forget(self, connection: HttpConnection) -> None:
+        self.connections.discard(connection)
+
+    def learn_field(self, name: bytes) -> bytes | None:
+        """What a header name is to us, remembered under the spelling that came."""
+        field = self._interest.get(name.lower())
+        if len(self.fields) >= SPELLINGS_MAX:
+            self.fields.clear()
+        self.fields[name] = field
+        return field
+
+    def hand_over(self, call: Call) -> None:
+        """A door did not want this path: the fallback takes it."""
+        call.front_door = self.fallback
+        if not self.fallback.handle(call):
+            call.answer_error(CallerError("not-found", "Nothing is served here.", status=404))
+
+    def authentication_error(self, call: Call, body: bytes) -> PenstockError | None:
+        """None if the request may pass."""
+        assert self.authenticator is not None
+        method = call.method.decode("latin-1")
+        try:
+            self.authenticator.check(method, call.path, call.query, call.headers, body)
+        except PenstockError as error:
+            return error
+        except AwsError as error:
+            return Denied(error.code, error.message, status=error.status)
+        except Exception:
+            log.exception("authentication failed on %s", call.url[:256])
+            return InternalError("internal", "Authentication failed inside Penstock.")
+        return None
+
+    def _tick(self) -> None:
+        self.now = now = self.monotonic()
+        self._date_head()
+        for connection in list(self.connections):
+            connection.check(now)
+        self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+
+    def _date_head(self) -> None:
+        wall_s = int(self._clock.wall())
+        if wall_s != self._dated_at:
+            self._dated_at = wall_s
+            date = formatdate(wall_s, usegmt=True).encode()
+            prefix = self.ids.prefix_bytes
+            self.common_head = (
+                b"date: " + date + b"\r\nserver: penstock\r\nx-amzn-requestid: " + prefix
+            )
+
+
+def listen_error(cause: OSError, host: str, port: int) -> CallerError:
+    """What a person can do about an address that can't be listened on."""
+    if cause.errno == errno.EADDRINUSE:
+        return CallerError(
+            "port-in-use",
+            f"Another program listens on {host}:{port}.",
+            hint="Stop it, or choose another port; 0 takes any free one.",
+        )
+    if cause.errno in (errno.EACCES, errno.EPERM):
+        return CallerError(
+            "port-forbidden",
+            f"This user may not listen on {host}:{port}.",
+            hint="Choose a port above 1023.",
+        )
+    return CallerError(
+        "address-unknown",
+        f"Can't listen on {host}:{port}: {cause.strerror or cause}.",
+        hint="Give an address of this machine, or 127.0.0.1.",
+    )

@@ -1,0 +1,73 @@
+"""What the dispatcher tells the metrics, as small interfaces of its own.
+
+`penstock.metrics.registry.MetricRegistry` has these shapes; tests and the twin put their own in its
+place.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Recorder(Protocol):
+    """Counts of one variant; all calls are on the hot path."""
+
+    def started(self) -> None:
+        """Accepted: in flight from now on."""
+
+    def finished(
+        self,
+        status: int,
+        total_s: float,
+        queue_s: float,
+        run_s: float,
+        batch_rows: int = 0,
+        door: str = "runtime",
+        model_status: int = 0,
+    ) -> None:
+        """The last byte is written."""
+
+    def cancelled(self, door: str = "runtime") -> None:
+        """The client went away while the request was in flight."""
+
+    def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
+        """Turned away before it was in flight."""
+
+    def no_capacity(self) -> None:
+        """The variant has no copy at all that could answer."""
+
+
+class Recorders(Protocol):
+    def recorder(self, endpoint: str, variant: str) -> Recorder:
+        """The recorder of a variant, made on first use."""
+
+
+class NoRecorder:
+    """Counts nothing; also the `Recorders` that hands itself out."""
+
+    def recorder(self, endpoint: str, variant: str) -> Recorder:
+        return self
+
+    def started(self) -> None:
+        return
+
+    def finished(
+        self,
+        status: int,
+        total_s: float,
+        queue_s: float,
+        run_s: float,
+        batch_rows: int = 0,
+        door: str = "runtime",
+        model_status: int = 0,
+    ) -> None:
+        return
+
+    def cancelled(self, door: str = "runtime") -> None:
+        return
+
+    def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
+        return
+
+    def no_capacity(self) -> None:
+        return

@@ -1,0 +1,111 @@
+"""The errors that the dispatcher itself gives, each with what the caller can do about it."""
+
+from __future__ import annotations
+
+from penstock.core.admission import Refusal
+from penstock.core.routing import NoRoute
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+
+_NO_ROUTE = {
+    "no-copies": (
+        "has no copies of its model.",
+        "Wait until it is InService, or raise its instance count.",
+    ),
+    "no-healthy-copy": (
+        "has no copy that is well right now; one is being restarted.",
+        "Try again in a second.",
+    ),
+    "all-copies-full": (
+        "has as many requests waiting as it may hold.",
+        "Send fewer at once, or raise its instance count.",
+    ),
+}
+
+
+def endpoint_not_found(endpoint: str) -> PenstockError:
+    return CallerError(
+        "endpoint-not-found",
+        f"Endpoint {endpoint} not found.",
+        hint="ListEndpoints names those that exist.",
+        status=404,
+    )
+
+
+def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockError:
+    if route.reason == "unknown-variant":
+        return CallerError(
+            "variant-not-found",
+            f"Variant {variant} of endpoint {endpoint} not found.",
+            hint="DescribeEndpoint names its variants.",
+        )
+    what, hint = _NO_ROUTE[route.reason]
+    return NotNowError(
+        route.reason,
+        f"Endpoint {endpoint} {what}",
+        hint=hint,
+        retry_after_s=route.retry_after_s,
+    )
+
+
+def not_admitted(endpoint: str, refusal: Refusal) -> PenstockError:
+    if refusal.reason == "deadline-passed":
+        return deadline_passed(endpoint)
+    return NotNowError(
+        refusal.reason,
+        f"Endpoint {endpoint} is too busy to answer in time.",
+        hint="Send fewer requests at once, allow more time, or raise its instance count.",
+        retry_after_s=refusal.retry_after_s,
+    )
+
+
+def deadline_passed(endpoint: str) -> PenstockError:
+    return NotNowError(
+        "deadline-passed",
+        f"Endpoint {endpoint} did not answer within the time that the request allowed.",
+        hint="Allow more time, or send fewer requests at once.",
+    )
+
+
+def stopping() -> PenstockError:
+    return NotNowError(
+        "stopping",
+        "The server is stopping.",
+        hint="Send the request to another one, or again in a moment.",
+        retry_after_s=1.0,
+    )
+
+
+def memory_full() -> PenstockError:
+    return NotNowError(
+        "bodies-too-many",
+        "The bodies of the requests in flight take all the memory set aside for them.",
+        hint="Send fewer or smaller requests at once.",
+        retry_after_s=1.0,
+    )
+
+
+def given_up(endpoint: str, reason: str, attempts: int) -> PenstockError:
+    """Sent `attempts` times, given back each time, the last time because of `reason`."""
+    if reason.startswith("worker"):
+        # The caller should not try again what took down a worker each time.
+        return ModelError(
+            "model-crashed",
+            f"The model's process ended on this request, {attempts} times.",
+            hint="Look into the endpoint's log.",
+            original_message=f"the model's process ended while it had this request ({reason})",
+        )
+    return NotNowError(
+        "copies-lost",
+        f"Endpoint {endpoint} gave the request back {attempts} times, the last time: {reason}.",
+        hint="Try again in a second; its log tells more.",
+        retry_after_s=1.0,
+    )
+
+
+def stream_broken(endpoint: str) -> PenstockError:
+    return NotNowError(
+        "stream-broken",
+        f"The copy of endpoint {endpoint} that was answering is gone; a part of the answer was sent.",
+        hint="Send the request again.",
+        retry_after_s=1.0,
+    )

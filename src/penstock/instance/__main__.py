@@ -1,0 +1,66 @@
+"""`python -m penstock.instance`: an instance process, started by a fleet.
+
+Reads one JSON line of settings from standard input, listens, prints `ready`. Standard input then
+stays open: its end means that the server is gone, and the instance ends at once with its workers.
+SIGTERM drains: what is queued is answered, then the process exits 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import uvloop
+
+from penstock.errors import PenstockError
+from penstock.instance.server import InstanceServer
+from penstock.instance.settings import InstanceSettings
+
+#: Lane threads that come back from a model want the interpreter at once, not after 5 ms.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+def main() -> int:
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
+    try:
+        settings = InstanceSettings.from_line(sys.stdin.buffer.readline())
+        return int(uvloop.run(_serve(settings)))
+    except PenstockError as error:
+        print(f"error[{error.code}]: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"error[instance-address]: {settings.address}: {error}", file=sys.stderr)
+        return 1
+
+
+async def _serve(settings: InstanceSettings) -> int:
+    loop = asyncio.get_running_loop()
+    server = InstanceServer(settings)
+    stop = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+
+    def parent_spoke() -> None:
+        if not os.read(0, 4096):
+            server.kill_workers()
+            os._exit(1)
+
+    loop.add_reader(0, parent_spoke)
+    await server.listen()
+    print("ready", flush=True)
+    await stop.wait()
+    await server.drain()
+    await server.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Drives one `core.batching.Batcher`: feeds it, carries out its actions, wakes it when it asks to be.
+
+Holds no policy and records nothing. Time and timers are arguments (`clock`, `call_at`), so that the
+same driver runs on an event loop, in tests and beside the twin under a manual clock. Rules:
+
+* after everything of one socket read was added, call `turn`: what is due leaves as one batch;
+* `run` must not call `lane_freed` before it returns; it does so later, once per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.clock import Clock
+from penstock.core.batching import Action, Batcher, Expire, Refuse, RunBatch
+
+Item = TypeVar("Item")
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+#: (monotonic s, callback) -> what cancels it
+CallAt = Callable[[float, Callable[[], None]], Timer]
+
+
+class BatcherDriver(Generic[Item]):
+    """`run(action, items)` starts a batch; `drop(item, reason)` answers an item that never runs.
+
+    `observe` sees every list of actions that is not empty (scenario tests compare them).
+    """
+
+    __slots__ = (
+        "_batcher", "_call_at", "_clock", "_drop", "_items", "_next_id", "_observe", "_run",
+        "_timer", "_timer_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        batcher: Batcher,
+        *,
+        clock: Clock,
+        call_at: CallAt,
+        run: Callable[[RunBatch, list[Item]], None],
+        drop: Callable[[Item, str], None],
+        observe: Callable[[list[Action]], None] | None = None,
+    ) -> None:
+        self._batcher = batcher
+        self._clock = clock
+        self._call_at = call_at
+        self._run = run
+        self._drop = drop
+        self._observe = observe
+        self._items: dict[int, Item] = {}  #: queued; running ones belong to `run`
+        self._next_id = 0
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+
+    def add(
+        self,
+        item: Item,
+        *,
+        now: float,
+        rows: int = 1,
+        length: int = 0,
+        priority: int = 0,
+        deadline: float | None = None,
+    ) -> int:
+        """Queues an item; returns the id that `cancel` takes."""
+        ident = self._next_id = self._next_id + 1
+        self._items[ident] = item
+        actions = self._batcher.add(
+            ident, rows=rows, length=length, priority=priority, deadline=deadline, now=now
+        )
+        if actions:
+            self._carry_out(actions)
+        return ident
+
+    def turn(self, now: float) -> None:
+        """Runs what is due and sets the timer for what is not."""
+        at = self._batcher.next_deadline()
+        if at is not None and now >= at:
+            self._carry_out(self._batcher.on_timer(now=now))
+            at = self._batcher.next_deadline()
+        self._wake_at(at)
+
+    def lane_freed(self, lane: int) -> None:
+        """The batch on `lane` is over, whatever came of it."""
+        now = self._clock.monotonic()
+        self._carry_out(self._batcher.lane_freed(lane, now=now))
+        self.turn(now)
+
+    def cancel(self, ident: int) -> bool:
+        """True: it was queued and will never run."""
+        if ident not in self._items:
+            return False
+        gone = self._batcher.cancel(ident, now=self._clock.monotonic())
+        if gone:
+            del self._items[ident]
+        return gone
+
+    def drain(self) -> None:
+        """Nothing new is taken; what waits runs without delay."""
+        now = self._clock.monotonic()
+        self._carry_out(self._batcher.drain(now=now))
+        self.turn(now)
+
+    def give_back(self) -> list[Item]:
+        """Empties the queue: the items, oldest first."""
+        idents = self._batcher.give_back(now=self._clock.monotonic())
+        return [self._items.pop(ident) for ident in idents]
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def queue_rows(self) -> int:
+        return self._batcher.queue_rows
+
+    @property
+    def running(self) -> int:
+        return self._batcher.running
+
+    def snapshot(self) -> dict[str, Any]:
+        return self._batcher.snapshot()
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        if not actions:
+            return
+        if self._observe is not None:
+            self._observe(actions)
+        pop = self._items.pop
+        for action in actions:
+            if type(action) is RunBatch:
+                self._run(action, [pop(ident) for ident in action.ids])
+            elif isinstance(action, Refuse | Expire):
+                self._drop(pop(action.id), action.reason)
+
+    def _wake_at(self, at: float | None) -> None:
+        """A timer that would fire too early stays: firing then costs less than setting it anew."""
+        timer = self._timer
+        if at is None or (timer is not None and self._timer_at <= at):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timer_at = at
+        self._timer = self._call_at(at, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        self.turn(self._clock.monotonic())

@@ -1,0 +1,1 @@
+"""Content types to rows of tensors and back, one file per family. `select.py` picks the codec."""

@@ -1,0 +1,119 @@
+"""How plain (not Open Inference Protocol) requests are answered: JSON predictions, CSV, NPY or NPZ.
+
+The request's own family is the default; Accept chooses among all of them.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import (
+    CSV,
+    JSON,
+    NPY,
+    NPZ,
+    CodecModel,
+    Encode,
+    Tensors,
+    negotiate,
+)
+from penstock.instance.codecs.values import dump_json, jsonable, strings
+from penstock.wire.frames import ReplyMeta, encode_reply_meta
+
+AFTER_JSON: Final = (JSON, CSV, NPY, NPZ)
+AFTER_CSV: Final = (CSV, JSON, NPY, NPZ)
+AFTER_NPY: Final = (NPY, JSON, CSV, NPZ)
+AFTER_NPZ: Final = (NPZ, JSON, CSV, NPY)
+
+_METAS: Final = {
+    kind: encode_reply_meta(ReplyMeta(content_type=kind)) for kind in (JSON, CSV, NPY, NPZ)
+}
+
+
+def chosen(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> Encode:
+    """The encoder that Accept asks for. Raises ModelError 406."""
+    kind = negotiate(accept, offered)
+    batched = model.batched
+    write, meta = _WRITERS[kind], _METAS[kind]
+
+    def encode(outputs: Tensors) -> tuple[bytes, bytes]:
+        return write(outputs, batched), meta
+
+    return encode
+
+
+def predictions(outputs: Tensors, batched: bool) -> bytes:
+    if len(outputs) == 1:
+        name, array = next(iter(outputs.items()))
+        return dump_json({"predictions": jsonable(array, name)})
+    if not batched:
+        return dump_json({"predictions": {n: jsonable(a, n) for n, a in outputs.items()}})
+    rows = len(next(iter(outputs.values())))
+    columns = {
+        name: strings(array, name) if array.dtype.kind in "OSU" else array
+        for name, array in outputs.items()
+    }
+    listed: list[dict[str, Any]] = [
+        {name: _row(column, at) for name, column in columns.items()} for at in range(rows)
+    ]
+    return dump_json({"predictions": listed})
+
+
+def _row(column: Any, at: int) -> Any:
+    row = column[at]
+    return np.ascontiguousarray(row) if isinstance(row, np.ndarray) else row
+
+
+def _single(outputs: Tensors, kind: str) -> np.ndarray:
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    raise ModelError(
+        "not-acceptable",
+        f"{kind} holds one tensor, the model has {len(outputs)} outputs: {', '.join(outputs)}",
+        hint=f"Accept {JSON} or {NPZ}.",
+        original_status=406,
+    )
+
+
+def csv(outputs: Tensors, batched: bool) -> bytes:
+    """A row a line, all further dimensions flattened."""
+    array = _single(outputs, CSV)
+    name = next(iter(outputs))
+    flat = array.reshape(len(array) if batched and array.ndim else 1, -1)
+    if array.dtype.kind in "OSU":
+        texts = [[_quoted(cell) for cell in row] for row in strings(flat, name)]
+    else:
+        texts = [[str(cell) for cell in row] for row in flat.tolist()]
+        if flat.dtype.kind == "f" and flat.dtype.itemsize < 8:
+            # the shortest text that reads back to the same float32, not its float64 expansion
+            texts = [[str(cell) for cell in row] for row in flat]
+    return ("\n".join(",".join(row) for row in texts) + "\n").encode()
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"' if any(c in cell for c in ',"\r\n') else cell
+
+
+def npy(outputs: Tensors, batched: bool) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, _plain(_single(outputs, NPY)), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def npz(outputs: Tensors, batched: bool) -> bytes:
+    buffer = io.BytesIO()
+    plain: dict[str, Any] = {name: _plain(array) for name, array in outputs.items()}
+    np.savez(buffer, **plain)
+    return buffer.getvalue()
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """BYTES as a fixed-width dtype: object arrays would need pickle."""
+    return array.astype(np.bytes_) if array.dtype.kind == "O" else array
+
+
+_WRITERS: Final = {JSON: predictions, CSV: csv, NPY: npy, NPZ: npz}

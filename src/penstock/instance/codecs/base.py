@@ -1,0 +1,141 @@
+"""What all codecs share: the model as a codec sees it, the decoded request, media types, checks.
+
+A codec turns a body into rows of named tensors and the model's rows back into a body. It knows
+content types and tensor specs; it must not know queues, batches or runtimes. Whatever is wrong with a
+body is a `ModelError` with the status that the model itself would answer (400, 406, 413, 415), for a
+platform in front of the model cannot judge what a model reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from penstock.artifacts.description import TensorSpec
+from penstock.errors import ModelError
+
+JSON: Final = "application/json"
+CSV: Final = "text/csv"
+NPY: Final = "application/x-npy"
+NPZ: Final = "application/x-npz"
+OIP_GRPC: Final = "application/x-oip-grpc"
+TRITON_BINARY: Final = "application/vnd.sagemaker-triton.binary+json"
+
+Tensors = dict[str, np.ndarray]
+#: rows of the answer -> (body, wire form of `frames.ReplyMeta`)
+Encode = Callable[[Tensors], tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodecModel:
+    """The parts of a loaded model that bodies are checked against."""
+
+    name: str  #: what the Open Inference Protocol calls the model: the endpoint's name
+    version: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batched: bool  #: the first dimension of every tensor is the batch
+
+
+class Decoded:
+    """A request's rows, and how to write its answer."""
+
+    __slots__ = ("encode", "rows", "tensors")
+
+    def __init__(self, tensors: Tensors, rows: int, encode: Encode) -> None:
+        self.tensors = tensors
+        self.rows = rows
+        self.encode = encode
+
+
+def bad(message: str, *, code: str = "bad-input", status: int = 400, hint: str = "") -> ModelError:
+    """The error for a body that the model cannot take."""
+    return ModelError(code, message, hint=hint, original_status=status)
+
+
+def media_type(header: str | None) -> str:
+    """The type without parameters, in lower case; empty if the header is missing."""
+    return header.partition(";")[0].strip().lower() if header else ""
+
+
+def negotiate(accept: str | None, offered: tuple[str, ...]) -> str:
+    """The first acceptable of `offered` (its first is the default). Raises ModelError 406.
+
+    Quality values are not weighed: the order of `offered` decides, as model servers do.
+    """
+    if not accept:
+        return offered[0]
+    wanted = [media_type(part) for part in accept.split(",")]
+    for candidate in offered:
+        for want in wanted:
+            if want in ("", "*/*", candidate) or (
+                want.endswith("/*") and candidate.startswith(want[:-1])
+            ):
+                return candidate
+    raise bad(
+        f"Accept is {accept[:200]!r}, this model answers {', '.join(offered)}",
+        code="not-acceptable",
+        status=406,
+        hint="Leave Accept out, or ask for one of these types.",
+    )
+
+
+def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
+    """Raises ModelError unless `shape` is one that `spec` allows and has at least one row."""
+    if len(shape) == len(spec.shape) and all(
+        want in (-1, have) for want, have in zip(spec.shape, shape, strict=True)
+    ):
+        return
+    raise bad(
+        f"input {spec.name!r} has shape {list(shape)}, the model takes {list(spec.shape)} "
+        f"({spec.dtype}, -1 is any size)",
+        code="bad-shape",
+    )
+
+
+def check_inputs(model: CodecModel, tensors: Tensors) -> int:
+    """Checks names, shapes and that all inputs have the same rows; returns the rows."""
+    rows = -1
+    for spec in model.inputs:
+        array = tensors.get(spec.name)
+        if array is None:
+            raise bad(
+                f"input {spec.name!r} is missing; the model takes "
+                f"{', '.join(repr(each.name) for each in model.inputs)}"
+            )
+        if model.batched:
+            check_shape(_any_rows(spec), array.shape)
+            if rows not in (-1, array.shape[0]):
+                raise bad(
+                    f"input {spec.name!r} has {array.shape[0]} rows, another input has {rows}",
+                    code="bad-shape",
+                )
+            rows = array.shape[0]
+        else:
+            check_shape(spec, array.shape)
+    if len(tensors) > len(model.inputs):
+        known = {spec.name for spec in model.inputs}
+        extra = next(name for name in tensors if name not in known)
+        raise bad(f"input {extra!r} is not one of the model's: {', '.join(sorted(known))}")
+    if rows == 0:
+        raise bad("the request has no rows; send at least one", code="bad-shape")
+    return max(rows, 1)
+
+
+_any_rows_cache: dict[TensorSpec, TensorSpec] = {}
+
+
+def _any_rows(spec: TensorSpec) -> TensorSpec:
+    """The batch dimension takes any number of rows: longer requests are split."""
+    if not spec.shape or spec.shape[0] == -1:
+        return spec
+    free = _any_rows_cache.get(spec)
+    if free is None:
+        free = TensorSpec(name=spec.name, dtype=spec.dtype, shape=(-1, *spec.shape[1:]))
+        if len(_any_rows_cache) > 1024:
+            _any_rows_cache.clear()
+        _any_rows_cache[spec] = free
+    return free

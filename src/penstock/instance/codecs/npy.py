@@ -1,0 +1,108 @@
+"""NPY and NPZ bodies for tensor models. Arrays that need pickle are refused, always.
+
+The header of an NPY body may claim any shape, so it is held against the bytes that came before numpy
+allocates; members of an NPZ are held against their unpacked sizes for the same reason.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import ModelError
+from penstock.instance.codecs import answers
+from penstock.instance.codecs.base import CodecModel, Decoded, bad, check_inputs
+from penstock.instance.codecs.values import cast
+from penstock.runtimes.tensor_bytes import objects
+
+UNPACKED_BYTES_MAX = 1 << 28  #: of all members of one NPZ
+
+
+def decode(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
+    encode = answers.chosen(model, accept, answers.AFTER_NPY)
+    if len(model.inputs) != 1:
+        raise bad(
+            f"NPY holds one array, the model has {len(model.inputs)} inputs", hint="Send NPZ."
+        )
+    spec = model.inputs[0]
+    tensors = {spec.name: _typed(read_array(body), spec.dtype, spec.name)}
+    return Decoded(tensors, check_inputs(model, tensors), encode)
+
+
+def decode_npz(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
+    encode = answers.chosen(model, accept, answers.AFTER_NPZ)
+    specs = {spec.name: spec for spec in model.inputs}
+    tensors = {}
+    for name, data in _members(body):
+        if name not in specs and not (len(specs) == 1 and name == "arr_0"):
+            raise bad(f"input {name[:80]!r} is not one of the model's: {', '.join(sorted(specs))}")
+        spec = specs.get(name) or model.inputs[0]
+        tensors[spec.name] = _typed(read_array(data), spec.dtype, spec.name)
+    return Decoded(tensors, check_inputs(model, tensors), encode)
+
+
+def _members(body: bytes) -> list[tuple[str, bytes]]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            entries = archive.infolist()
+            total = sum(entry.file_size for entry in entries)
+            if total > UNPACKED_BYTES_MAX or len(entries) > 1000:
+                raise bad(
+                    f"the NPZ unpacks to {total} bytes, {UNPACKED_BYTES_MAX} at most", status=413
+                )
+            return [(e.filename.removesuffix(".npy"), _read(archive, e)) for e in entries]
+    except ModelError:
+        raise
+    except Exception as error:  # zipfile raises many kinds on a broken archive
+        raise bad(f"the NPZ cannot be read: {error}") from None
+
+
+def _read(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
+    """At most the size that the directory claims: the stream itself may be longer."""
+    with archive.open(entry) as member:
+        return member.read(entry.file_size)
+
+
+def read_array(body: bytes) -> np.ndarray:
+    """An array out of NPY bytes; a view of them, not a copy. Raises ModelError."""
+    stream = io.BytesIO(body)
+    try:
+        shape, fortran, dtype = _header(stream)
+    except Exception as error:  # the header is a Python literal: numpy raises what its parser does
+        raise bad(f"the NPY header cannot be read: {str(error)[:200]}") from None
+    if dtype.hasobject:
+        raise bad("the NPY needs pickle, which is never loaded", hint="Save it with a plain dtype.")
+    if any(size < 0 for size in shape):
+        raise bad(f"the NPY claims the shape {shape}", code="bad-shape")
+    data = memoryview(body)[stream.tell() :]
+    if math.prod(shape) * dtype.itemsize != len(data) or dtype.itemsize == 0:
+        raise bad(
+            f"the NPY claims shape {shape} of {dtype}, which does not take the {len(data)} bytes "
+            "that came"
+        )
+    array = np.frombuffer(data, dtype=dtype)
+    return array.reshape(shape[::-1]).transpose() if fortran else array.reshape(shape)
+
+
+def _header(stream: io.BytesIO) -> Any:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise ValueError(f"version {version} of the format is not known")
+
+
+def _typed(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
+    if dtype != "BYTES":
+        return cast(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")), dtype, name)
+    if array.dtype.kind not in "SU":
+        raise bad(f"input {name!r} takes BYTES, the NPY holds {array.dtype}")
+    items = array.reshape(-1).tolist()
+    return objects([item.encode() if isinstance(item, str) else item for item in items]).reshape(
+        array.shape
+    )

@@ -1,0 +1,119 @@
+"""Open Inference Protocol over gRPC: `ModelInferRequest` bytes in, `ModelInferResponse` bytes out.
+
+The gateway hands the message through unread. Tensors come as raw bytes or as typed contents; the
+answer is always raw, which is what clients read fastest and the protocol allows for any request.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Tensors, bad, check_inputs
+from penstock.instance.codecs.oip_json import raw_tensor, reshaped
+from penstock.instance.codecs.oip_outputs import Wanted, classified, pick
+from penstock.instance.codecs.values import cast
+from penstock.runtimes.dtypes import name_of
+from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.wire.frames import ReplyMeta, encode_reply_meta
+from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
+
+_META: Final = encode_reply_meta(ReplyMeta(content_type=OIP_GRPC))
+
+#: dtype -> the field of InferTensorContents that carries it; FP16 and BF16 have raw form only
+_CONTENTS: Final = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+
+
+def parse(body: bytes) -> Any:
+    try:
+        return ModelInferRequest.FromString(body)
+    except (DecodeError, struct.error, ValueError) as error:
+        raise bad(f"the body is not a ModelInferRequest: {error}", code="bad-protobuf") from None
+
+
+def decode(model: CodecModel, body: bytes) -> Decoded:
+    return decode_parsed(model, parse(body))
+
+
+def decode_parsed(model: CodecModel, request: Any) -> Decoded:
+    specs = {spec.name: spec for spec in model.inputs}
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise bad(f"{len(request.inputs)} inputs have {len(raw)} raw contents: send one for each")
+    tensors: Tensors = {}
+    for at, entry in enumerate(request.inputs):
+        name, shape = entry.name, list(entry.shape)
+        spec = specs.get(name)
+        if spec is None:
+            raise bad(f"input {name[:80]!r} is not one of the model's: {', '.join(sorted(specs))}")
+        if name in tensors:
+            raise bad(f"input {name!r} came twice")
+        if entry.datatype != spec.dtype:
+            raise bad(
+                f"input {name!r} takes {spec.dtype}, {entry.datatype[:20]} came", code="bad-dtype"
+            )
+        if any(size < 0 for size in shape) or len(shape) > 32:
+            raise bad(f"input {name!r} has the shape {shape[:40]}", code="bad-shape")
+        if "shared_memory_region" in entry.parameters:
+            raise bad(f"input {name!r} is in shared memory, which this server does not read")
+        if raw:
+            tensors[name] = raw_tensor(raw[at], spec.dtype, shape, name)
+        else:
+            tensors[name] = _contents(entry, spec.dtype, shape, name)
+    rows = check_inputs(model, tensors)
+    wanted = _wanted(model, request)
+    ident = request.id
+    return Decoded(tensors, rows, lambda outputs: (_encode(model, outputs, wanted, ident), _META))
+
+
+def _contents(entry: Any, dtype: str, shape: list[int], name: str) -> np.ndarray:
+    field = _CONTENTS.get(dtype)
+    if field is None:
+        raise bad(f"input {name!r} is {dtype}, which is sent in raw_input_contents only")
+    values = getattr(entry.contents, field)
+    if dtype == "BYTES":
+        return reshaped(objects(list(values)), shape, name)
+    array = np.array(values, dtype=np.bool_ if dtype == "BOOL" else None)
+    return reshaped(cast(array, dtype, name), shape, name)
+
+
+def _wanted(model: CodecModel, request: Any) -> list[Wanted]:
+    if not request.outputs:
+        return [Wanted(spec.name, True, 0) for spec in model.outputs]
+    known = [spec.name for spec in model.outputs]
+    wanted = []
+    for entry in request.outputs:
+        if known and entry.name not in known:
+            raise bad(f"output {entry.name[:80]!r} is not one of the model's: {', '.join(known)}")
+        classes = 0
+        if "classification" in entry.parameters:
+            classes = max(0, entry.parameters["classification"].int64_param)
+        wanted.append(Wanted(entry.name, True, classes))
+    return wanted
+
+
+def _encode(model: CodecModel, outputs: Tensors, wanted: list[Wanted], ident: str) -> bytes:
+    response = ModelInferResponse(model_name=model.name, model_version=model.version, id=ident)
+    dtypes = {spec.name: spec.dtype for spec in model.outputs}
+    for want, array in pick(wanted, outputs):
+        values = classified(array, want.classes, model.batched) if want.classes else array
+        dtype = "BYTES" if want.classes else dtypes.get(want.name) or name_of(values)
+        response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
+        response.raw_output_contents.append(encode_raw(values, dtype))
+    return bytes(response.SerializeToString())

@@ -1,0 +1,215 @@
+"""Open Inference Protocol version 2 over HTTP: JSON tensors and the binary tensor extension.
+
+A request is JSON, or JSON of a stated length followed by raw tensors; the answer has the same two
+forms. `parameters` the protocol defines (`binary_data`, `binary_data_size`, `binary_data_output`,
+`classification`) are honoured; others are handed back untouched by being ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.instance.codecs.base import (
+    JSON,
+    TRITON_BINARY,
+    CodecModel,
+    Decoded,
+    Encode,
+    Tensors,
+    bad,
+    check_inputs,
+)
+from penstock.instance.codecs.oip_outputs import Wanted, classified, pick
+from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
+from penstock.runtimes.dtypes import ELEMENT_BYTES, name_of
+from penstock.runtimes.tensor_bytes import decode_raw, encode_raw
+from penstock.wire.frames import ReplyMeta, encode_reply_meta
+
+_JSON_META = encode_reply_meta(ReplyMeta(content_type=JSON))
+
+
+def is_oip(parsed: Any) -> bool:
+    """Tells a v2 request from `{"inputs": rows}`: its inputs are objects with a shape."""
+    if not isinstance(parsed, dict):
+        return False
+    inputs = parsed.get("inputs")
+    return (
+        isinstance(inputs, list)
+        and bool(inputs)
+        and isinstance(inputs[0], dict)
+        and {"name", "shape", "datatype"} <= inputs[0].keys()
+    )
+
+
+def decode(
+    model: CodecModel, body: bytes, json_header_bytes: int | None, *, sagemaker: bool = False
+) -> Decoded:
+    """`json_header_bytes` None: the body is JSON alone. `sagemaker`: the answer's binary form is
+    labelled with Triton's media type and header length, as InvokeEndpoint has no header for it."""
+    if json_header_bytes is None:
+        return decode_parsed(model, parse_json(body), memoryview(b""), sagemaker=sagemaker)
+    if not 0 < json_header_bytes <= len(body):
+        raise bad(
+            f"the JSON header is said to have {json_header_bytes} bytes, the body has {len(body)}"
+        )
+    parsed = parse_json(body[:json_header_bytes])
+    return decode_parsed(model, parsed, memoryview(body)[json_header_bytes:], sagemaker=sagemaker)
+
+
+def decode_parsed(
+    model: CodecModel, parsed: Any, binary: memoryview, *, sagemaker: bool = False
+) -> Decoded:
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("inputs"), list):
+        raise bad('a request needs "inputs", a list of tensors')
+    specs = {spec.name: spec for spec in model.inputs}
+    tensors: Tensors = {}
+    at = 0
+    for entry in parsed["inputs"]:
+        name, dtype, shape, parameters = _described(entry)
+        spec = specs.get(name)
+        if spec is None:
+            known = ", ".join(sorted(specs))
+            raise bad(f"input {name[:80]!r} is not one of the model's: {known}")
+        if name in tensors:
+            raise bad(f"input {name!r} came twice")
+        if dtype != spec.dtype:
+            raise bad(f"input {name!r} takes {spec.dtype}, {dtype[:20]} came", code="bad-dtype")
+        size = parameters.get("binary_data_size")
+        if size is None:
+            tensors[name] = _json_tensor(entry, spec.dtype, shape, name)
+            continue
+        if not isinstance(size, int) or not 0 <= size <= len(binary) - at:
+            raise bad(
+                f"input {name!r} claims {size} bytes of binary data, {len(binary) - at} are left"
+            )
+        tensors[name] = raw_tensor(binary[at : at + size], dtype, shape, name)
+        at += size
+    if at != len(binary):
+        raise bad(f"{len(binary) - at} bytes of binary data belong to no input")
+    encode = _encoder(model, parsed, sagemaker)
+    return Decoded(tensors, check_inputs(model, tensors), encode)
+
+
+def _described(entry: Any) -> tuple[str, str, list[int], Mapping[str, Any]]:
+    if not isinstance(entry, dict):
+        raise bad("each of inputs is an object with name, datatype, shape and data")
+    name, dtype, shape = entry.get("name"), entry.get("datatype"), entry.get("shape")
+    if not isinstance(name, str) or not isinstance(dtype, str) or not isinstance(shape, list):
+        raise bad("each of inputs needs name and datatype (strings) and shape (a list)")
+    if not all(type(size) is int and size >= 0 for size in shape) or len(shape) > 32:
+        raise bad(f"input {name[:80]!r} has the shape {str(shape)[:200]}", code="bad-shape")
+    parameters = entry.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise bad(f"the parameters of input {name[:80]!r} are not an object")
+    if "shared_memory_region" in parameters:
+        raise bad(f"input {name[:80]!r} is in shared memory, which this server does not read")
+    return name, dtype, shape, parameters
+
+
+def _json_tensor(entry: Mapping[str, Any], dtype: str, shape: list[int], name: str) -> np.ndarray:
+    """`data` may be flat or nested; only its number of elements counts."""
+    if not isinstance(entry.get("data"), list):
+        raise bad(f"input {name!r} has no data")
+    return reshaped(to_array(entry["data"], dtype, name), shape, name)
+
+
+def raw_tensor(data: bytes | memoryview, dtype: str, shape: list[int], name: str) -> np.ndarray:
+    """Raises ModelError where the bytes are not what dtype and shape need."""
+    try:
+        return decode_raw(data, dtype, shape)
+    except ValueError as error:
+        raise bad(f"input {name!r}: {error}", code="bad-shape") from None
+
+
+def reshaped(array: np.ndarray, shape: list[int], name: str) -> np.ndarray:
+    try:
+        return array.reshape(shape)
+    except ValueError:
+        raise bad(
+            f"input {name!r}: shape {shape} does not hold the {array.size} elements that came",
+            code="bad-shape",
+        ) from None
+
+
+def _wanted(model: CodecModel, parsed: Mapping[str, Any]) -> list[Wanted]:
+    parameters = parsed.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise bad("parameters is not an object")
+    binary_default = parameters.get("binary_data_output") is True
+    requested = parsed.get("outputs")
+    if not requested:
+        return [Wanted(spec.name, binary_default, 0) for spec in model.outputs]
+    if not isinstance(requested, list):
+        raise bad("outputs is not a list")
+    wanted = []
+    for entry in requested:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise bad("each of outputs is an object with a name")
+        own = entry.get("parameters") or {}
+        if not isinstance(own, dict):
+            raise bad(f"the parameters of output {entry['name'][:80]!r} are not an object")
+        classes = own.get("classification", 0)
+        if type(classes) is not int or classes < 0:
+            raise bad(f"classification of output {entry['name'][:80]!r} is not a number of classes")
+        binary = own.get("binary_data", binary_default)
+        wanted.append(Wanted(entry["name"], binary is True, classes))
+    known = [spec.name for spec in model.outputs]
+    for each in wanted:
+        if known and each.name not in known:
+            raise bad(f"output {each.name[:80]!r} is not one of the model's: {', '.join(known)}")
+    return wanted
+
+
+def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> Encode:
+    wanted = _wanted(model, parsed)
+    ident = parsed.get("id")
+    if ident is not None and not isinstance(ident, str):
+        raise bad("id is not a string")
+    dtypes = {spec.name: spec.dtype for spec in model.outputs}
+
+    def encode(outputs: Tensors) -> tuple[bytes, bytes]:
+        head: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
+        if ident:
+            head["id"] = ident
+        entries, parts = [], []
+        for want, array in pick(wanted, outputs):
+            values = classified(array, want.classes, model.batched) if want.classes else array
+            dtype = "BYTES" if want.classes else dtypes.get(want.name) or name_of(values)
+            entry: dict[str, Any] = {
+                "name": want.name,
+                "datatype": dtype,
+                "shape": list(values.shape),
+            }
+            if want.binary:
+                raw = encode_raw(_as(values, dtype), dtype)
+                entry["parameters"] = {"binary_data_size": len(raw)}
+                parts.append(raw)
+            else:
+                entry["data"] = jsonable(_as(values, dtype).reshape(-1), want.name)
+            entries.append(entry)
+        head["outputs"] = entries
+        written = dump_json(head)
+        if not parts:
+            return written, _JSON_META
+        return b"".join((written, *parts)), _binary_meta(len(written), sagemaker)
+
+    return encode
+
+
+def _as(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The array in the dtype that the metadata promises, where that is exact enough to be silent."""
+    if dtype in ELEMENT_BYTES and array.dtype.kind in "fiub":
+        return array if dtype == "BF16" or name_of(array) == dtype else cast(array, dtype, "output")
+    return array
+
+
+def _binary_meta(json_bytes: int, sagemaker: bool) -> bytes:
+    kind = (
+        f"{TRITON_BINARY};json-header-size={json_bytes}"
+        if sagemaker
+        else "application/octet-stream"
+    )
+    return encode_reply_meta(ReplyMeta(content_type=kind, json_header_bytes=json_bytes))

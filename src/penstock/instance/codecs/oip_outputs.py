@@ -1,0 +1,45 @@
+"""Requested outputs of the Open Inference Protocol, shared by its JSON and gRPC forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import Tensors
+from penstock.runtimes.tensor_bytes import objects
+
+
+class Wanted(NamedTuple):
+    name: str
+    binary: bool
+    classes: int  #: classification extension: top n as "score:index"; 0 = the tensor itself
+
+
+def pick(wanted: list[Wanted], outputs: Tensors) -> Iterator[tuple[Wanted, np.ndarray]]:
+    """The requested outputs in order; all of them when the model did not say what it has."""
+    if not wanted:
+        for name, array in outputs.items():
+            yield Wanted(name, False, 0), array
+        return
+    for want in wanted:
+        if want.name not in outputs:
+            raise ModelError(
+                "output-missing",
+                f"the model did not answer output {want.name!r}; it gave {', '.join(outputs)}",
+            )
+        yield want, outputs[want.name]
+
+
+def classified(array: np.ndarray, classes: int, batched: bool) -> np.ndarray:
+    """The best classes of each row as BYTES `score:index`, best first."""
+    flat = array.reshape(len(array) if batched else 1, -1)
+    count = min(classes, flat.shape[1])
+    order = np.argsort(-flat.astype(np.float64), axis=1, kind="stable")[:, :count]
+    items = [
+        f"{flat[row, at]:f}:{at}".encode() for row in range(len(flat)) for at in order[row].tolist()
+    ]
+    shaped = objects(items).reshape(len(flat), count)
+    return shaped if batched else shaped[0]

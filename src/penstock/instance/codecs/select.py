@@ -1,0 +1,75 @@
+"""Which codec reads a body: by content type, and for JSON by what the body looks like."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from penstock.instance.codecs import csv_rows, npy, oip_grpc, oip_json, predict_json
+from penstock.instance.codecs.base import (
+    CSV,
+    JSON,
+    NPY,
+    NPZ,
+    OIP_GRPC,
+    TRITON_BINARY,
+    CodecModel,
+    Decoded,
+    bad,
+    media_type,
+)
+from penstock.instance.codecs.values import parse_json
+from penstock.wire.frames import RequestMeta
+
+#: what a tensor model reads; named in the 415 that anything else gets
+TENSOR_TYPES: Final = (
+    JSON,
+    "application/jsonlines",
+    CSV,
+    NPY,
+    NPZ,
+    "application/octet-stream (Open Inference Protocol)",
+    TRITON_BINARY,
+)
+
+_HEADER_SIZE = re.compile(r";\s*json-header-size\s*=\s*\"?(\d{1,9})\"?\s*(?:;|$)", re.IGNORECASE)
+
+
+def json_header_bytes(meta: RequestMeta) -> int | None:
+    """From the Open Inference Protocol's own header, or from the content type's parameter."""
+    if meta.json_header_bytes is not None:
+        return meta.json_header_bytes
+    found = _HEADER_SIZE.search(meta.content_type or "")
+    return int(found.group(1)) if found else None
+
+
+def is_oip_request(meta: RequestMeta, kind: str) -> bool:
+    return meta.door == "oip" or kind in ("application/octet-stream", TRITON_BINARY)
+
+
+def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded:
+    """Rows of a tensor model's request. Raises ModelError with the status the model answers."""
+    kind = media_type(meta.content_type)
+    if kind == OIP_GRPC:
+        return oip_grpc.decode(model, body)
+    if is_oip_request(meta, kind):
+        sagemaker = meta.door != "oip"
+        return oip_json.decode(model, body, json_header_bytes(meta), sagemaker=sagemaker)
+    if kind in (JSON, ""):
+        parsed = parse_json(body)
+        if oip_json.is_oip(parsed):
+            return oip_json.decode_parsed(model, parsed, memoryview(b""), sagemaker=True)
+        return predict_json.decode_parsed(model, parsed, meta.accept)
+    if kind in ("application/jsonlines", "application/x-jsonlines", "application/jsonl"):
+        return predict_json.decode_lines(model, body, meta.accept)
+    if kind == CSV:
+        return csv_rows.decode(model, body, meta.accept)
+    if kind == NPY:
+        return npy.decode(model, body, meta.accept)
+    if kind == NPZ:
+        return npy.decode_npz(model, body, meta.accept)
+    raise bad(
+        f"content type {kind[:100]!r} is not one that this model reads: {', '.join(TENSOR_TYPES)}",
+        code="unsupported-content-type",
+        status=415,
+    )

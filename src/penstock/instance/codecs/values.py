@@ -1,0 +1,153 @@
+"""JSON values to arrays of the dtype that the model takes, and arrays to JSON.
+
+Nothing is converted that would change a value's meaning: a fraction is not an integer, `"1"` is not
+1, a number outside a dtype's range is an error and not infinity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import bad
+from penstock.runtimes.dtypes import NUMPY
+from penstock.runtimes.tensor_bytes import objects
+
+_DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
+
+
+def parse_json(body: bytes) -> Any:
+    """Raises ModelError 400; depth is bounded by the parser."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise bad(f"the body is not JSON: {error}", code="bad-json") from None
+
+
+def to_array(values: Any, dtype: str, name: str) -> np.ndarray:
+    """Nested JSON lists as an array. Raises ModelError naming the tensor."""
+    if dtype == "BYTES":
+        return _bytes_array(values, name)
+    try:
+        array = np.array(values)
+    except ValueError:
+        raise bad(
+            f"input {name!r} is ragged or too deep: all its lists of one level need the same length",
+            code="bad-shape",
+        ) from None
+    return cast(array, dtype, name)
+
+
+def cast(array: np.ndarray, dtype: str, name: str) -> np.ndarray:
+    """`array` as `dtype`, values unchanged. Raises ModelError where that is impossible."""
+    target = NUMPY[dtype]
+    if array.dtype == target:
+        return array
+    kind, want = array.dtype.kind, target.kind
+    if kind not in "fiub":
+        if array.size == 0:
+            return array.astype(target)
+        raise bad(f"input {name!r} takes {dtype}, values of another kind came: {_sample(array)}")
+    if want == "f":
+        return _to_float(array, target, dtype, name)
+    if want == "b":
+        if kind == "b" or bool(((array == 0) | (array == 1)).all()):
+            return array.astype(target)
+        raise bad(f"input {name!r} takes BOOL, other values came: {_sample(array)}")
+    return _to_integer(array, target, dtype, name)
+
+
+def _to_float(array: np.ndarray, target: np.dtype[Any], dtype: str, name: str) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = array.astype(target)
+    if target.itemsize < 8 and not np.isfinite(result).all():
+        lost = ~np.isfinite(result) & np.isfinite(array)
+        if lost.any():
+            raise bad(f"input {name!r}: {_sample(array[lost])} is too large for {dtype}")
+    return result
+
+
+def _to_integer(array: np.ndarray, target: np.dtype[Any], dtype: str, name: str) -> np.ndarray:
+    if array.size == 0:
+        return array.astype(target)
+    if array.dtype.kind == "f":
+        whole = np.isfinite(array) & (np.floor(array) == array) & (np.abs(array) <= 2**53)
+        if not whole.all():
+            raise bad(f"input {name!r} takes {dtype}, {_sample(array[~whole])} came")
+    limits = np.iinfo(target)
+    low, high = array.min(), array.max()
+    if int(low) < limits.min or int(high) > limits.max:
+        value = low if int(low) < limits.min else high
+        raise bad(f"input {name!r}: {int(value)} is out of the range of {dtype}")
+    return array.astype(target)
+
+
+def _sample(array: np.ndarray) -> str:
+    return repr(array.reshape(-1)[0].item() if array.dtype.kind != "O" else array.reshape(-1)[0])[
+        :80
+    ]
+
+
+def _bytes_array(values: Any, name: str) -> np.ndarray:
+    """Strings are UTF-8. Shape is that of the nesting."""
+    shape: list[int] = []
+    probe = values
+    while isinstance(probe, list):
+        shape.append(len(probe))
+        if len(shape) > _DEPTH_MAX:
+            raise bad(f"input {name!r} is nested deeper than {_DEPTH_MAX}", code="bad-shape")
+        if not probe:
+            break
+        probe = probe[0]
+    flat = [values]
+    for size in shape:
+        level: list[Any] = []
+        for part in flat:
+            if not isinstance(part, list) or len(part) != size:
+                raise bad(f"input {name!r} is ragged", code="bad-shape")
+            level += part
+        flat = level
+    items = []
+    for item in flat:
+        if not isinstance(item, str):
+            raise bad(f"input {name!r} takes BYTES (strings in JSON), {str(item)[:80]} came")
+        items.append(item.encode())
+    return objects(items).reshape(shape)
+
+
+def strings(array: np.ndarray, name: str) -> Any:
+    """A BYTES array as nested lists of text. Raises ModelError if it is not UTF-8."""
+    try:
+        flat = [
+            item if isinstance(item, str) else bytes(item).decode() for item in array.reshape(-1)
+        ]
+    except UnicodeDecodeError:
+        raise ModelError(
+            "not-text",
+            f"output {name!r} is not UTF-8 and cannot be written as JSON",
+            hint="Ask for it as binary data.",
+        ) from None
+    return objects(flat).reshape(array.shape).tolist()
+
+
+def jsonable(array: np.ndarray, name: str) -> Any:
+    """What `dump_json` takes for this array. NaN and infinity become null, as JSON has neither."""
+    if array.dtype.kind in "OSU":
+        return strings(array, name)
+    return (
+        array if array.flags.c_contiguous and array.dtype.isnative else np.ascontiguousarray(array)
+    )
+
+
+def _unsupported(value: Any) -> Any:
+    """orjson asks for numpy shapes it does not write itself (zero-dimensional, empty)."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(type(value).__name__)
+
+
+def dump_json(value: Any) -> bytes:
+    return orjson.dumps(value, default=_unsupported, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,0 +1,130 @@
+"""One connection to the instance: frames in, frames out.
+
+Everything read at once is fed before batches leave, so a burst becomes one batch. Replies of one loop
+turn go out in one write. While the other side does not read, nothing more is read from it: replies in
+memory are bounded by what was already asked. A torn frame ends the connection; its requests are then
+cancelled, as nobody can receive their answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol, cast
+
+from penstock.clock import Clock
+from penstock.instance import replies
+from penstock.instance.copy import Copy
+from penstock.instance.request import Request
+from penstock.wire import frames
+
+_LOG = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What a connection needs of the instance."""
+
+    copies: dict[int, Copy]
+    clock: Clock
+
+    def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
+    def connected(self, connection: Connection) -> None: ...
+    def disconnected(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    __slots__ = ("_decoder", "_host", "_loop", "_out", "_requests", "_transport")
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._decoder = frames.FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._requests: dict[int, tuple[Copy, Request]] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._host.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._out = []
+        for copy, request in list(self._requests.values()):
+            copy.cancel(request)
+        self._requests = {}
+        self._host.disconnected(self)
+
+    def pause_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        now = self._host.clock.monotonic()
+        touched: set[Copy] = set()
+        try:
+            for kind, _, meta_bytes, ident, payload in self._decoder.feed(data):
+                if kind == frames.INVOKE:
+                    copy = self._invoke(ident, meta_bytes, payload, now)
+                    if copy is not None:
+                        touched.add(copy)
+                elif kind == frames.CANCEL:
+                    held = self._requests.get(ident)
+                    if held is not None:
+                        held[0].cancel(held[1])
+                elif kind == frames.CONTROL:
+                    self._host.control(self, ident, payload)
+                else:
+                    raise frames.FrameError(f"frame kind {kind} is not one that an instance takes")
+        except frames.FrameError as error:
+            _LOG.warning("connection closed: %s", error.message)
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        finally:
+            for copy in touched:
+                copy.driver.turn(now)
+
+    def _invoke(self, ident: int, meta_bytes: int, payload: bytes, now: float) -> Copy | None:
+        cut = 9 + meta_bytes
+        if len(payload) < cut:
+            raise frames.FrameError("an INVOKE is shorter than its head")
+        if ident in self._requests:
+            raise frames.FrameError(f"request {ident} came twice")
+        number, deadline_ms, priority = frames.INVOKE_HEAD.unpack_from(payload)
+        copy = self._host.copies.get(number)
+        if copy is None:
+            self.send(replies.returned_frame(ident, "unknown-copy"))
+            return None
+        deadline = now + deadline_ms / 1000 if deadline_ms else None
+        meta = payload[9:cut]
+        request = Request(self, ident, meta, payload[cut:], now, deadline, priority)
+        self._requests[ident] = (copy, request)
+        copy.accept(request, now)
+        return copy
+
+    # ReplySink
+
+    def forget(self, ident: int) -> None:
+        self._requests.pop(ident, None)
+
+    def send(self, frame: bytes) -> None:
+        out = self._out
+        if not out:
+            self._loop.call_soon(self._flush)
+        out.append(frame)
+
+    def _flush(self) -> None:
+        out, self._out = self._out, []
+        if out and self._transport is not None:
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def close(self) -> None:
+        """Sends what is waiting and ends the connection."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()

@@ -1,0 +1,319 @@
+"""From a load call to a running copy: prepare the artifact, start its runtime, put an engine on it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.description import Batching, ModelDescription, TensorSpec
+from penstock.artifacts.detect import Detected
+from penstock.artifacts.prepare import prepare
+from penstock.artifacts.source import ArtifactSource
+from penstock.core.batching import BatchSpec
+from penstock.errors import CallerError, ModelError, NotNowError
+from penstock.instance.codecs import text
+from penstock.instance.codecs.base import CodecModel
+from penstock.instance.engines import PackedTensorEngine, PayloadEngine
+from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.settings import InstanceSettings
+from penstock.instance.tensor_engine import TensorEngine
+from penstock.instance.text_engine import TextEngine
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.loader import (
+    TENSOR_RUNTIMES,
+    load_payload_runtime,
+    load_tensor_runtime_in_thread,
+)
+from penstock.runtimes.python import LaneListener
+
+_LOG = logging.getLogger(__name__)
+
+_PLATFORMS = {
+    "openvino": "openvino",
+    "onnxruntime": "onnxruntime_onnx",
+    "python": "python",
+    "process": "custom",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCall:
+    """The `load` operation, checked."""
+
+    copy: int
+    endpoint: str
+    variant: str
+    source: ArtifactSource
+    environment: dict[str, str]
+    cores: float
+    memory_bytes_max: int
+    download_timeout_s: float
+    startup_timeout_s: float
+    batching: dict[str, Any]  #: fields of Batching that overrule the description's
+
+    @classmethod
+    def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
+        """Raises CallerError for missing or impossible fields."""
+        try:
+            return cls(
+                copy=int(call["copy"]),
+                endpoint=str(call["endpoint"]),
+                variant=str(call["variant"]),
+                source=ArtifactSource.from_dict(call["source"]),
+                environment={str(k): str(v) for k, v in (call.get("environment") or {}).items()},
+                cores=float(call.get("cores") or settings.cores),
+                memory_bytes_max=int(call.get("memory_bytes_max") or settings.memory_bytes),
+                download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
+                startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
+                batching=dict(call.get("batching") or {}),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CallerError(
+                "bad-control-call", f"load: {type(error).__name__}: {error}"
+            ) from None
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Loaded:
+    """A model that runs, and what is needed to serve and to end it."""
+
+    description: ModelDescription
+    engine: Any
+    runtime: Any
+    spec: BatchSpec
+    passes_bodies: bool
+    threads: LaneThreads | None
+    described: dict[str, Any]  #: what gateways are told of the model
+
+    async def close(self) -> None:
+        if self.threads is not None:
+            self.threads.close()
+            await asyncio.to_thread(self.runtime.close)
+        else:
+            await self.runtime.close()
+
+    def pids(self) -> list[int]:
+        return list(getattr(self.runtime, "pids", ()))
+
+
+async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListener) -> Loaded:
+    """Raises a PenstockError that names file, cause and remedy."""
+    detected = await _prepared(call, settings)
+    description = detected.description
+    if call.batching:
+        description = _overruled(description, call.batching)
+    context = LoadContext(
+        model_dir=detected.root,
+        description=description,
+        endpoint_name=call.endpoint,
+        variant_name=call.variant,
+        cores=call.cores,
+        memory_bytes_max=call.memory_bytes_max,
+        accelerators=settings.accelerators,
+        environment={**call.source.environment, **call.environment},
+        cache_dir=settings.cache_dir / "compiled",
+        startup_timeout_s=call.startup_timeout_s,
+        log=_model_log(call),
+    )
+    try:
+        async with asyncio.timeout(call.startup_timeout_s):
+            return await _started(context, listener)
+    except TimeoutError:
+        raise ModelError(
+            "load-timeout",
+            f"the model did not start within {call.startup_timeout_s:g} s",
+            hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
+        ) from None
+
+
+async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
+    cancelled = threading.Event()
+
+    def work() -> Detected:
+        cache = ArtifactCache(settings.cache_dir / "artifacts")
+        return prepare(call.source, cache, settings.artifact, cancelled=cancelled)
+
+    try:
+        async with asyncio.timeout(call.download_timeout_s):
+            return await asyncio.to_thread(work)
+    except TimeoutError:
+        raise NotNowError(
+            "download-timeout",
+            f"{call.source.shown_uri()} was not here within {call.download_timeout_s:g} s",
+            hint="Raise ModelDataDownloadTimeoutInSeconds, or bring the artifact nearer.",
+        ) from None
+    finally:
+        cancelled.set()
+
+
+def _overruled(description: ModelDescription, fields: dict[str, Any]) -> ModelDescription:
+    try:
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+        }
+        batching = dataclasses.replace(description.batching, **values)
+    except TypeError as error:
+        raise CallerError("bad-control-call", f"load: batching: {error}") from None
+    return dataclasses.replace(description, batching=batching)
+
+
+def _model_log(call: LoadCall) -> Callable[[str], None]:
+    name = f"{call.endpoint}/{call.variant} copy {call.copy}"
+    return lambda line: _LOG.info("[%s] %s", name, line)
+
+
+async def _started(context: LoadContext, listener: LaneListener) -> Loaded:
+    if context.description.runtime in TENSOR_RUNTIMES:
+        return await _tensor_model(context)
+    return await _payload_model(context, listener)
+
+
+async def _tensor_model(context: LoadContext) -> Loaded:
+    description = context.description
+    runtime = await load_tensor_runtime_in_thread(context)
+    lanes = runtime.lanes
+    batching = _possible(description.batching, runtime.inputs)
+    threads = LaneThreads(
+        lanes, f"{context.endpoint_name}-{context.variant_name}", asyncio.get_running_loop()
+    )
+    try:
+        if description.task == "tensor":
+            _check_names(description, runtime.inputs, runtime.outputs)
+            model = _codec_model(context, runtime.inputs, runtime.outputs)
+            engine: Any = TensorEngine(runtime, model, threads)
+            labels = description.labels
+        else:
+            is_labels = description.task == "text-classification"
+            outputs = text.LABEL_OUTPUTS if is_labels else text.EMBEDDING_OUTPUTS
+            model = _codec_model(context, text.INPUTS, outputs)
+            engine = await asyncio.to_thread(
+                TextEngine, runtime, description, model, context.model_dir, threads
+            )
+            labels = engine.labels
+    except BaseException:
+        threads.close()
+        runtime.close()
+        raise
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=runtime,
+        spec=batch_spec(batching, lanes),
+        passes_bodies=False,
+        threads=threads,
+        described=_described(context, model, batching, lanes, labels),
+    )
+
+
+async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await load_payload_runtime(context, listener)
+    lanes = runtime.lanes
+    batching = description.batching
+    model = _codec_model(context, description.inputs, description.outputs)
+    packed = description.runtime == "python" and description.triton_python
+    engine = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=runtime,
+        spec=batch_spec(batching, lanes),
+        passes_bodies=not packed,
+        threads=None,
+        described=_described(context, model, batching, lanes, description.labels),
+    )
+
+
+def batch_spec(batching: Batching, lanes: int) -> BatchSpec:
+    """0 rows (no batch dimension) are batches of one request."""
+    rows_max = max(1, batching.rows_max)
+    return BatchSpec(
+        rows_max=rows_max,
+        wait_s_max=batching.wait_s_max,
+        lanes=lanes,
+        queue_rows_max=max(rows_max, batching.queue_rows_max),
+        queue_wait_s_max=batching.queue_wait_s_max,
+        rows_preferred=tuple(rows for rows in batching.rows_preferred if 1 <= rows <= rows_max),
+        buckets=batching.buckets,
+        priorities=batching.priorities,
+    )
+
+
+def _possible(batching: Batching, inputs: tuple[TensorSpec, ...]) -> Batching:
+    """No larger than a batch size that is baked into the graph."""
+    fixed = [spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] > 0]
+    if batching.rows_max > 0 and fixed and min(fixed) < batching.rows_max:
+        return dataclasses.replace(batching, rows_max=min(fixed))
+    return batching
+
+
+def _check_names(
+    description: ModelDescription,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+) -> None:
+    """The description and the file must speak of the same tensors."""
+    for kind, described, actual in (
+        ("input", description.inputs, inputs),
+        ("output", description.outputs, outputs),
+    ):
+        names = {spec.name for spec in actual}
+        for spec in described:
+            if spec.name not in names:
+                raise ModelError(
+                    "tensor-mismatch",
+                    f"the description names {kind} {spec.name!r}, {description.file} has "
+                    f"{', '.join(sorted(names))}",
+                    hint="Correct the name in model.yaml or config.pbtxt.",
+                )
+
+
+def _codec_model(
+    context: LoadContext, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> CodecModel:
+    description = context.description
+    batched = description.batching.rows_max > 0
+    return CodecModel(
+        name=context.endpoint_name,
+        version=description.version,
+        inputs=inputs,
+        outputs=outputs,
+        batched=batched,
+    )
+
+
+def _described(
+    context: LoadContext,
+    model: CodecModel,
+    batching: Batching,
+    lanes: int,
+    labels: tuple[str, ...],
+) -> dict[str, Any]:
+    description = context.description
+
+    def tensor(spec: TensorSpec) -> dict[str, Any]:
+        shape = list(spec.shape)
+        if model.batched and shape:
+            shape[0] = -1
+        return {"name": spec.name, "datatype": spec.dtype, "shape": shape}
+
+    spec = batch_spec(batching, lanes)
+    return {
+        "runtime": description.runtime,
+        "task": description.task,
+        "platform": _PLATFORMS[description.runtime],
+        "name": description.name,
+        "versions": [description.version],
+        "inputs": [tensor(each) for each in model.inputs],
+        "outputs": [tensor(each) for each in model.outputs],
+        "labels": list(labels),
+        "rows_max": batching.rows_max,
+        "lanes": lanes,
+        "outstanding_max": spec.queue_rows_max + lanes * spec.rows_max,
+        "batching": dataclasses.asdict(batching),
+    }

@@ -1,0 +1,66 @@
+"""Reply frames of the instance: answers, errors, and requests given back."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import orjson
+
+from penstock.errors import InternalError, NotNowError, PenstockError
+from penstock.wire import frames
+
+_LOG = logging.getLogger(__name__)
+
+#: why the batcher did not run an item -> (words, seconds after which it may pass)
+_NOT_NOW: Final = {
+    "queue-full": ("the model's queue is full", 1.0),
+    "queue-timeout": ("the request waited longer than the model's queue allows", 1.0),
+    "deadline-passed": ("the deadline passed before the model could run", None),
+    "too-many-rows": ("the request has more rows than the queue holds", None),
+}
+
+_metas: dict[tuple[str, str | None], bytes] = {}
+
+
+def reply_meta(content_type: str, custom_attributes: str | None) -> bytes:
+    """Wire form of `ReplyMeta`; common ones are kept."""
+    if custom_attributes is not None:
+        return frames.encode_reply_meta(frames.ReplyMeta(content_type, custom_attributes))
+    key = (content_type, None)
+    meta = _metas.get(key)
+    if meta is None:
+        meta = frames.encode_reply_meta(frames.ReplyMeta(content_type))
+        if len(_metas) >= 256:
+            _metas.clear()
+        _metas[key] = meta
+    return meta
+
+
+def error_frame(ident: int, error: PenstockError, *, queue_us: int = 0, run_us: int = 0) -> bytes:
+    return frames.encode_reply(
+        ident,
+        kind=frames.ERROR,
+        status=error.status,
+        queue_us=queue_us,
+        run_us=run_us,
+        body=orjson.dumps(error.to_dict()),
+    )
+
+
+def returned_frame(ident: int, reason: str) -> bytes:
+    return frames.encode(frames.RETURNED, ident, reason.encode())
+
+
+def not_now(reason: str) -> NotNowError:
+    """The error for an item that the batcher refused or let expire."""
+    words, retry_after_s = _NOT_NOW[reason]
+    return NotNowError(reason, words, retry_after_s=retry_after_s)
+
+
+def as_error(error: BaseException, what: str) -> PenstockError:
+    """Our errors as they are; anything else is a bug, whose story goes to the log alone."""
+    if isinstance(error, PenstockError):
+        return error
+    _LOG.error("%s failed", what, exc_info=error)
+    return InternalError("instance-error", f"{what} failed in the server")

@@ -1,0 +1,65 @@
+"""A request inside the instance: where its answer goes, and what of it is queued.
+
+An `Item` is what the batcher orders. A request that fits a batch is its own item; one with more rows
+than a batch takes is cut into several items, whose results are joined again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from penstock.instance.codecs.base import Decoded
+
+
+class ReplySink(Protocol):
+    """The connection that a request came from."""
+
+    def forget(self, ident: int) -> None:
+        """The request is answered: a CANCEL for it means nothing any more."""
+
+    def send(self, frame: bytes) -> None: ...
+
+
+class Item:
+    __slots__ = ("data", "number", "result", "rows", "whole")
+
+    def __init__(self, whole: Request | None, data: Any, rows: int) -> None:
+        self.whole = whole  #: the request this is a part of; None: it is the request itself
+        self.data = data  #: the engine's: tensors, token ids, or None
+        self.rows = rows
+        self.number = 0  #: the driver's id
+        self.result: Any = None
+
+
+class Request(Item):
+    __slots__ = (
+        "answered", "body", "deadline", "decoded", "ident", "meta", "parts", "parts_left",
+        "priority", "received", "sink",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sink: ReplySink,
+        ident: int,
+        meta: bytes,
+        body: bytes,
+        received: float,
+        deadline: float | None,
+        priority: int,
+    ) -> None:
+        self.whole = None
+        self.data = None
+        self.rows = 1
+        self.number = 0
+        self.result = None
+        self.sink = sink
+        self.ident = ident
+        self.meta = meta  #: wire form of frames.RequestMeta
+        self.body = body
+        self.received = received  #: monotonic s
+        self.deadline = deadline
+        self.priority = priority
+        self.decoded: Decoded | None = None
+        self.parts: list[Item] | None = None
+        self.parts_left = 1
+        self.answered = False  #: or cancelled: nothing more is sent

@@ -1,0 +1,267 @@
+"""The instance: its copies, its connections, and the control operations on them.
+
+    load     prepares an artifact, starts its runtime; answered when the copy takes requests
+    unload   drains a copy for at most `drain_s`, then ends it
+    status   copies with state, queue and batches; memory and processor time
+    explain  one copy's batcher
+    ping     {}
+
+Long operations run as tasks and hold up nothing. Events go to every connection. Which copies an
+instance should have is the control plane's business; nothing here plans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine
+from typing import Any
+
+import orjson
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import CallerError, PenstockError
+from penstock.instance import replies
+from penstock.instance.batcher_driver import Timer
+from penstock.instance.connection import Connection
+from penstock.instance.copy import Copy
+from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.loading import LoadCall, Loaded, load
+from penstock.instance.process_usage import cpu_s, rss_bytes
+from penstock.instance.settings import InstanceSettings
+from penstock.wire import frames
+
+_LOG = logging.getLogger(__name__)
+
+
+class _Listener:
+    """Passes a runtime's lane events to its copy, which is made after the runtime."""
+
+    def __init__(self) -> None:
+        self.copy: Copy | None = None
+        self._early: list[tuple[str, tuple[Any, ...]]] = []
+
+    def _pass_on(self, name: str, *given: Any) -> None:
+        if self.copy is None:
+            self._early.append((name, given))
+        else:
+            getattr(self.copy, name)(*given)
+
+    def attach(self, copy: Copy) -> None:
+        self.copy = copy
+        for name, given in self._early:
+            getattr(copy, name)(*given)
+
+    def lane_lost(self, lane: int, error: PenstockError) -> None:
+        self._pass_on("lane_lost", lane, error)
+
+    def lane_ready(self, lane: int) -> None:
+        self._pass_on("lane_ready", lane)
+
+    def lane_failed(self, lane: int, error: PenstockError) -> None:
+        self._pass_on("lane_failed", lane, error)
+
+
+class InstanceServer:
+    """Made on the running loop. `listen`, then `drain` and `close`."""
+
+    def __init__(self, settings: InstanceSettings, *, clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.copies: dict[int, Copy] = {}
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._loaded: dict[int, Loaded] = {}
+        self._loading: set[int] = set()
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._helper = LaneThreads(1, "large-bodies", self._loop)
+        self._server: asyncio.AbstractServer | None = None
+
+    async def listen(self) -> None:
+        """Raises CallerError for an address that is none, OSError if it is taken."""
+        scheme, _, place = self._settings.address.partition(":")
+        if scheme == "unix":
+            self._server = await self._loop.create_unix_server(lambda: Connection(self), place)
+        elif scheme == "tcp":
+            host, _, port = place.rpartition(":")
+            self._server = await self._loop.create_server(lambda: Connection(self), host, int(port))
+        else:
+            raise CallerError(
+                "instance-address",
+                f"{self._settings.address!r} is neither unix:/path nor tcp:host:port",
+            )
+
+    # Host of connections
+
+    def connected(self, connection: Connection) -> None:
+        self._connections.add(connection)
+
+    def disconnected(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    def control(self, connection: Connection, ident: int, payload: bytes) -> None:
+        task = self._loop.create_task(self._answer(connection, ident, payload))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def call_at(self, at: float, callback: Any) -> Timer:
+        return self._loop.call_later(max(0.0, at - self.clock.monotonic()), callback)
+
+    async def _answer(self, connection: Connection, ident: int, payload: bytes) -> None:
+        try:
+            reply = {"ok": True, **await self._operation(payload)}
+        except PenstockError as error:
+            reply = {"error": error.to_dict()}
+        except Exception as error:  # a bug in an operation must be answered, and must not end us
+            reply = {"error": replies.as_error(error, "the control operation").to_dict()}
+        connection.send(frames.encode(frames.CONTROL_REPLY, ident, orjson.dumps(reply)))
+
+    def _operation(self, payload: bytes) -> Coroutine[Any, Any, dict[str, Any]]:
+        try:
+            call = orjson.loads(payload)
+            name = call["op"]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            raise CallerError("bad-control-call", 'a control call is JSON with "op"') from None
+        operations = {
+            "load": self._load,
+            "unload": self._unload,
+            "status": self._status,
+            "explain": self._explain,
+            "ping": self._ping,
+        }
+        if name not in operations:
+            raise CallerError("bad-control-call", f"there is no operation {name!r}")
+        return operations[name](call)
+
+    # operations
+
+    async def _ping(self, call: dict[str, Any]) -> dict[str, Any]:
+        return {"instance_id": self._settings.instance_id}
+
+    async def _load(self, call: dict[str, Any]) -> dict[str, Any]:
+        wanted = LoadCall.from_dict(call, self._settings)
+        number = wanted.copy
+        if number in self.copies or number in self._loading:
+            raise CallerError("copy-exists", f"copy {number} is already here")
+        started = self.clock.monotonic()
+        memory_before = rss_bytes(os.getpid())
+        self._loading.add(number)
+        listener = _Listener()
+        try:
+            loaded = await load(wanted, self._settings, listener)
+        finally:
+            self._loading.discard(number)
+        copy = Copy(
+            number,
+            loaded.engine,
+            loaded.spec,
+            passes_bodies=loaded.passes_bodies,
+            clock=self.clock,
+            call_at=self.call_at,
+            helper=self._helper,
+            on_state=lambda event, error: self._copy_event(event, number, error),
+        )
+        self.copies[number] = copy
+        self._loaded[number] = loaded
+        listener.attach(copy)
+        workers = sum(rss_bytes(pid) for pid in loaded.pids())
+        return {
+            "description": loaded.described,
+            "load_s": self.clock.monotonic() - started,
+            "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
+        }
+
+    async def _unload(self, call: dict[str, Any]) -> dict[str, Any]:
+        """Requests that are not answered within `drain_s` are given back."""
+        number = call.get("copy")
+        copy = self.copies.get(number) if isinstance(number, int) else None
+        if copy is None or not isinstance(number, int):
+            return {"found": False}
+        await self._drained(copy, float(call.get("drain_s", 30.0)))
+        self.copies.pop(number, None)
+        copy.close()
+        loaded = self._loaded.pop(number, None)
+        if loaded is not None:
+            await loaded.close()
+        return {"found": True}
+
+    async def _drained(self, copy: Copy, drain_s: float) -> None:
+        idle = asyncio.Event()
+        copy.drain(idle.set)
+        try:
+            await asyncio.wait_for(idle.wait(), drain_s)
+        except TimeoutError:
+            _LOG.warning("copy %d: %d requests unanswered after its drain time", copy.number,
+                         copy.unanswered)  # fmt: skip
+
+    async def _status(self, call: dict[str, Any]) -> dict[str, Any]:
+        copies = []
+        for number, copy in self.copies.items():
+            pids = self._loaded[number].pids()
+            copies.append(
+                {
+                    "copy": number,
+                    "state": copy.state,
+                    "queue_rows": copy.driver.queue_rows,
+                    "running": copy.driver.running,
+                    "batches": copy.batches,
+                    "requests": copy.requests,
+                    "unanswered": copy.unanswered,
+                    "workers": [
+                        {"pid": pid, "rss_bytes": rss_bytes(pid), "cpu_s": cpu_s(pid)}
+                        for pid in pids
+                    ],
+                }
+            )
+        pid = os.getpid()
+        return {
+            "instance_id": self._settings.instance_id,
+            "pid": pid,
+            "rss_bytes": rss_bytes(pid),
+            "cpu_s": cpu_s(pid),
+            "loading": sorted(self._loading),
+            "copies": copies,
+        }
+
+    async def _explain(self, call: dict[str, Any]) -> dict[str, Any]:
+        number = call.get("copy")
+        copy = self.copies.get(number) if isinstance(number, int) else None
+        if copy is None:
+            raise CallerError("unknown-copy", f"copy {call.get('copy')!r} is not here")
+        return copy.explain()
+
+    def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
+        fields: dict[str, Any] = {"event": event, "copy": number}
+        if error is not None:
+            fields["error"] = error.to_dict()
+        _LOG.warning("%s: copy %d%s", event, number, f": {error.message}" if error else "")
+        frame = frames.encode(frames.EVENT, 0, orjson.dumps(fields))
+        for connection in self._connections:
+            connection.send(frame)
+
+    # the end
+
+    async def drain(self, drain_s: float = 30.0) -> None:
+        """Finishes what is queued; new requests are given back to the gateway."""
+        if self._server is not None:
+            self._server.close()
+        await asyncio.gather(*(self._drained(copy, drain_s) for copy in self.copies.values()))
+
+    async def close(self) -> None:
+        for copy in self.copies.values():
+            copy.close()
+        for connection in list(self._connections):
+            connection.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(loaded.close() for loaded in self._loaded.values()))
+        self._helper.close()
+
+    def kill_workers(self) -> None:
+        """At once: the server that started this instance is gone."""
+        for loaded in self._loaded.values():
+            kill = getattr(loaded.runtime, "kill", None)
+            if kill is not None:
+                kill()

@@ -1,0 +1,44 @@
+"""What an instance is told when it is started: one JSON line on standard input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.errors import CallerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceSettings:
+    instance_id: str
+    address: str  #: "unix:/path" or "tcp:host:port"
+    cores: float
+    memory_bytes: int  #: 0 = not limited
+    accelerators: int = 0
+    cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
+    artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
+
+    @classmethod
+    def from_line(cls, line: bytes) -> InstanceSettings:
+        """Raises CallerError for a line that is not such settings."""
+        try:
+            fields: dict[str, Any] = orjson.loads(line)
+            return cls(
+                instance_id=str(fields["instance_id"]),
+                address=str(fields["address"]),
+                cores=float(fields["cores"]),
+                memory_bytes=int(fields.get("memory_bytes", 0)),
+                accelerators=int(fields.get("accelerators", 0)),
+                cache_dir=Path(fields["cache_dir"]),
+                artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CallerError(
+                "instance-settings",
+                f"the instance's settings cannot be read: {type(error).__name__}: {error}",
+                hint="An instance is started by a fleet, which writes them.",
+            ) from None

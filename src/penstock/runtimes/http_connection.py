@@ -1,0 +1,118 @@
+"""One kept-alive HTTP/1.1 connection to a foreign model server on this machine.
+
+Sends one request at a time and hands over the whole answer. Knows HTTP, not models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import httptools
+
+ANSWER_BYTES_MAX = 1 << 30
+
+
+class HttpAnswer(NamedTuple):
+    status: int
+    headers: dict[str, str]  #: names in lower case
+    body: bytes
+
+
+#: None: the connection broke before the answer was whole
+Answered = Callable[[HttpAnswer | None], None]
+
+
+class HttpConnection(asyncio.Protocol):
+    """Use: await `open`, then `send`; while `busy`, nothing else may be sent."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._transport: asyncio.Transport | None = None
+        self._parser: Any = None
+        self._answered: Answered | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def open(self) -> None:
+        """Raises OSError if nobody listens."""
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(lambda: self, "127.0.0.1", self._port)
+        self._transport = transport
+        self._parser = httptools.HttpResponseParser(self)
+
+    def send(
+        self, method: str, path: str, headers: dict[str, str], body: bytes, answered: Answered
+    ) -> None:
+        assert self._answered is None, "one request at a time"
+        if self._transport is None:
+            asyncio.get_running_loop().call_soon(answered, None)
+            return
+        self._answered = answered
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            f"host: 127.0.0.1:{self._port}",
+            f"content-length: {len(body)}",
+        ]
+        lines += [f"{name}: {_clean(value)}" for name, value in headers.items()]
+        self._transport.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + body)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._finish(None)
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+        self._body = []
+        self._body_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, data: bytes) -> None:
+        self._body_bytes += len(data)
+        if self._body_bytes > ANSWER_BYTES_MAX:
+            self.close()
+            return
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue: the answer proper is still to come
+            return
+        keep_alive = self._parser.should_keep_alive()
+        answer = HttpAnswer(status, self._headers, b"".join(self._body))
+        if not keep_alive:
+            self.close()
+        self._parser = httptools.HttpResponseParser(self)
+        self._finish(answer)
+
+    def _finish(self, answer: HttpAnswer | None) -> None:
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered(answer)
+
+
+def _clean(value: str) -> str:
+    """No header value may end its line."""
+    return value.replace("\r", " ").replace("\n", " ")

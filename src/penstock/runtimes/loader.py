@@ -1,0 +1,63 @@
+"""Description to runtime. Heavy libraries are imported by the branch that needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext, TensorRuntime
+from penstock.runtimes.probe import probe
+from penstock.runtimes.python import LaneListener
+
+TENSOR_RUNTIMES = ("openvino", "onnxruntime")
+PAYLOAD_RUNTIMES = ("python", "process")
+
+
+def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
+    """Blocks until the model is ready to run: call it on a thread.
+
+    Raises ModelError naming the file, what is wrong with it and what to do.
+    """
+    description = context.description
+    path = context.model_dir / description.file
+    if not description.file or not path.is_file():
+        raise ModelError(
+            "model-file-missing",
+            f"the artifact has no file {description.file!r}",
+            hint="Name the model file in model.yaml, relative to the artifact's root.",
+        )
+    if path.stat().st_size == 0:
+        raise ModelError("model-unreadable", f"{description.file} is empty")
+    probe(context.model_dir, description, context.cache_dir, context.startup_timeout_s)
+    if description.runtime == "openvino":
+        from penstock.runtimes.openvino import OpenVinoRuntime
+
+        return OpenVinoRuntime(context)
+    if description.runtime == "onnxruntime":
+        from penstock.runtimes.onnxruntime import OnnxRuntime
+
+        return OnnxRuntime(context)
+    raise _unknown(description.runtime)
+
+
+async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> Any:
+    """A `PayloadRuntime` whose workers run. Raises ModelError."""
+    if context.description.runtime == "python":
+        from penstock.runtimes.python import PythonRuntime
+
+        return await PythonRuntime.start(context, listener)
+    if context.description.runtime == "process":
+        from penstock.runtimes.process import ProcessRuntime
+
+        return await ProcessRuntime.start(context, listener)
+    raise _unknown(context.description.runtime)
+
+
+def _unknown(runtime: str) -> ModelError:
+    known = ", ".join(TENSOR_RUNTIMES + PAYLOAD_RUNTIMES)
+    return ModelError("unknown-runtime", f"runtime {runtime!r} is not one of {known}")
+
+
+async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
+    return await asyncio.to_thread(load_tensor_runtime, context)

@@ -1,0 +1,113 @@
+"""ONNX on ONNX Runtime: string tensors, and GPUs through its CUDA and TensorRT providers.
+
+One session serves all lanes: a session may run in several threads at once. Sessions do not spin
+while they wait, because the instance's other copies need the cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts.description import TensorSpec
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext, Tensors
+from penstock.runtimes.tensor_bytes import objects
+from penstock.runtimes.tensor_inputs import prepared, threads_of
+
+_DTYPES = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(bfloat16)": "BF16",
+    "tensor(string)": "BYTES",
+}
+
+_ACCELERATED = ("TensorrtExecutionProvider", "CUDAExecutionProvider")
+
+
+class OnnxRuntime:
+    """A TensorRuntime. Raises ModelError when the file cannot be read."""
+
+    def __init__(self, context: LoadContext) -> None:
+        import onnxruntime
+
+        description = context.description
+        self.lanes = max(1, description.lanes)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads_of(context, self.lanes) * self.lanes
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        available = onnxruntime.get_available_providers()
+        wanted = (
+            [name for name in _ACCELERATED if name in available] if context.accelerators else []
+        )
+        try:
+            self._session: Any = onnxruntime.InferenceSession(
+                str(context.model_dir / description.file),
+                sess_options=options,
+                providers=[*wanted, "CPUExecutionProvider"],
+            )
+        except Exception as error:  # every ONNX Runtime failure is a class of its own
+            raise ModelError(
+                "model-unreadable",
+                f"{description.file}: ONNX Runtime cannot load it: {_first_line(error)}",
+                hint="Check that the file is whole (its size and checksum) and an ONNX model.",
+            ) from None
+        self.inputs = tuple(_spec(node) for node in self._session.get_inputs())
+        self.outputs = tuple(_spec(node) for node in self._session.get_outputs())
+        for spec in self.inputs + self.outputs:
+            if spec.dtype not in _DTYPES.values() or spec.dtype == "BF16":
+                raise ModelError(
+                    "unsupported-dtype",
+                    f"{description.file}: tensor {spec.name!r} is {spec.dtype}, which cannot be "
+                    "sent or answered",
+                    hint="Export the model with a cast to FP32 at its edges.",
+                )
+        self._names = [spec.name for spec in self.outputs]
+
+    def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
+        feeds = {}
+        for name, array in prepared(self.inputs, inputs):
+            feeds[name] = _texts(array, name) if array.dtype.kind == "O" else array
+        try:
+            results = self._session.run(self._names, feeds)
+        except Exception as error:
+            raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
+        return dict(zip(self._names, results, strict=True))
+
+    def close(self) -> None:
+        with contextlib.suppress(AttributeError):
+            del self._session
+
+
+def _texts(array: np.ndarray, name: str) -> np.ndarray:
+    """ONNX strings are UTF-8 text; other bytes cannot be one."""
+    try:
+        return objects([item.decode() for item in array.reshape(-1).tolist()]).reshape(array.shape)
+    except UnicodeDecodeError:
+        raise ModelError(
+            "bad-input", f"input {name!r} is not UTF-8 text", original_status=400
+        ) from None
+
+
+def _spec(node: Any) -> TensorSpec:
+    shape = tuple(size if isinstance(size, int) else -1 for size in node.shape or ())
+    return TensorSpec(name=node.name, dtype=_DTYPES.get(node.type, node.type), shape=shape)
+
+
+def _first_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return (text or type(error).__name__)[:400]

@@ -1,0 +1,154 @@
+"""ONNX and OpenVINO IR on OpenVINO: one compiled model, one infer request per lane.
+
+No string tensor goes in: OpenVINO's string support has been seen to corrupt the heap, so the loader
+gives such models to ONNX Runtime. Inputs are shared with OpenVINO without a copy while `run` blocks;
+outputs are copied, because the next run on the lane writes over them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts.description import TensorSpec
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext, Tensors
+from penstock.runtimes.tensor_inputs import prepared, threads_of
+
+_DTYPES = {
+    "boolean": "BOOL",
+    "u8": "UINT8",
+    "u16": "UINT16",
+    "u32": "UINT32",
+    "u64": "UINT64",
+    "i8": "INT8",
+    "i16": "INT16",
+    "i32": "INT32",
+    "i64": "INT64",
+    "f16": "FP16",
+    "f32": "FP32",
+    "f64": "FP64",
+    "string": "BYTES",
+}
+
+_core: Any = None
+_core_lock = threading.Lock()
+
+
+def _shared_core() -> Any:
+    """One Core per process: it owns the plugins and their thread pools."""
+    global _core  # noqa: PLW0603 - a process-wide library handle, guarded by its lock
+    import openvino
+
+    with _core_lock:
+        if _core is None:
+            _core = openvino.Core()
+        return _core
+
+
+class OpenVinoRuntime:
+    """A TensorRuntime. Raises ModelError when the file cannot be read or compiled."""
+
+    def __init__(self, context: LoadContext) -> None:
+        description = context.description
+        path = context.model_dir / description.file
+        core = _shared_core()
+        try:
+            model = core.read_model(str(path))
+        except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
+            raise _unreadable(description.file, error) from None
+        self.lanes = max(1, description.lanes)
+        self._free_batch(model, description.batching.rows_max)
+        config = _config(context, self.lanes)
+        try:
+            compiled = core.compile_model(model, "CPU", config)
+        except Exception as error:
+            raise _unreadable(description.file, error) from None
+        self.inputs = tuple(_spec(port, description.inputs) for port in compiled.inputs)
+        self.outputs = tuple(_spec(port, description.outputs) for port in compiled.outputs)
+        for spec in self.inputs + self.outputs:
+            if spec.dtype == "BYTES":
+                raise ModelError(
+                    "string-tensor",
+                    f"{description.file}: {spec.name!r} is a string tensor",
+                    hint="Name the runtime onnxruntime in model.yaml.",
+                )
+        self._requests = [compiled.create_infer_request() for _ in range(self.lanes)]
+        self._ports = {
+            spec.name: port for spec, port in zip(self.inputs, compiled.inputs, strict=True)
+        }
+        self._compiled: Any = compiled
+
+    @staticmethod
+    def _free_batch(model: Any, rows_max: int) -> None:
+        """A model exported for one fixed batch size takes any, where its graph allows it."""
+        if rows_max < 1:
+            return
+        shapes = {}
+        for port in model.inputs:
+            shape = port.get_partial_shape()
+            if shape.rank.is_static and len(shape) and shape[0].is_static:
+                shape[0] = -1
+                shapes[port] = shape
+        if shapes:
+            try:
+                model.reshape(shapes)
+            except RuntimeError:
+                return  # a graph with the size baked in: it then runs at that size only
+
+    def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
+        request = self._requests[lane]
+        arrays = {self._ports[name]: array for name, array in prepared(self.inputs, inputs)}
+        try:
+            results = request.infer(arrays, share_inputs=True, share_outputs=True)
+        except Exception as error:
+            raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
+        return {spec.name: np.array(results[at], copy=True) for at, spec in enumerate(self.outputs)}
+
+    def close(self) -> None:
+        self._requests = []
+        self._ports = {}
+        self._compiled = None
+
+
+def _config(context: LoadContext, lanes: int) -> Mapping[str, Any]:
+    config: dict[str, Any] = {
+        "INFERENCE_NUM_THREADS": threads_of(context, lanes) * lanes,
+        "NUM_STREAMS": lanes,
+        "PERFORMANCE_HINT": "LATENCY" if lanes == 1 else "THROUGHPUT",
+        "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
+    }
+    precision = context.description.precision
+    if precision:
+        config["INFERENCE_PRECISION_HINT"] = precision
+    if context.cache_dir is not None:
+        config["CACHE_DIR"] = str(context.cache_dir)
+    return config
+
+
+def _spec(port: Any, described: tuple[TensorSpec, ...]) -> TensorSpec:
+    shape = port.get_partial_shape()
+    sizes = tuple(dimension.get_length() if dimension.is_static else -1 for dimension in shape)
+    names = port.get_names()
+    known = next((spec.name for spec in described if spec.name in names), None)
+    name = known or (port.get_any_name() if names else port.get_node().get_friendly_name())
+    kind = port.get_element_type().get_type_name()
+    return TensorSpec(name=name, dtype=_DTYPES.get(kind, kind.upper()), shape=sizes)
+
+
+def _unreadable(file: str, error: Exception) -> ModelError:
+    return ModelError(
+        "model-unreadable",
+        f"{file}: OpenVINO cannot load it: {_first_line(error)}",
+        hint="Check that the file is whole (its size and checksum) and a model of the named format.",
+    )
+
+
+def _first_line(error: Exception) -> str:
+    """OpenVINO's messages begin with the check that failed and source positions: keep the words."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Exception from", "Check '", "src/"))]
+    return (telling or lines or [type(error).__name__])[0][:400]

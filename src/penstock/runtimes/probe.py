@@ -1,0 +1,91 @@
+"""Tries a native model file in a process of its own before the instance loads it.
+
+A damaged file can crash a native library; then only the probe dies, and the instance answers a clear
+error. Each artifact is probed once per machine and library version: a marker beside the compiled
+blobs says that it went well. `python -m penstock.runtimes.probe RUNTIME FILE` is the child.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.artifacts.description import ModelDescription
+from penstock.errors import ModelError, NotNowError
+
+
+def probe(
+    model_dir: Path, description: ModelDescription, cache_dir: Path | None, timeout_s: float
+) -> None:
+    """Blocks (call it on a thread). Raises ModelError if the file crashes its library."""
+    path = model_dir / description.file
+    marker = _marker(path, description.runtime, cache_dir)
+    if marker is not None and marker.exists():
+        return
+    ours = str(Path(__file__).resolve().parents[2])
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "penstock.runtimes.probe", description.runtime, str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=timeout_s,
+            env={**os.environ, "PYTHONPATH": ours},
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ModelError(
+            "load-timeout", f"{description.file} could not be read within {timeout_s:g} s"
+        ) from None
+    except OSError as error:
+        raise NotNowError("no-process", f"no process can be started: {error}") from None
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        raise ModelError(
+            "model-crashes-runtime",
+            f"{description.file}: reading it ended {description.runtime} with {name}",
+            hint="The file is damaged or not what its name says: export or copy it again.",
+        )
+    if marker is not None and child.returncode == 0:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+
+
+def _marker(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
+    """Artifacts are immutable in their cache, so path, size and time stand for the content."""
+    if cache_dir is None:
+        return None
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    version = importlib.metadata.version(runtime)
+    key = f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{runtime}\0{version}"
+    return cache_dir / "probed" / hashlib.sha256(key.encode()).hexdigest()
+
+
+def main(runtime: str, file: str) -> int:
+    """Exits 0 if the library takes the file, 1 if it refuses it in good order."""
+    try:
+        if runtime == "openvino":
+            import openvino
+
+            core = openvino.Core()
+            core.compile_model(core.read_model(file), "CPU", {"INFERENCE_NUM_THREADS": 1})
+        else:
+            import onnxruntime
+
+            onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    os._exit(main(sys.argv[1], sys.argv[2]))  # no teardown: the answer is already known

@@ -1,0 +1,241 @@
+"""The process runtime: any program that answers GET /ping and POST /invocations.
+
+A PayloadRuntime over one foreign server; a lane is one connection to it. Headers that the container
+contract names are passed on, and no others. A program that ends is started again by the rule of
+`supervision.py`; requests it had not answered are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.base import LoadContext, Payload, PayloadReply
+from penstock.runtimes.foreign_server import ForeignServer
+from penstock.runtimes.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.python import LaneListener, run_s_max, worker_environment
+from penstock.runtimes.supervision import RestartPolicy
+from penstock.wire.frames import RequestMeta, decode_request_meta
+
+_ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+
+
+class ProcessRuntime:
+    """Made by `start`. See `base.PayloadRuntime`."""
+
+    def __init__(
+        self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
+    ) -> None:
+        self.lanes = max(1, context.description.lanes)
+        self._context = context
+        self._listener = listener
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._environment = worker_environment(context)
+        self._run_s_max = run_s_max(self._environment)
+        self._server: ForeignServer | None = None
+        self._connections: list[HttpConnection | None] = [None] * self.lanes
+        self._policy = RestartPolicy()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @classmethod
+    async def start(cls, context: LoadContext, listener: LaneListener) -> ProcessRuntime:
+        """Raises ModelError if the program does not become healthy."""
+        if not context.description.command:
+            raise ModelError(
+                "no-command",
+                "the model names no command to run",
+                hint="Give `command` in model.yaml, or map the image to a command.",
+            )
+        runtime = cls(context, listener)
+        await runtime._start_server()
+        return runtime
+
+    @property
+    def pids(self) -> list[int]:
+        return [self._server.pid] if self._server and self._server.pid else []
+
+    async def _start_server(self) -> None:
+        name = f"{self._context.endpoint_name}/{self._context.variant_name}"
+        server = ForeignServer(name, self._context.log, self._gone)
+        self._server = server
+        await server.start(
+            self._context.description.command,
+            self._environment,
+            self._context.model_dir,
+            self._context.startup_timeout_s,
+        )
+
+    def invoke(
+        self,
+        lane: int,
+        batch: Sequence[Payload],
+        done: Callable[[list[PayloadReply | None] | None], None],
+    ) -> None:
+        """The payloads of a batch go out one after the other on the lane's connection."""
+        run = _Batch(batch, done)
+        self._next(lane, run)
+
+    def _next(self, lane: int, run: _Batch) -> None:
+        if len(run.replies) == len(run.batch):
+            run.done(list(run.replies))
+            return
+        connection = self._connections[lane]
+        if connection is None or not connection.is_open:
+            self._spawn(self._connect_then(lane, run))
+            return
+        self._post(lane, connection, run)
+
+    async def _connect_then(self, lane: int, run: _Batch) -> None:
+        server = self._server
+        try:
+            if server is None:
+                raise OSError("no server")
+            connection = HttpConnection(server.port)
+            await connection.open()
+        except OSError:
+            self._give_back(run)
+            return
+        self._connections[lane] = connection
+        self._post(lane, connection, run)
+
+    def _give_back(self, run: _Batch) -> None:
+        """What was answered stays answered; the rest goes to another copy."""
+        missing = len(run.batch) - len(run.replies)
+        run.done([*run.replies, *([None] * missing)])
+
+    def _post(self, lane: int, connection: HttpConnection, run: _Batch) -> None:
+        payload = run.batch[len(run.replies)]
+        meta = decode_request_meta(payload.meta)
+        timer = self._loop.call_later(self._run_s_max, self._hang, connection, run)
+
+        def answered(answer: HttpAnswer | None) -> None:
+            timer.cancel()
+            if answer is None and not run.hung:
+                self._give_back(run)
+                return
+            run.replies.append(self._reply(answer))
+            run.hung = False
+            if answer is not None:
+                self._policy.served()
+            self._next(lane, run)
+
+        connection.send("POST", "/invocations", request_headers(meta), payload.body, answered)
+
+    def _hang(self, connection: HttpConnection, run: _Batch) -> None:
+        run.hung = True
+        connection.close()
+        if self._server is not None:
+            self._server.kill()
+
+    def _reply(self, answer: HttpAnswer | None) -> PayloadReply:
+        if answer is None:
+            return PayloadReply(
+                error=ModelError(
+                    "model-timeout",
+                    f"the model did not answer within {self._run_s_max:g} s; it was ended",
+                    hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
+                )
+            )
+        if not 200 <= answer.status < 300:
+            words = answer.body[:4096].decode("utf-8", "replace")
+            error = ModelError(
+                "model-answered-error",
+                f"the model answered {answer.status}: {words[:1000]}",
+                original_status=answer.status,
+                original_message=words,
+            )
+            return PayloadReply(error=error)
+        return PayloadReply(
+            answer.body,
+            answer.headers.get("content-type", "application/octet-stream"),
+            answer.headers.get(_ATTRIBUTES),
+        )
+
+    def cancel(self, lane: int) -> None:
+        """The program may stop early when its connection ends; the batch is then given back unseen."""
+        connection = self._connections[lane]
+        if connection is not None:
+            connection.close()
+
+    def _gone(self, error: PenstockError) -> None:
+        self._server = None
+        if self._closed:
+            return
+        for lane in range(self.lanes):
+            self._listener.lane_lost(lane, error)
+        self._plan_restart(error)
+
+    def _plan_restart(self, error: PenstockError) -> None:
+        wait_s = self._policy.died(now=self._clock.monotonic())
+        if wait_s is None:
+            for lane in range(self.lanes):
+                self._listener.lane_failed(lane, error)
+            return
+        self._spawn(self._restart(wait_s))
+
+    async def _restart(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        try:
+            await self._start_server()
+        except PenstockError as error:
+            self._context.log(f"not started again: {error.message}")
+            self._plan_restart(error)
+            return
+        for lane in range(self.lanes):
+            self._listener.lane_ready(lane)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in self._connections:
+            if connection is not None:
+                connection.close()
+        if self._server is not None:
+            await self._server.close()
+
+    def kill(self) -> None:
+        """At once, without waiting: the instance itself is ending."""
+        self._closed = True
+        if self._server is not None:
+            self._server.kill()
+
+
+class _Batch:
+    """A batch on its way through one connection."""
+
+    __slots__ = ("batch", "done", "hung", "replies")
+
+    def __init__(
+        self,
+        batch: Sequence[Payload],
+        done: Callable[[list[PayloadReply | None] | None], None],
+    ) -> None:
+        self.batch = batch
+        self.done = done
+        self.replies: list[PayloadReply | None] = []
+        self.hung = False
+
+
+def request_headers(meta: RequestMeta) -> dict[str, str]:
+    """The documented headers of the container contract."""
+    named = (
+        ("content-type", meta.content_type),
+        ("accept", meta.accept),
+        (_ATTRIBUTES, meta.custom_attributes),
+        ("x-amzn-sagemaker-inference-id", meta.inference_id),
+        ("x-amzn-sagemaker-target-model", meta.target_model),
+        ("x-amzn-sagemaker-session-id", meta.session_id),
+    )
+    return {name: value for name, value in named if value is not None}

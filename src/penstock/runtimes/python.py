@@ -1,0 +1,225 @@
+"""The python runtime: the model's own code in worker processes, one per lane.
+
+A PayloadRuntime. Workers that die are started again by the rule of `supervision.py`; the instance hears
+of it through `listener` and keeps requests away from a lane without a worker. A batch that takes
+longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the worker is killed, the
+request it was busy with is answered `model-timeout`, and its mates are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.base import LoadContext, Payload, PayloadReply
+from penstock.runtimes.supervision import RestartPolicy
+from penstock.runtimes.worker_process import WorkerProcess
+
+Done = Callable[[list[PayloadReply | None] | None], None]
+
+RUN_S_MAX = 60.0
+
+
+class LaneListener(Protocol):
+    """What the instance wants to know of a payload runtime's lanes."""
+
+    def lane_lost(self, lane: int, error: PenstockError) -> None: ...
+    def lane_ready(self, lane: int) -> None: ...
+    def lane_failed(self, lane: int, error: PenstockError) -> None:
+        """It will not be started again."""
+
+
+class PythonRuntime:
+    """Made by `start`. See `base.PayloadRuntime` for `invoke`, `cancel` and `close`.
+
+    In `done(replies)` a reply may also be None: that one request is given back.
+    """
+
+    def __init__(
+        self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
+    ) -> None:
+        self.lanes = max(1, context.description.lanes)
+        self.description = context.description
+        self._context = context
+        self._listener = listener
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._init = init_message(context)
+        self._environment = worker_environment(context)
+        self._run_s_max = run_s_max(self._environment)
+        self._workers: list[WorkerProcess | None] = [None] * self.lanes
+        self._policies = [RestartPolicy() for _ in range(self.lanes)]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @classmethod
+    async def start(cls, context: LoadContext, listener: LaneListener) -> PythonRuntime:
+        """Starts all workers. Raises ModelError if one cannot load the model."""
+        runtime = cls(context, listener)
+        try:
+            for lane in range(runtime.lanes):
+                runtime._workers[lane] = await runtime._started(lane)
+        except BaseException:
+            await runtime.close()
+            raise
+        return runtime
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.pid for worker in self._workers if worker and worker.pid]
+
+    async def _started(self, lane: int) -> WorkerProcess:
+        worker = WorkerProcess(
+            f"{self._context.endpoint_name}/{self._context.variant_name}",
+            self._context.log,
+            lambda error: self._gone(lane, error),
+        )
+        await worker.start(self._init, self._environment, self._context.startup_timeout_s)
+        return worker
+
+    def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
+        worker = self._workers[lane]
+        if worker is None:
+            self._loop.call_soon(done, None)
+            return
+        late: list[int] = []
+        timer = self._loop.call_later(self._run_s_max, self._hang, worker, late)
+
+        def answered(replies: list[PayloadReply] | None) -> None:
+            timer.cancel()
+            if replies is not None:
+                self._policies[lane].served()
+                if len(replies) == len(batch):
+                    done(list(replies))
+                else:
+                    worker.kill()
+                    done(None)
+            elif late:
+                done(self._after_hang(late[0], len(batch)))
+            else:
+                done(None)
+
+        worker.send(batch, answered)
+
+    def _hang(self, worker: WorkerProcess, late: list[int]) -> None:
+        late.append(worker.item_in_progress)
+        worker.kill()
+
+    def _after_hang(self, guilty: int, count: int) -> list[PayloadReply | None]:
+        error = ModelError(
+            "model-timeout",
+            f"the model did not answer within {self._run_s_max:g} s; its process was ended",
+            hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
+        )
+        replies: list[PayloadReply | None] = [None] * count
+        replies[min(guilty, count - 1)] = PayloadReply(error=error)
+        return replies
+
+    def cancel(self, lane: int) -> None:
+        """A Python function cannot be stopped from outside without losing the model: it finishes."""
+
+    def _gone(self, lane: int, error: PenstockError) -> None:
+        self._workers[lane] = None
+        if self._closed:
+            return
+        self._listener.lane_lost(lane, error)
+        self._plan_restart(lane, error)
+
+    def _plan_restart(self, lane: int, error: PenstockError) -> None:
+        wait_s = self._policies[lane].died(now=self._clock.monotonic())
+        if wait_s is None:
+            self._listener.lane_failed(lane, error)
+            return
+        task = self._loop.create_task(self._restart(lane, wait_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _restart(self, lane: int, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        try:
+            worker = await self._started(lane)
+        except PenstockError as error:
+            self._context.log(f"not started again: {error.message}")
+            self._plan_restart(lane, error)
+            return
+        if self._closed:
+            await worker.close()
+            return
+        self._workers[lane] = worker
+        self._listener.lane_ready(lane)
+
+    async def close(self) -> None:
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(worker.close() for worker in self._workers if worker))
+        self._workers = [None] * self.lanes
+
+    def kill(self) -> None:
+        """At once, without waiting: the instance itself is ending."""
+        self._closed = True
+        for worker in self._workers:
+            if worker is not None:
+                worker.kill()
+
+
+def init_message(context: LoadContext) -> dict[str, Any]:
+    """What the worker needs to know of the model."""
+    description = context.description
+    requirements = Path(description.file).parent / "requirements.txt"
+    has_requirements = (context.model_dir / requirements).is_file()
+    return {
+        "model_dir": str(context.model_dir),
+        "file": description.file,
+        "name": description.name or context.endpoint_name,
+        "version": description.version,
+        "triton_python": description.triton_python,
+        "rows_max": description.batching.rows_max,
+        "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
+        "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],
+        "parameters": dict(description.parameters),
+        "requirements": str(requirements) if has_requirements else "",
+    }
+
+
+def worker_environment(context: LoadContext) -> dict[str, str]:
+    """The server's environment, SageMaker's container variables, then what the model was given."""
+    threads = str(
+        context.description.threads_per_lane
+        or max(1, int(context.cores / max(1, context.description.lanes)))
+    )
+    file = Path(context.description.file)
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")},
+        "OMP_NUM_THREADS": threads,
+        "TOKENIZERS_PARALLELISM": "false",
+        "SM_MODEL_DIR": str(context.model_dir),
+        "SAGEMAKER_BASE_DIR": str(context.model_dir),
+        "SAGEMAKER_PROGRAM": file.name,
+        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
+        "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
+        **context.description.environment,
+        **context.environment,
+    }
+
+
+def run_s_max(environment: dict[str, str]) -> float:
+    given = environment.get("SAGEMAKER_MODEL_SERVER_TIMEOUT", "")
+    if not given:
+        return RUN_S_MAX
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 < seconds < float("inf"):
+        raise ModelError(
+            "invalid-environment",
+            f"SAGEMAKER_MODEL_SERVER_TIMEOUT is {given!r}, a number of seconds is needed",
+        )
+    return seconds

@@ -1,0 +1,212 @@
+"""The module `triton_python_backend_utils` that Triton's Python models import, for use on CPU.
+
+Names and behaviour follow Triton's Python backend as its documentation describes them; decoupled
+models, business-logic scripting and GPU tensors are not offered and say so when used.
+`install(...)` puts it into `sys.modules` under Triton's name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from penstock.runtimes.dtypes import NUMPY, name_of
+
+
+class TritonModelException(Exception):  # noqa: N818 - the name is Triton's
+    """What models raise and what this module raises for wrong use."""
+
+
+class TritonError:
+    """An error for one response."""
+
+    UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS = range(7)
+    CANCELLED = 7
+
+    def __init__(self, message: str, code: int = INTERNAL) -> None:
+        self._message = message
+        self._code = code
+
+    def message(self) -> str:
+        return self._message
+
+    def code(self) -> int:
+        return self._code
+
+
+class Tensor:
+    """A named array."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        self._name = name
+        self._array = np.asarray(array)
+
+    def name(self) -> str:
+        return self._name
+
+    def as_numpy(self) -> np.ndarray:
+        return self._array
+
+    def shape(self) -> list[int]:
+        return list(self._array.shape)
+
+    def triton_dtype(self) -> str:
+        dtype = name_of(self._array)
+        return "TYPE_STRING" if dtype == "BYTES" else f"TYPE_{dtype}"
+
+    def is_cpu(self) -> bool:
+        return True
+
+    def to_dlpack(self) -> Any:
+        return self._array.__dlpack__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+    @staticmethod
+    def from_dlpack(name: str, tensor: Any) -> Tensor:
+        return Tensor(name, np.from_dlpack(tensor))
+
+
+class InferenceRequest:
+    """One request of the batch handed to `execute`."""
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        requested_output_names: Sequence[str],
+        request_id: str = "",
+        parameters: str = "{}",
+    ) -> None:
+        self._inputs = list(inputs)
+        self._outputs = list(requested_output_names)
+        self._request_id = request_id
+        self._parameters = parameters
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs
+
+    def requested_output_names(self) -> list[str]:
+        return self._outputs
+
+    def request_id(self) -> str:
+        return self._request_id
+
+    def correlation_id(self) -> int:
+        return 0
+
+    def parameters(self) -> str:
+        return self._parameters
+
+    def is_cancelled(self) -> bool:
+        return False
+
+    def get_response_sender(self) -> NoReturn:
+        raise TritonModelException("decoupled models are not supported: return responses")
+
+    def exec(self, *_: Any, **__: Any) -> NoReturn:
+        raise TritonModelException("a model cannot call other models from here")
+
+
+class InferenceResponse:
+    """One answer: tensors, or an error."""
+
+    def __init__(
+        self, output_tensors: Sequence[Tensor] = (), error: TritonError | None = None
+    ) -> None:
+        self._outputs = list(output_tensors)
+        self._error = error
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._outputs
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+
+class Logger:
+    """Goes to the instance's log by way of standard error."""
+
+    @staticmethod
+    def log(message: str, *_: Any) -> None:
+        print(message, file=sys.stderr)
+
+    log_info = log_warn = log_error = log_verbose = log
+
+
+def get_input_tensor_by_name(request: InferenceRequest, name: str) -> Tensor | None:
+    return next((each for each in request.inputs() if each.name() == name), None)
+
+
+def get_output_tensor_by_name(response: InferenceResponse, name: str) -> Tensor | None:
+    return next((each for each in response.output_tensors() if each.name() == name), None)
+
+
+def get_input_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
+    return next((each for each in model_config.get("input", ()) if each["name"] == name), None)
+
+
+def get_output_config_by_name(model_config: dict[str, Any], name: str) -> dict[str, Any] | None:
+    return next((each for each in model_config.get("output", ()) if each["name"] == name), None)
+
+
+def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
+    return bool(model_config.get("model_transaction_policy", {}).get("decoupled"))
+
+
+def triton_string_to_numpy(name: str) -> Any:
+    """`TYPE_FP32` -> numpy's type."""
+    kind = name.removeprefix("TYPE_")
+    return NUMPY["BYTES" if kind == "STRING" else kind].type
+
+
+def model_config(init: dict[str, Any]) -> dict[str, Any]:
+    """`args["model_config"]` as Triton's JSON of config.pbtxt, out of our description."""
+    batched = init["rows_max"] > 0
+
+    def tensor(name: str, dtype: str, shape: list[int]) -> dict[str, Any]:
+        kind = "TYPE_STRING" if dtype == "BYTES" else f"TYPE_{dtype}"
+        return {"name": name, "data_type": kind, "dims": shape[1:] if batched else shape}
+
+    return {
+        "name": init["name"],
+        "backend": "python",
+        "max_batch_size": init["rows_max"],
+        "input": [tensor(*each) for each in init["inputs"]],
+        "output": [tensor(*each) for each in init["outputs"]],
+        "parameters": {key: {"string_value": value} for key, value in init["parameters"].items()},
+    }
+
+
+def install(model_dir: str, init: dict[str, Any]) -> None:
+    """Makes `import triton_python_backend_utils` find this module's names."""
+    module = ModuleType("triton_python_backend_utils")
+    for name, value in globals().items():
+        if not name.startswith("_") and name not in ("install", "model_config"):
+            setattr(module, name, value)
+    module.get_model_dir = lambda: model_dir  # type: ignore[attr-defined]
+    sys.modules["triton_python_backend_utils"] = module
+
+
+def arguments(init: dict[str, Any], version_dir: str) -> dict[str, str]:
+    """What `initialize(args)` gets: strings only, as in Triton."""
+    return {
+        "model_config": json.dumps(model_config(init)),
+        "model_instance_kind": "CPU",
+        "model_instance_name": f"{init['name']}_0",
+        "model_instance_device_id": "0",
+        "model_repository": version_dir,
+        "model_version": init["version"],
+        "model_name": init["name"],
+    }

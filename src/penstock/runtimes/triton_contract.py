@@ -1,0 +1,109 @@
+"""Triton's Python backend in a worker process: `class TritonPythonModel` with initialize, execute, finalize.
+
+Bodies are packed tensors (`tensor_bytes`), decoded from the wire by the instance. `execute` gets the
+whole batch; should it raise for several requests, each is run alone, so that only the guilty fails.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes import triton_backend_utils as utils
+from penstock.runtimes import worker_wire
+from penstock.runtimes.python_worker import Answer, failed
+from penstock.runtimes.sagemaker_contract import import_code
+from penstock.runtimes.tensor_bytes import pack, unpack
+
+PACKED = b"application/x-penstock-tensors"
+
+#: Triton's error codes that are the caller's fault
+_CALLER_CODES = {utils.TritonError.INVALID_ARG: 400, utils.TritonError.NOT_FOUND: 404}
+
+
+class TritonContract:
+    def __init__(self, init: dict[str, Any]) -> None:
+        path = Path(init["model_dir"], init["file"])
+        utils.install(str(path.parent), init)
+        module = import_code(path)
+        kind = getattr(module, "TritonPythonModel", None)
+        if kind is None:
+            raise ModelError(
+                "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
+            )
+        self._outputs = [name for name, _, _ in init["outputs"]]
+        self._model = kind()
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(utils.arguments(init, str(path.parent.parent)))
+
+    def close(self) -> None:
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+    def answer(
+        self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
+    ) -> list[Answer]:
+        progress(0)
+        bodies = [body for _, body in items]
+        try:
+            return self._execute(bodies)
+        except (Exception, SystemExit) as error:
+            if len(bodies) == 1:
+                return [_failure(error)]
+        answers = []
+        for index, body in enumerate(bodies):
+            progress(index)
+            try:
+                answers += self._execute([body])
+            except (Exception, SystemExit) as error:
+                answers.append(_failure(error))
+        return answers
+
+    def _execute(self, bodies: list[bytes]) -> list[Answer]:
+        requests = [
+            utils.InferenceRequest(
+                [utils.Tensor(name, array) for name, array in unpack(body).items()], self._outputs
+            )
+            for body in bodies
+        ]
+        responses = self._model.execute(requests)
+        got = len(responses) if isinstance(responses, list | tuple) else 0
+        if got != len(requests):
+            raise ModelError(
+                "wrong-answer-count", f"execute got {len(requests)} requests and answered {got}"
+            )
+        return [_answer(response) for response in responses]
+
+
+def _answer(response: Any) -> Answer:
+    if response is None or (response.error() is None and not response.output_tensors()):
+        return failed(ModelError("model-code-failed", "execute gave no tensors for this request"))
+    error = response.error()
+    if error is not None:
+        status = _CALLER_CODES.get(error.code(), 500)
+        return failed(ModelError("model-code-failed", error.message(), original_status=status))
+    tensors = {each.name(): _plain(each.as_numpy()) for each in response.output_tensors()}
+    return pack(tensors), PACKED, b"", worker_wire.PLAIN
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Strings may come as any of numpy's string dtypes; the protocol knows BYTES."""
+    return array.astype(np.object_) if array.dtype.kind in "SU" else array
+
+
+def _failure(error: BaseException) -> Answer:
+    if isinstance(error, PenstockError):
+        return failed(error)
+    traceback.print_exception(error)
+    return failed(
+        ModelError(
+            "model-code-failed",
+            f"{type(error).__name__}: {str(error)[:2000]}",
+            hint="The traceback is in the instance's log.",
+        )
+    )

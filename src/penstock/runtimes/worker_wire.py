@@ -1,0 +1,154 @@
+"""Messages between an instance and one worker process, over a socket pair: one message per batch.
+
+A message is an 8-byte head (payload bytes u32, kind u8, pad, count u16, little endian) and a payload:
+
+    INIT     JSON settings; the first message, answered by READY or FAILED
+    READY    JSON the worker tells of its model
+    FAILED   JSON of `PenstockError.to_dict()`
+    BATCH    count x (meta bytes u32, body bytes u32), then each meta and body
+    REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32), then
+             the three blobs of each; outcome ERROR: the body is JSON of `PenstockError.to_dict()`
+
+Both ends are our own code on one machine, the content is the model's and is never interpreted here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from penstock.errors import PenstockError, from_dict
+from penstock.runtimes.base import Payload, PayloadReply
+
+HEAD: Final = struct.Struct("<IBxH")
+
+INIT: Final = 1
+READY: Final = 2
+FAILED: Final = 3
+BATCH: Final = 4
+REPLIES: Final = 5
+
+PLAIN: Final = 0  #: no custom attributes
+WITH_ATTRIBUTES: Final = 1
+ERROR: Final = 2
+
+BATCH_MAX: Final = 0xFFFF  #: items of one message
+
+_content_types: dict[bytes, str] = {}
+
+
+def message(kind: int, payload: bytes, count: int = 0) -> bytes:
+    return HEAD.pack(len(payload), kind, count) + payload
+
+
+def pack_batch(batch: Sequence[Payload]) -> bytes:
+    """A BATCH message."""
+    sizes: list[int] = []
+    parts = [b"", b""]
+    for item in batch:
+        meta, body = item.meta, item.body
+        sizes += (len(meta), len(body))
+        parts += (meta, body)
+    table = struct.pack(f"<{len(sizes)}I", *sizes)
+    parts[0] = HEAD.pack(len(table) + sum(sizes), BATCH, len(batch))
+    parts[1] = table
+    return b"".join(parts)
+
+
+def unpack_batch(payload: bytes, count: int) -> list[tuple[bytes, bytes]]:
+    """(meta, body) of each item of a BATCH."""
+    sizes = struct.unpack_from(f"<{2 * count}I", payload)
+    at = 8 * count
+    items = []
+    for index in range(0, 2 * count, 2):
+        middle = at + sizes[index]
+        end = middle + sizes[index + 1]
+        items.append((payload[at:middle], payload[middle:end]))
+        at = end
+    return items
+
+
+def pack_replies(replies: Sequence[tuple[bytes, bytes, bytes, int]]) -> bytes:
+    """A REPLIES message out of (body, content type, custom attributes, outcome)."""
+    sizes: list[int] = []
+    parts: list[bytes] = [b"", b""]
+    total = 0
+    for body, content_type, attributes, outcome in replies:
+        sizes += (len(body), len(content_type), len(attributes), outcome)
+        total += len(body) + len(content_type) + len(attributes)
+        parts += (body, content_type, attributes)
+    table = struct.pack(f"<{len(sizes)}I", *sizes)
+    parts[0] = HEAD.pack(len(table) + total, REPLIES, len(replies))
+    parts[1] = table
+    return b"".join(parts)
+
+
+def unpack_replies(payload: bytes, count: int) -> list[PayloadReply]:
+    """The replies of a REPLIES payload, in the order of the batch."""
+    sizes = struct.unpack_from(f"<{4 * count}I", payload)
+    at = 16 * count
+    replies = []
+    for index in range(0, 4 * count, 4):
+        middle = at + sizes[index]
+        after = middle + sizes[index + 1]
+        end = after + sizes[index + 2]
+        body, outcome = payload[at:middle], sizes[index + 3]
+        if outcome == ERROR:
+            replies.append(PayloadReply(error=error_of(body)))
+        else:
+            content_type = _text(payload[middle:after])
+            attributes = payload[after:end].decode() if outcome == WITH_ATTRIBUTES else None
+            replies.append(PayloadReply(body, content_type, attributes))
+        at = end
+    return replies
+
+
+def error_of(body: bytes) -> PenstockError:
+    return from_dict(orjson.loads(body))
+
+
+def _text(data: bytes) -> str:
+    text = _content_types.get(data)
+    if text is None:
+        if len(_content_types) >= 256:
+            _content_types.clear()
+        text = _content_types[data] = data.decode("utf-8", "replace")
+    return text
+
+
+class MessageDecoder:
+    """Cuts a byte stream into (kind, count, payload)."""
+
+    __slots__ = ("_chunks", "_missing")
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []  #: of an incomplete message, joined once it is whole
+        self._missing = 0
+
+    def feed(self, data: bytes) -> list[tuple[int, int, bytes]]:
+        if self._chunks:
+            self._chunks.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return []
+            data = b"".join(self._chunks)
+            self._chunks = []
+        messages = []
+        at, end = 0, len(data)
+        while at < end:
+            if end - at < 8:
+                self._missing = 8 - (end - at)
+                break
+            size, kind, count = HEAD.unpack_from(data, at)
+            stop = at + 8 + size
+            if stop > end:
+                self._missing = stop - end
+                break
+            messages.append((kind, count, data[at + 8 : stop]))
+            at = stop
+        if at < end:
+            self._chunks = [data[at:]]
+        return messages

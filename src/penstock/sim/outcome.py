@@ -1,0 +1,68 @@
+"""What a run came to: counted while it goes on, told afterwards."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
+
+
+def percentile(ascending: list[float], fraction: float) -> float:
+    """The smallest value that `fraction` of all do not exceed (nearest rank); 0 of none."""
+    if not ascending:
+        return 0.0
+    return ascending[max(0, math.ceil(fraction * len(ascending)) - 1)]
+
+
+class Outcome:
+    """Counts of one run. Written by the twin on its hot path, so plain fields."""
+
+    __slots__ = (
+        "answered_at", "batches", "busy_s", "cancelled", "ends", "events", "latencies_s", "reasons",
+        "requests", "retries",
+    )  # fmt: skip
+
+    def __init__(self, priorities: int) -> None:
+        self.requests = 0
+        self.events = 0
+        self.latencies_s: list[list[float]] = [[] for _ in range(priorities)]  #: answers only
+        self.answered_at = 0.0  #: when the last answer came, s
+        self.cancelled = 0
+        self.retries = 0  #: sent again to another copy
+        self.ends: Counter[str] = Counter()  #: "who: reason" of requests that were not answered
+        self.batches: Counter[int] = Counter()  #: by rows
+        self.reasons: Counter[str] = Counter()  #: of batches
+        self.busy_s = 0.0  #: summed over lanes
+
+    def report(self, *, lanes: int, length_s: float) -> dict[str, Any]:
+        """JSON-ready; keys carry their units."""
+        everyone = sorted(latency for level in self.latencies_s for latency in level)
+        span_s = max(length_s, self.answered_at)
+        rows = sum(rows * count for rows, count in self.batches.items())
+        batches = sum(self.batches.values())
+        report: dict[str, Any] = {
+            "requests": self.requests,
+            "answered": len(everyone),
+            "answered_rps": len(everyone) / span_s,
+            "cancelled": self.cancelled,
+            "retries": self.retries,
+            "not_answered": dict(sorted(self.ends.items())),
+            "latency_ms": _latency_ms(everyone),
+            "batches": batches,
+            "batch_rows_mean": rows / batches if batches else 0.0,
+            "batch_rows": {str(size): count for size, count in sorted(self.batches.items())},
+            "batch_reasons": dict(sorted(self.reasons.items())),
+            "utilisation": self.busy_s / (lanes * span_s),
+            "events": self.events,
+        }
+        if len(self.latencies_s) > 1:
+            report["latency_ms_by_priority"] = [
+                _latency_ms(sorted(level)) for level in self.latencies_s
+            ]
+        return report
+
+
+def _latency_ms(ascending: list[float]) -> dict[str, float]:
+    return {name: percentile(ascending, part) * 1000.0 for name, part in PERCENTILES}

@@ -1,0 +1,220 @@
+"""A scenario file: spec, workload, service times, faults, seed and length, as one checked value.
+
+The file is TOML; `scenarios/steady.toml` shows every table. An unknown key or a wrong type is an
+error that names the key's path, never a silent default.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.core.admission import AdmissionSpec
+from penstock.core.batching import BatchSpec
+from penstock.core.deployment import (
+    LEAST_OUTSTANDING_REQUESTS,
+    ROUTING_STRATEGIES,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
+from penstock.errors import CallerError
+from penstock.sim.faults import KINDS, Fault
+from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import ARRIVALS, WorkloadSpec
+
+_Table = TypeVar("_Table")
+
+_IN_FLIGHT_MAX = 100_000  #: as the gateway's own where the file sets none
+_MIXES = ("rows", "length", "priority", "deadline_s", "variant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantScenario:
+    """One production variant; its copies are numbered on from those of the variants before it."""
+
+    name: str
+    copies: int = 1
+    weight: float = 1.0
+    strategy: str = LEAST_OUTSTANDING_REQUESTS
+    outstanding_max: int = 0  #: of each copy; 0 = as many as its queue and lanes hold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """All that a run is made of, but for a seed given by hand."""
+
+    name: str
+    about: str
+    seed: int
+    length_s: float  #: arrivals stop then; what is in flight is still answered
+    variants: tuple[VariantScenario, ...]
+    batching: BatchSpec
+    admission: AdmissionSpec
+    workload: WorkloadSpec
+    service: ServiceSpec
+    faults: tuple[Fault, ...] = field(default_factory=tuple)
+    timeout_s: float = 60.0  #: the gateway's limit on every request
+
+    def routes(self) -> EndpointRoutes:
+        """The endpoint: copies 1, 2, ... on one instance each."""
+        batching = self.batching
+        room = batching.queue_rows_max + batching.lanes * batching.rows_max
+        variants, number = [], 0
+        for variant in self.variants:
+            copies = []
+            for _ in range(variant.copies):
+                number += 1
+                copies.append(
+                    CopyRoute(
+                        copy=number,
+                        instance_id=f"i-{number}",
+                        outstanding_max=variant.outstanding_max or room,
+                    )
+                )
+            variants.append(
+                VariantRoutes(
+                    name=variant.name,
+                    weight=variant.weight,
+                    strategy=variant.strategy,
+                    copies=tuple(copies),
+                    model={"lanes": batching.lanes},
+                )
+            )
+        return EndpointRoutes(endpoint=self.name, variants=tuple(variants))
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Reads one file. Raises `CallerError` (code `invalid-scenario`) naming file and key."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _wrong(str(path), str(error)) from error
+    where = path.name
+    scenario = _read(
+        Scenario,
+        {"name": path.stem, "admission": {}, "batching": {}, "service": {}, **table},
+        where,
+        {
+            "variants": lambda value, at: tuple(
+                _read(VariantScenario, entry, f"{at}[{index}]")
+                for index, entry in enumerate(_list(value, at))
+            ),
+            "faults": lambda value, at: tuple(
+                _read(Fault, entry, f"{at}[{index}]")
+                for index, entry in enumerate(_list(value, at))
+            ),
+            "batching": lambda value, at: _read(BatchSpec, value, at),
+            "admission": lambda value, at: _read(
+                AdmissionSpec, {"in_flight_max": _IN_FLIGHT_MAX, **_table(value, at)}, at
+            ),
+            "service": lambda value, at: _read(ServiceSpec, value, at),
+            "workload": lambda value, at: _read(
+                WorkloadSpec, value, at, dict.fromkeys(_MIXES, _mix)
+            ),
+        },
+    )
+    _check(scenario, where)
+    return scenario
+
+
+def _check(scenario: Scenario, where: str) -> None:
+    copies = sum(variant.copies for variant in scenario.variants)
+    workload = scenario.workload
+    for key, good, allowed in (
+        ("length_s", scenario.length_s > 0, "more than 0"),
+        ("variants", copies > 0, "at least one with at least one copy"),
+        (
+            "variants.strategy",
+            all(variant.strategy in ROUTING_STRATEGIES for variant in scenario.variants),
+            " or ".join(ROUTING_STRATEGIES),
+        ),
+        ("workload.arrivals", workload.arrivals in ARRIVALS, ", ".join(ARRIVALS)),
+        (
+            "workload.cancel_after_s_mean",
+            not workload.cancel_fraction or workload.cancel_after_s_mean > 0,
+            "more than 0 where cancel_fraction is",
+        ),
+        (
+            "workload.trace_s",
+            list(workload.trace_s) == sorted(workload.trace_s),
+            "ascending times",
+        ),
+        ("faults.kind", all(f.kind in KINDS for f in scenario.faults), ", ".join(KINDS)),
+        ("faults.copy", all(1 <= f.copy <= copies for f in scenario.faults), f"1 to {copies}"),
+    ):
+        if not good:
+            raise _wrong(f"{where}: {key}", f"not valid; allowed: {allowed}")
+
+
+def _read(
+    kind: type[_Table],
+    value: object,
+    where: str,
+    readers: dict[str, Any] | None = None,
+) -> _Table:
+    """Builds a dataclass from a TOML table, strictly."""
+    table = dict(_table(value, where))
+    known = {entry.name: entry for entry in fields(kind)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in known:
+            raise _wrong(f"{where}: {key}", f"unknown key; known: {', '.join(known)}")
+    for key, entry in known.items():
+        if key not in table:
+            if entry.default is MISSING and entry.default_factory is MISSING:
+                raise _wrong(f"{where}: {key}", "missing")
+        elif readers and key in readers:
+            table[key] = readers[key](table[key], f"{where}: {key}")
+        else:
+            table[key] = _plain(table[key], str(entry.type), f"{where}: {key}")
+    try:
+        return kind(**table)
+    except CallerError as error:
+        raise _wrong(where, error.message) from error
+
+
+def _plain(value: object, wanted: str, where: str) -> object:
+    """A number, text, or list of numbers of the type that the field is declared with."""
+    if wanted.startswith("tuple["):
+        kind = wanted.removeprefix("tuple[").partition(",")[0]
+        return tuple(_plain(entry, kind, where) for entry in _list(value, where))
+    if wanted.startswith("float") and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    kinds = {"float": float, "int": int, "str": str}
+    if isinstance(value, bool) or not isinstance(value, kinds[wanted.partition(" ")[0]]):
+        raise _wrong(where, f"{value!r} is not of type {wanted}")
+    return value
+
+
+def _mix(value: object, where: str) -> tuple[tuple[object, float], ...]:
+    """One value, or a list of [value, weight] pairs."""
+    if not isinstance(value, list):
+        return ((value, 1.0),)
+    pairs = []
+    for entry in value:
+        if not (isinstance(entry, list) and len(entry) == 2 and entry[1] > 0):
+            raise _wrong(where, f"{entry!r} is not a [value, weight] pair with a weight above 0")
+        pairs.append((entry[0], float(entry[1])))
+    return tuple(pairs)
+
+
+def _table(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(where, f"{value!r} is not a table")
+    return value
+
+
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(where, f"{value!r} is not a list")
+    return value
+
+
+def _wrong(where: str, what: str) -> CallerError:
+    return CallerError(
+        "invalid-scenario",
+        f"{where}: {what}",
+        hint="scenarios/steady.toml shows every table.",
+    )

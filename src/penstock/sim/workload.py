@@ -1,0 +1,147 @@
+"""Requests out of a seed: when they come, and what they are like.
+
+Open loops (`poisson`, `on-off`, `trace`) do not care whether anything is answered. In a closed
+loop each of `clients` sends, waits for its answer, thinks and sends again. What a request is like
+is drawn from mixes: values with weights.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+#: ((value, weight), ...); a single value is never drawn, so it costs no random number.
+Mix = tuple[tuple[Any, float], ...]
+
+ARRIVALS = ("poisson", "on-off", "closed-loop", "trace")
+
+
+class Arrival(NamedTuple):
+    """What one request is like."""
+
+    rows: int
+    length: int  #: tokens
+    priority: int
+    deadline_s: float | None  #: from its arrival
+    variant: str | None  #: TargetVariant
+    cancel_after_s: float | None  #: its client goes away then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """Who asks for what. Rates in requests per s."""
+
+    arrivals: str  #: one of ARRIVALS
+    rate_rps: float = 0.0  #: poisson: the rate; on-off: the rate while on
+    rate_off_rps: float = 0.0  #: on-off: the rate while off
+    on_s_mean: float = 1.0  #: on-off: phases are exponential
+    off_s_mean: float = 1.0
+    clients: int = 0  #: closed-loop
+    think_s_mean: float = 0.0  #: closed-loop: exponential
+    trace_s: tuple[float, ...] = ()  #: trace: arrival times, ascending; equal times are one read
+    trace_repeat_s: float = 0.0  #: trace: starts again this often; 0 = once
+    rows: Mix = ((1, 1.0),)
+    length: Mix = ((0, 1.0),)
+    priority: Mix = ((0, 1.0),)
+    deadline_s: Mix = ((0.0, 1.0),)  #: 0 = none
+    variant: Mix = (("", 1.0),)  #: "" = by weight
+    cancel_fraction: float = 0.0  #: of clients that go away before their answer
+    cancel_after_s_mean: float = 0.0  #: exponential
+
+
+class Workload:
+    """The requests of one run."""
+
+    def __init__(self, spec: WorkloadSpec, seed: object, length_s: float) -> None:
+        self._spec = spec
+        self._length_s = length_s
+        # Two streams, so that the same arrivals can meet another mix.
+        self._when = random.Random(f"{seed}/arrivals")
+        self.sample = _sampler(spec, random.Random(f"{seed}/requests"))
+
+    def open(self) -> Iterator[float]:
+        """Arrival times of an open loop before the end, ascending."""
+        spec = self._spec
+        if spec.arrivals == "poisson":
+            return self._poisson(0.0, self._length_s, spec.rate_rps)
+        if spec.arrivals == "on-off":
+            return self._on_off()
+        if spec.arrivals == "trace":
+            return self._trace()
+        return iter(())
+
+    def first(self) -> list[float]:
+        """Closed loop: when each client sends first."""
+        if self._spec.arrivals != "closed-loop":
+            return []
+        return sorted(self._think_s() for _ in range(self._spec.clients))
+
+    def again(self, now: float) -> float | None:
+        """Closed loop: when the client that was answered now sends again; None: not any more."""
+        if self._spec.arrivals != "closed-loop":
+            return None
+        at = now + self._think_s()
+        return at if at < self._length_s else None
+
+    def _think_s(self) -> float:
+        mean = self._spec.think_s_mean
+        return self._when.expovariate(1.0 / mean) if mean else 0.0
+
+    def _poisson(self, start: float, stop: float, rate_rps: float) -> Iterator[float]:
+        if rate_rps <= 0:
+            return
+        gap = self._when.expovariate
+        at = start + gap(rate_rps)
+        while at < stop:
+            yield at
+            at += gap(rate_rps)
+
+    def _on_off(self) -> Iterator[float]:
+        spec, at, on = self._spec, 0.0, True
+        while at < self._length_s:
+            mean = spec.on_s_mean if on else spec.off_s_mean
+            stop = min(at + self._when.expovariate(1.0 / mean), self._length_s)
+            yield from self._poisson(at, stop, spec.rate_rps if on else spec.rate_off_rps)
+            at, on = stop, not on
+
+    def _trace(self) -> Iterator[float]:
+        base = 0.0
+        while True:
+            for at in self._spec.trace_s:
+                if base + at >= self._length_s:
+                    return
+                yield base + at
+            if not self._spec.trace_repeat_s:
+                return
+            base += self._spec.trace_repeat_s
+
+
+def _sampler(spec: WorkloadSpec, rng: random.Random) -> Callable[[], Arrival]:
+    """Draws requests; those of a workload in which all are alike are one object."""
+    mixes = (spec.rows, spec.length, spec.priority, spec.deadline_s, spec.variant)
+    draws = [_drawer(mix, rng) for mix in mixes]
+
+    def sample() -> Arrival:
+        rows, length, priority, deadline_s, variant = [draw() for draw in draws]
+        cancel_after_s = None
+        if spec.cancel_fraction and rng.random() < spec.cancel_fraction:
+            cancel_after_s = rng.expovariate(1.0 / spec.cancel_after_s_mean)
+        return Arrival(rows, length, priority, deadline_s or None, variant or None, cancel_after_s)
+
+    if not spec.cancel_fraction and all(len(mix) == 1 for mix in mixes):
+        always = sample()
+        return lambda: always
+    return sample
+
+
+def _drawer(mix: Mix, rng: random.Random) -> Callable[[], Any]:
+    values = [value for value, _ in mix]
+    if len(values) == 1:
+        return lambda: values[0]
+    sums = list(accumulate(weight for _, weight in mix))
+    last = len(values) - 1
+    return lambda: values[bisect_right(sums, rng.random() * sums[-1], 0, last)]

@@ -1,0 +1,94 @@
+"""Where settings come from, and what a wrong one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cli import settings
+from penstock.errors import CallerError
+
+HOME = {"XDG_DATA_HOME": "/data"}
+
+
+def test_defaults_serve_on_loopback_with_state_in_the_users_data_directory() -> None:
+    found = settings.resolve(file=None, environ=HOME, flags={})
+    assert (found.config.listen.host, found.config.listen.port) == ("127.0.0.1", 8080)
+    assert found.config.listen.grpc_port == 8081
+    assert found.config.state_dir == Path("/data/penstock")
+    assert set(found.origins.values()) == {"default"}
+
+
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[listen]\nport = 1\ngrpc_port = 2\nhost = '::1'\n")
+    environ = HOME | {"PENSTOCK_LISTEN_PORT": "10", "PENSTOCK_LISTEN_GRPC_PORT": "20"}
+    found = settings.resolve(file=file, environ=environ, flags={"listen.port": 100})
+    assert found.config.listen.port == 100
+    assert found.config.listen.grpc_port == 20
+    assert found.config.listen.host == "::1"
+    assert found.origins["listen.port"] == "--port"
+    assert found.origins["listen.grpc_port"] == "PENSTOCK_LISTEN_GRPC_PORT"
+    assert found.origins["listen.host"] == str(file)
+
+
+def test_tables_and_lists_come_from_the_file_and_from_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(
+        "[control]\ntrusted_artifacts = ['s3://ours/']\n"
+        "[control.s3_local]\nmodels = '/srv/models'\n"
+        "[control.image_commands]\n'my-image' = ['serve', '--port', '{port}']\n"
+    )
+    control = settings.resolve(file=file, environ=HOME, flags={}).config.control
+    assert control.s3_local == {"models": Path("/srv/models")}
+    assert control.image_commands == {"my-image": ("serve", "--port", "{port}")}
+    assert control.trusted_artifacts == ("s3://ours/",)
+    environ = HOME | {
+        "PENSTOCK_CONTROL_S3_LOCAL": '{ models = "/other" }',
+        "PENSTOCK_CONTROL_TRUSTED_ARTIFACTS": "s3://a/,s3://b/",
+    }
+    control = settings.resolve(file=file, environ=environ, flags={}).config.control
+    assert control.s3_local == {"models": Path("/other")}
+    assert control.trusted_artifacts == ("s3://a/", "s3://b/")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[listen]\nport = 70000\n", "listen.port = 70000 is not valid; allowed: 0 to 65535"),
+        ("[listen]\nport = 'http'\n", "listen.port = 'http' is not valid"),
+        ("[listen]\nport = true\n", "listen.port = True is not valid"),
+        ("[listen]\nprt = 80\n", "unknown setting 'listen.prt'"),
+        ("log_level = 'loud'\n", "log_level = 'loud' is not valid; allowed: debug"),
+        ("[limits]\nkeep_alive_s = -1\n", "limits.keep_alive_s = -1.0 is not valid"),
+        ("[listen]\ntls_cert = 'a.pem'\n", "must be given together"),
+        ("[listen\n", "is not TOML"),
+    ],
+)
+def test_a_wrong_value_or_key_is_an_error_that_names_it(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text(text)
+    with pytest.raises(CallerError) as caught:
+        settings.resolve(file=file, environ=HOME, flags={})
+    assert caught.value.code == "config-invalid"
+    assert said in caught.value.message
+
+
+def test_a_variable_with_our_prefix_that_no_setting_has_is_an_error() -> None:
+    with pytest.raises(CallerError, match="PENSTOCK_LISTEN_PRT"):
+        settings.resolve(file=None, environ=HOME | {"PENSTOCK_LISTEN_PRT": "80"}, flags={})
+
+
+def test_the_clients_own_variables_are_not_settings() -> None:
+    environ = HOME | {"PENSTOCK_URL": "http://127.0.0.1:1", "PENSTOCK_KEY": "psk_x"}
+    assert settings.resolve(file=None, environ=environ, flags={}).config.listen.port == 8080
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(CallerError) as caught:
+        settings.resolve(file=Path("/nowhere/penstock.toml"), environ=HOME, flags={})
+    assert caught.value.code == "config-unreadable"
+    assert "/nowhere/penstock.toml" in caught.value.message

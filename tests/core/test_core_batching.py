@@ -1,0 +1,581 @@
+"""The batcher, as timelines: what goes in at which second, and every action that comes out."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.batching import Batcher, BatchSpec, Expire, Refuse, RunBatch
+from penstock.errors import CallerError
+
+
+def run_batch(lane: int, ids: tuple[int, ...], reason: str, **fields: float) -> RunBatch:
+    """A batch of one-row items without buckets that had not waited, unless said otherwise."""
+    values = {"rows": len(ids), "bucket": 0, "waited_s": 0.0, "queue_rows": 0} | fields
+    return RunBatch(lane=lane, ids=ids, reason=reason, **values)  # type: ignore[arg-type]
+
+
+# when a batch leaves
+
+
+def test_a_lone_item_leaves_once_it_has_waited_enough() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=0.5))
+    assert batcher.add(1, now=10.0) == []
+    assert batcher.next_deadline() == 10.5
+    assert batcher.on_timer(now=10.25) == []
+    assert batcher.on_timer(now=10.5) == [run_batch(0, (1,), "waited-enough", waited_s=0.5)]
+    assert batcher.next_deadline() is None
+
+
+def test_a_full_batch_leaves_with_the_item_that_fills_it() -> None:
+    batcher = Batcher(BatchSpec(rows_max=3, wait_s_max=0.5))
+    assert batcher.add(1, now=10.0) == []
+    assert batcher.add(2, now=10.25) == []
+    assert batcher.add(3, now=10.25) == [run_batch(0, (1, 2, 3), "batch-full", waited_s=0.25)]
+    assert batcher.next_deadline() is None
+
+
+def test_without_batching_each_item_runs_alone_at_once() -> None:
+    batcher = Batcher(BatchSpec())
+    assert batcher.add(1, now=10.0) == [run_batch(0, (1,), "single")]
+    assert batcher.add(2, now=10.25) == []
+    assert batcher.next_deadline() is None  # the lane is busy and nothing has a deadline
+    assert batcher.lane_freed(0, now=10.5) == [run_batch(0, (2,), "single", waited_s=0.25)]
+
+
+def test_without_a_wait_the_items_of_one_read_leave_together_at_the_timer() -> None:
+    """The driver adds all frames of one socket read, then calls the timer that is already due."""
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=0.0))
+    assert batcher.add(1, now=10.0) == []
+    assert batcher.add(2, now=10.0) == []
+    assert batcher.next_deadline() == 10.0
+    assert batcher.on_timer(now=10.0) == [run_batch(0, (1, 2), "lane-free")]
+
+
+def test_what_arrives_while_all_lanes_are_busy_leaves_as_one_batch_when_one_is_free() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=0.0))
+    batcher.add(1, now=10.0)
+    assert batcher.on_timer(now=10.0) == [run_batch(0, (1,), "lane-free")]
+    for ident in (2, 3, 4):
+        assert batcher.add(ident, now=10.25) == []
+    assert batcher.next_deadline() is None
+    assert batcher.lane_freed(0, now=11.0) == [run_batch(0, (2, 3, 4), "lane-free", waited_s=0.75)]
+
+
+def test_a_freed_lane_does_not_cut_short_the_wait_for_company() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=1.0))
+    batcher.add(1, now=10.0)
+    assert batcher.add(2, now=10.0) == [run_batch(0, (1, 2), "batch-full")]
+    batcher.add(3, now=10.5)
+    assert batcher.lane_freed(0, now=11.0) == []
+    assert batcher.next_deadline() == 11.5
+    assert batcher.on_timer(now=11.5) == [run_batch(0, (3,), "waited-enough", waited_s=1.0)]
+
+
+def test_lanes_run_at_once_and_the_last_used_lane_is_used_first() -> None:
+    batcher = Batcher(BatchSpec(lanes=3))
+    assert batcher.add(1, now=0.0) == [run_batch(0, (1,), "single")]
+    assert batcher.add(2, now=0.0) == [run_batch(1, (2,), "single")]
+    assert batcher.running == 2
+    assert batcher.lane_freed(0, now=1.0) == []
+    assert batcher.add(3, now=1.0) == [run_batch(0, (3,), "single")]
+    assert batcher.add(4, now=1.0) == [run_batch(2, (4,), "single")]
+    assert batcher.add(5, now=1.0) == []
+    assert (batcher.running, batcher.queue_rows) == (3, 1)
+
+
+def test_each_freed_lane_takes_what_fits_in_order_of_arrival() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=1.0, lanes=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, rows=2, now=0.0)
+    batcher.add(3, now=0.5)
+    batcher.add(4, rows=2, now=0.5)
+    batcher.add(5, now=0.5)
+    # 3 leaves alone, "full" because 4 does not fit beside it and 5 may not overtake 4.
+    assert batcher.lane_freed(1, now=1.0) == [
+        run_batch(1, (3,), "batch-full", waited_s=0.5, queue_rows=3)
+    ]
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (4,), "batch-full", rows=2, waited_s=0.5, queue_rows=1)
+    ]
+
+
+# rows
+
+
+def test_items_of_several_rows_are_never_split_and_never_overtaken() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, lanes=2))
+    batcher.add(1, rows=3, now=0.0)
+    assert batcher.add(2, rows=4, now=0.25) == [
+        run_batch(0, (1,), "batch-full", rows=3, waited_s=0.25, queue_rows=4),
+        run_batch(1, (2,), "batch-full", rows=4),
+    ]
+
+
+def test_an_item_larger_than_a_batch_is_refused() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4))
+    assert batcher.add(1, rows=5, now=0.0) == [Refuse(1, "too-many-rows")]
+
+
+def test_the_queue_is_bounded_in_rows() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, queue_rows_max=4))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.add(2, rows=3, now=0.0)
+    assert batcher.add(3, rows=2, now=0.0) == [Refuse(3, "queue-full")]
+    assert batcher.add(4, rows=1, now=0.0) == []
+    assert batcher.queue_rows == 4
+
+
+# preferred sizes
+
+
+def test_a_preferred_size_leaves_without_waiting() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(2, 4)))
+    assert batcher.add(1, now=0.0) == []
+    assert batcher.add(2, now=0.5) == [run_batch(0, (1, 2), "preferred-size", waited_s=0.5)]
+
+
+def test_a_freed_lane_takes_the_largest_preferred_size_and_leaves_the_rest() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(2, 4)))
+    batcher.add(1, rows=2, now=0.0)
+    for ident in range(2, 8):
+        batcher.add(ident, now=0.0)
+    # No item has waited long enough, yet a preferred size is there.
+    assert batcher.lane_freed(0, now=0.5) == [
+        run_batch(0, (2, 3, 4, 5), "preferred-size", waited_s=0.5, queue_rows=2)
+    ]
+
+
+def test_items_whose_wait_is_over_leave_in_preferred_sizes_first() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(2,), lanes=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, rows=2, now=0.0)
+    for ident in (3, 4, 5):
+        batcher.add(ident, now=0.0)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (3, 4), "preferred-size", waited_s=1.0, queue_rows=1)
+    ]
+    assert batcher.lane_freed(1, now=1.0) == [run_batch(1, (5,), "lane-free", waited_s=1.0)]
+
+
+def test_a_preferred_size_that_whole_items_cannot_make_is_not_forced() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(4,)))
+    batcher.add(1, rows=3, now=0.0)
+    batcher.add(2, rows=3, now=0.0)
+    assert batcher.on_timer(now=1.0) == [
+        run_batch(0, (1, 2), "waited-enough", rows=6, waited_s=1.0)
+    ]
+
+
+def test_a_full_batch_counts_as_preferred() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, rows_preferred=(3,)))
+    batcher.add(1, rows=3, now=0.0)
+    batcher.add(2, rows=3, now=0.0)
+    batcher.add(3, rows=1, now=0.0)
+    batcher.add(4, rows=1, now=0.0)
+    assert batcher.lane_freed(0, now=0.5) == [
+        run_batch(0, (2, 3), "batch-full", rows=4, waited_s=0.5, queue_rows=1)
+    ]
+
+
+def test_a_preferred_size_skips_over_cancelled_items() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(2,)))
+    batcher.add(1, rows=2, now=0.0)
+    for ident in (2, 3, 4):
+        batcher.add(ident, now=0.0)
+    assert batcher.cancel(3, now=0.0)
+    assert batcher.lane_freed(0, now=0.5) == [run_batch(0, (2, 4), "preferred-size", waited_s=0.5)]
+
+
+# deadlines and timeouts
+
+
+def test_an_item_whose_deadline_has_passed_is_refused() -> None:
+    batcher = Batcher(BatchSpec())
+    assert batcher.add(1, deadline=10.0, now=10.0) == [Refuse(1, "deadline-passed")]
+
+
+def test_the_dead_are_never_computed() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, deadline=2.0, now=0.0)
+    batcher.add(3, deadline=1.0, now=0.0)
+    batcher.add(4, now=0.0)
+    assert batcher.next_deadline() == 1.0
+    assert batcher.on_timer(now=1.0) == [Expire(3, "deadline-passed")]
+    assert batcher.next_deadline() == 2.0
+    assert batcher.lane_freed(0, now=2.5) == [
+        Expire(2, "deadline-passed"),
+        run_batch(0, (4,), "lane-free", waited_s=2.5),
+    ]
+
+
+def test_the_dead_make_room_in_a_full_queue() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, queue_rows_max=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, deadline=1.0, now=0.0)
+    batcher.add(3, now=0.0)
+    assert batcher.add(4, now=1.0) == [Expire(2, "deadline-passed")]
+    assert batcher.queue_rows == 2
+
+
+def test_a_late_timer_does_not_let_a_dead_item_fill_a_batch() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=5.0))
+    batcher.add(1, deadline=1.0, now=0.0)
+    assert batcher.add(2, now=1.5) == [Expire(1, "deadline-passed")]
+    assert batcher.queue_rows == 1
+
+
+def test_an_item_expires_when_it_has_queued_too_long() -> None:
+    batcher = Batcher(BatchSpec(queue_wait_s_max=2.0))
+    batcher.add(1, now=0.0)
+    batcher.add(2, now=0.5)
+    batcher.add(3, deadline=1.5, now=0.5)
+    assert batcher.next_deadline() == 1.5
+    assert batcher.on_timer(now=1.5) == [Expire(3, "deadline-passed")]
+    assert batcher.next_deadline() == 2.5
+    assert batcher.on_timer(now=2.5) == [Expire(2, "queue-timeout")]
+    assert batcher.next_deadline() is None
+
+
+def test_the_first_of_several_timeouts_wakes_the_driver() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, queue_wait_s_max=2.0, priorities=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, priority=1, now=0.25)
+    batcher.add(3, priority=0, now=0.5)
+    assert batcher.next_deadline() == 2.25
+
+
+def test_a_batch_leaves_early_if_measured_runs_say_that_waiting_would_miss_a_deadline() -> None:
+    """First run: mean 0.5, deviation 0.25; so an item leaves 0.5 + 4 * 0.25 s early."""
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.lane_freed(0, now=0.5)
+    batcher.add(2, now=1.0)
+    batcher.add(3, deadline=4.0, now=1.0)
+    assert batcher.next_deadline() == 2.5
+    assert batcher.on_timer(now=2.25) == []
+    assert batcher.on_timer(now=2.5) == [run_batch(0, (2, 3), "deadline-near", waited_s=1.5)]
+
+
+def test_nothing_leaves_early_before_a_run_was_measured() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
+    batcher.add(1, deadline=4.0, now=1.0)
+    assert batcher.next_deadline() == 4.0
+    assert batcher.on_timer(now=4.0) == [Expire(1, "deadline-passed")]
+
+
+def test_run_times_are_smoothed() -> None:
+    """Second run of 1.5 s: error 1.0, mean 0.5 + 1/8, deviation 0.25 + (1.0 - 0.25)/4."""
+    batcher = Batcher(BatchSpec())
+    batcher.add(1, now=0.0)
+    batcher.lane_freed(0, now=0.5)
+    batcher.add(2, now=1.0)
+    batcher.lane_freed(0, now=2.5)
+    assert batcher.snapshot()["run_s_mean"] == 0.625
+    assert batcher.snapshot()["run_s_bound"] == 0.625 + 4 * 0.4375
+
+
+def test_the_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
+    batcher.add(1, deadline=2.0, now=0.0)
+    batcher.add(2, deadline=9.0, now=0.0)
+    assert batcher.cancel(1, now=0.0)
+    assert batcher.next_deadline() == 2.0
+    assert batcher.on_timer(now=2.0) == []
+    assert batcher.next_deadline() == 9.0
+
+
+def test_a_near_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.lane_freed(0, now=1.0)  # from now on 3 s early
+    batcher.add(2, deadline=6.0, now=1.0)
+    batcher.add(3, deadline=8.0, now=1.0)
+    assert batcher.cancel(2, now=1.0)
+    assert batcher.next_deadline() == 3.0
+    assert batcher.on_timer(now=3.0) == []
+    assert batcher.next_deadline() == 5.0
+
+
+# priorities
+
+
+def test_higher_priorities_leave_first_and_each_in_order_of_arrival() -> None:
+    batcher = Batcher(BatchSpec(rows_max=3, priorities=3))
+    batcher.add(1, rows=3, now=0.0)
+    batcher.add(2, priority=2, now=0.25)
+    batcher.add(3, priority=0, now=0.5)
+    batcher.add(4, priority=7, now=0.5)  # beyond the last level: counts as the last
+    batcher.add(5, priority=0, now=0.75)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (3, 5, 2), "batch-full", waited_s=0.75, queue_rows=1)
+    ]
+
+
+def test_a_lower_priority_may_fill_rows_that_the_higher_cannot_use() -> None:
+    batcher = Batcher(BatchSpec(rows_max=3, priorities=2))
+    batcher.add(1, rows=3, now=0.0)
+    batcher.add(2, rows=2, priority=0, now=0.5)
+    batcher.add(3, rows=2, priority=0, now=0.5)
+    batcher.add(4, rows=2, priority=1, now=0.5)
+    batcher.add(5, rows=1, priority=1, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (2,), "batch-full", rows=2, waited_s=0.5, queue_rows=5)
+    ]
+    assert batcher.cancel(4, now=1.0)
+    assert batcher.lane_freed(0, now=1.5) == [
+        run_batch(0, (3, 5), "batch-full", rows=3, waited_s=1.0)
+    ]
+
+
+def test_no_priority_starves() -> None:
+    """Seven batches may pass over a longer-waiting item; the eighth is led by it."""
+    batcher = Batcher(BatchSpec(rows_max=1, priorities=2))
+    batcher.add(0, now=0.0)
+    batcher.add(100, priority=1, now=0.0)
+    for ident in range(1, 10):
+        batcher.add(ident, priority=0, now=0.0)
+    order = [batcher.lane_freed(0, now=0.0)[0] for _ in range(10)]
+    assert [batch.ids for batch in order if isinstance(batch, RunBatch)] == [
+        (1,), (2,), (3,), (4,), (5,), (6,), (7,), (100,), (8,), (9,)
+    ]  # fmt: skip
+
+
+# buckets
+
+
+def test_items_are_batched_with_their_own_bucket() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=1.0, lanes=2, buckets=(16, 64)))
+    assert batcher.add(1, length=16, now=0.0) == []
+    assert batcher.add(2, length=17, now=0.25) == []
+    assert batcher.add(3, length=0, now=0.5) == [
+        run_batch(0, (1, 3), "batch-full", bucket=16, waited_s=0.5, queue_rows=1)
+    ]
+    assert batcher.on_timer(now=1.25) == [
+        run_batch(1, (2,), "waited-enough", bucket=64, waited_s=1.0)
+    ]
+
+
+def test_items_longer_than_the_last_bucket_belong_to_the_last() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, buckets=(16, 64)))
+    batcher.add(1, length=64, now=0.0)
+    assert batcher.add(2, length=1000, now=0.0) == [run_batch(0, (1, 2), "batch-full", bucket=64)]
+
+
+def test_among_ready_buckets_the_longest_waiting_leads() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, buckets=(16, 64)))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.add(2, length=64, now=0.25)
+    batcher.add(3, length=16, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (2,), "lane-free", bucket=64, waited_s=0.75, queue_rows=1)
+    ]
+
+
+def test_shorter_items_ride_along_if_padding_at_most_doubles_them() -> None:
+    """16 would be padded to four times its length; 32 to twice."""
+    batcher = Batcher(BatchSpec(rows_max=4, buckets=(16, 32, 64)))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.add(2, length=64, now=0.25)
+    batcher.add(3, length=16, now=0.5)
+    batcher.add(4, length=32, now=0.5)
+    batcher.add(5, length=32, rows=3, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (2, 4), "lane-free", bucket=64, waited_s=0.75, queue_rows=4)
+    ]
+
+
+def test_a_rider_may_have_waited_longest() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, buckets=(32, 64), priorities=2))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.add(2, length=32, priority=1, now=0.25)
+    batcher.add(3, length=64, priority=0, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (3, 2), "lane-free", bucket=64, waited_s=0.75)
+    ]
+
+
+def test_nobody_rides_along_while_another_lane_is_free() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, lanes=2, buckets=(32, 64)))
+    batcher.add(1, length=64, now=0.0)
+    batcher.add(2, length=32, now=0.0)
+    assert batcher.on_timer(now=0.0) == [
+        run_batch(0, (1,), "lane-free", bucket=64, queue_rows=1),
+        run_batch(1, (2,), "lane-free", bucket=32),
+    ]
+
+
+def test_nobody_rides_along_before_his_own_wait_is_over() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, buckets=(32, 64)))
+    batcher.add(1, length=64, now=0.0)
+    batcher.add(2, length=32, now=0.5)
+    assert batcher.on_timer(now=1.0) == [
+        run_batch(0, (1,), "waited-enough", bucket=64, waited_s=1.0, queue_rows=1)
+    ]
+
+
+def test_a_near_deadline_hurries_its_own_bucket_only() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0, lanes=2, buckets=(32, 64)))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.lane_freed(0, now=1.0)  # from now on 3 s early
+    batcher.add(2, length=32, now=1.0)
+    batcher.add(3, length=64, deadline=5.0, now=1.0)
+    assert batcher.on_timer(now=2.0) == [
+        run_batch(0, (3,), "deadline-near", bucket=64, waited_s=1.0, queue_rows=1)
+    ]
+
+
+# cancel, drain, give back
+
+
+def test_a_queued_item_can_be_cancelled_a_running_one_cannot() -> None:
+    batcher = Batcher(BatchSpec())
+    batcher.add(1, now=0.0)
+    batcher.add(2, now=0.0)
+    assert batcher.cancel(2, now=0.5) is True
+    assert batcher.cancel(2, now=0.5) is False
+    assert batcher.cancel(1, now=0.5) is False
+    assert batcher.lane_freed(0, now=1.0) == []
+
+
+def test_an_item_may_come_again_after_its_cancellation() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2))
+    batcher.add(9, rows=2, now=0.0)
+    batcher.add(1, now=0.0)
+    batcher.add(2, now=0.0)
+    batcher.cancel(2, now=0.0)
+    batcher.add(2, now=0.5)
+    batcher.check_invariants()
+    assert batcher.lane_freed(0, now=1.0) == [run_batch(0, (1, 2), "batch-full", waited_s=1.0)]
+
+
+def test_cancelling_most_of_a_long_queue_keeps_the_rest_in_order() -> None:
+    batcher = Batcher(BatchSpec(rows_max=200, queue_rows_max=200))
+    batcher.add(0, rows=200, now=0.0)
+    for ident in range(1, 201):
+        batcher.add(ident, deadline=50.0, now=0.0)
+    for ident in range(2, 200):
+        assert batcher.cancel(ident, now=0.5)
+        batcher.check_invariants()
+    assert batcher.lane_freed(0, now=1.0) == [run_batch(0, (1, 200), "lane-free", waited_s=1.0)]
+
+
+def test_a_crowd_that_expires_at_once_leaves_nothing_behind() -> None:
+    batcher = Batcher(BatchSpec(queue_wait_s_max=2.0, queue_rows_max=300, priorities=2))
+    batcher.add(0, now=0.0)
+    for ident in range(1, 201):
+        batcher.add(ident, now=0.0, priority=ident % 2)
+    batcher.add(300, now=1.0)
+    expired = batcher.on_timer(now=2.0)
+    assert sorted(action.id for action in expired if isinstance(action, Expire)) == list(
+        range(1, 201)
+    )
+    batcher.check_invariants()
+    assert batcher.lane_freed(0, now=2.5) == [run_batch(0, (300,), "single", waited_s=1.5)]
+
+
+def test_many_deadlines_of_items_that_left_are_swept() -> None:
+    """A queue that is never empty, as under overload: deadlines of those gone are forgotten."""
+    batcher = Batcher(BatchSpec(rows_max=2))
+    batcher.add(0, rows=2, deadline=70.0, now=0.0)
+    batcher.add(1, deadline=70.0, now=0.0)
+    for ident in range(2, 402, 2):
+        batcher.add(ident, deadline=80.0, now=0.0)
+        batcher.add(ident + 1, deadline=90.0, now=0.0)
+        assert batcher.lane_freed(0, now=0.0) == [
+            run_batch(0, (ident - 1, ident), "batch-full", queue_rows=1)
+        ]
+        batcher.check_invariants()
+    assert batcher.on_timer(now=80.0) == []
+    assert batcher.next_deadline() == 90.0
+    assert batcher.on_timer(now=90.0) == [Expire(401, "deadline-passed")]
+
+
+def test_draining_refuses_the_new_and_runs_the_old_without_delay() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=10.0, lanes=1))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, now=0.0)
+    assert batcher.drain(now=1.0) == []
+    assert batcher.add(3, now=1.0) == [Refuse(3, "draining")]
+    assert batcher.lane_freed(0, now=2.0) == [run_batch(0, (2,), "draining", waited_s=2.0)]
+    assert batcher.lane_freed(0, now=3.0) == []
+    assert batcher.drain(now=4.0) == []
+
+
+def test_draining_starts_a_waiting_batch_at_once() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=10.0))
+    batcher.add(1, now=0.0)
+    assert batcher.drain(now=1.0) == [run_batch(0, (1,), "draining", waited_s=1.0)]
+
+
+def test_giving_back_empties_the_queue_oldest_first() -> None:
+    """The worker died: the gateway sends these to another copy."""
+    batcher = Batcher(BatchSpec(rows_max=2, priorities=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, priority=1, deadline=9.0, now=0.0)
+    batcher.add(3, priority=0, now=0.0)
+    assert batcher.give_back(now=1.0) == (2, 3)
+    assert (batcher.queue_rows, batcher.running) == (0, 1)
+    assert batcher.next_deadline() is None
+    batcher.check_invariants()
+    assert batcher.give_back(now=1.0) == ()
+
+
+def test_a_snapshot_explains_what_waits() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=0.5, lanes=2, buckets=(16, 64)))
+    batcher.add(1, rows=4, length=64, now=1.0)
+    batcher.add(2, rows=3, length=64, now=2.0)
+    batcher.add(3, rows=1, length=16, now=3.0)
+    assert batcher.snapshot() == {
+        "queue_items": 2,
+        "queue_rows": 4,
+        "queue_rows_by_bucket": [{"bucket": 16, "rows": 1}, {"bucket": 64, "rows": 3}],
+        "oldest_arrived": 2.0,
+        "lanes": 2,
+        "running": 1,
+        "draining": False,
+        "run_s_mean": 0.0,
+        "run_s_bound": 0.0,
+        "next_deadline": 2.5,
+    }
+    assert Batcher(BatchSpec()).snapshot()["oldest_arrived"] is None
+
+
+# what is our own fault
+
+
+def test_freeing_an_idle_lane_is_a_bug_of_the_driver() -> None:
+    with pytest.raises(AssertionError, match="nothing runs on lane 0"):
+        Batcher(BatchSpec()).lane_freed(0, now=0.0)
+
+
+def test_queueing_an_item_twice_is_a_bug_of_the_driver() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2))
+    batcher.add(1, now=0.0)
+    with pytest.raises(AssertionError, match="item 1 is queued already"):
+        batcher.add(1, now=0.0)
+
+
+# settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"rows_max": 0}, "rows_max"),
+        ({"wait_s_max": -0.5}, "wait_s_max"),
+        ({"wait_s_max": float("inf")}, "wait_s_max"),
+        ({"lanes": 0}, "lanes"),
+        ({"rows_max": 8, "queue_rows_max": 7}, "queue_rows_max"),
+        ({"wait_s_max": 1.0, "queue_wait_s_max": 1.0}, "queue_wait_s_max"),
+        ({"rows_max": 8, "rows_preferred": (4, 9)}, "rows_preferred"),
+        ({"buckets": (16, 16)}, "buckets"),
+        ({"buckets": (0, 16)}, "buckets"),
+        ({"priorities": 0}, "priorities"),
+    ],
+)
+def test_wrong_settings_name_their_key(settings: dict[str, object], key: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        BatchSpec(**settings)  # type: ignore[arg-type]
+    assert caught.value.code == "invalid-batching"
+    assert caught.value.message.startswith(f"batching.{key} is {settings[key]!r}; allowed: ")

@@ -1,0 +1,487 @@
+"""`core/reconcile.py` as literal timelines: what is wished and seen, and what follows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.deployment import (
+    CopyRoute,
+    DeploymentSpec,
+    EndpointRoutes,
+    ModelSource,
+    VariantRoutes,
+    VariantSpec,
+)
+from penstock.core.endpoint_state import (
+    CREATING,
+    DELETING,
+    DRAINED,
+    DRAINING,
+    FAILED,
+    GONE,
+    IN_SERVICE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    UPDATING,
+    DrainCopy,
+    EndpointDesired,
+    EndpointObserved,
+    FinishDelete,
+    InstanceObserved,
+    LoadCopy,
+    PublishRoutes,
+    SetStatus,
+    SlotFailure,
+    StartInstance,
+    StopInstance,
+    WithdrawRoutes,
+)
+from penstock.core.reconcile import (
+    ReconcileDecision,
+    ReconcileSpec,
+    backoff_s,
+    decide,
+    failure_count,
+)
+
+
+def deployment(generation: int = 1, *, count: int = 1, weight: float = 1.0) -> DeploymentSpec:
+    return DeploymentSpec(
+        endpoint="shop",
+        generation=generation,
+        config_name=f"config-{generation}",
+        variants=(
+            VariantSpec(
+                name="blue",
+                model=ModelSource(model_name="intent", uri="s3://models/intent.tar.gz"),
+                instance_type="ml.local.small",
+                instance_count=count,
+                weight=weight,
+                download_timeout_s=100.0,
+                startup_timeout_s=50.0,
+            ),
+        ),
+    )
+
+
+def seen(
+    name: str,
+    phase: str,
+    *,
+    generation: int = 1,
+    ordinal: int = 0,
+    since: float = 0.0,
+    copy: int = 0,
+) -> InstanceObserved:
+    return InstanceObserved(
+        instance_id=name,
+        variant="blue",
+        generation=generation,
+        ordinal=ordinal,
+        phase=phase,
+        since=since,
+        load_s_max=150.0,
+        copy=copy or None,
+        outstanding_max=8 if copy else 0,
+        model={"name": "intent"} if copy else {},
+        routed=bool(copy) and phase in (READY, LOST),
+    )
+
+
+def routes(*copies: tuple[int, str], weight: float = 1.0) -> EndpointRoutes:
+    return EndpointRoutes(
+        endpoint="shop",
+        variants=(
+            VariantRoutes(
+                name="blue",
+                weight=weight,
+                strategy="LEAST_OUTSTANDING_REQUESTS",
+                copies=tuple(
+                    CopyRoute(copy=copy, instance_id=name, outstanding_max=8)
+                    for copy, name in copies
+                ),
+                model={"name": "intent"} if copies else {},
+            ),
+        ),
+    )
+
+
+def failure(
+    count: int = 1,
+    *,
+    generation: int = 1,
+    ordinal: int = 0,
+    at: float = 10.0,
+    permanent: bool = False,
+) -> SlotFailure:
+    return SlotFailure(
+        variant="blue",
+        generation=generation,
+        ordinal=ordinal,
+        count=count,
+        at=at,
+        message="model.onnx is cut short. Upload it again.",
+        permanent=permanent,
+    )
+
+
+def observed(
+    *instances: InstanceObserved,
+    failures: tuple[SlotFailure, ...] = (),
+    published: EndpointRoutes | None = None,
+) -> EndpointObserved:
+    return EndpointObserved(instances=instances, failures=failures, published=published)
+
+
+CREATE = EndpointDesired(endpoint="shop", status=CREATING, target=deployment())
+SERVE = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+ROLL_OUT = EndpointDesired(
+    endpoint="shop", status=UPDATING, active=deployment(1), target=deployment(2)
+)
+
+
+def test_creating_starts_loads_publishes_and_is_in_service() -> None:
+    assert decide(CREATE, observed(), now=0.0) == ReconcileDecision(
+        (StartInstance("blue", 1, 0, "new-generation"),), None
+    )
+    # It starts: nothing to do but to look at the clock in 60 s.
+    assert decide(CREATE, observed(seen("a", STARTING)), now=1.0) == ReconcileDecision((), 60.0)
+    assert decide(CREATE, observed(seen("a", RUNNING)), now=2.0) == ReconcileDecision(
+        (LoadCopy("a", "blue", "instance-running"),), None
+    )
+    # 100 s of download, 50 s of startup and 10 s of grace for the instance's own timeout.
+    assert decide(CREATE, observed(seen("a", LOADING)), now=3.0) == ReconcileDecision((), 160.0)
+    assert decide(CREATE, observed(seen("a", READY, copy=7)), now=4.0) == ReconcileDecision(
+        (
+            PublishRoutes(routes((7, "a")), "generation-ready"),
+            SetStatus(IN_SERVICE, "generation-ready", "", 1),
+        ),
+        None,
+    )
+    settled = observed(seen("a", READY, copy=7), published=routes((7, "a")))
+    assert decide(SERVE, settled, now=5.0) == ReconcileDecision((), None)
+
+
+def test_creating_publishes_nothing_before_every_copy_is_ready() -> None:
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
+    half = observed(seen("a", READY, copy=1), seen("b", LOADING, ordinal=1))
+    assert decide(wish, half, now=1.0).actions == ()
+
+
+def test_a_queued_operation_has_no_time_limit_yet() -> None:
+    queued = replace(seen("a", LOADING), since=None)
+    assert decide(CREATE, observed(queued), now=10_000.0) == ReconcileDecision((), None)
+
+
+def test_a_model_that_is_wrong_fails_the_creation_at_once_and_stops_everything() -> None:
+    both = observed(seen("b", RUNNING, ordinal=1), failures=(failure(permanent=True),))
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
+    assert decide(wish, both, now=11.0).actions == (
+        SetStatus(FAILED, "generation-failed", "model.onnx is cut short. Upload it again.", None),
+    )
+    assert decide(replace(wish, status=FAILED), both, now=12.0).actions == (
+        StopInstance("b", "endpoint-failed"),
+    )
+
+
+def test_a_failure_that_may_pass_is_tried_three_times() -> None:
+    once = observed(failures=(failure(1, at=10.0),))
+    assert decide(CREATE, once, now=10.4) == ReconcileDecision((), 10.5)
+    assert decide(CREATE, once, now=10.5).actions == (
+        StartInstance("blue", 1, 0, "replace-failed"),
+    )
+    twice = observed(failures=(failure(2, at=20.0),))
+    assert decide(CREATE, twice, now=20.0).next_deadline == 21.0
+    thrice = observed(failures=(failure(3, at=30.0),))
+    assert decide(CREATE, thrice, now=30.0).actions == (
+        SetStatus(FAILED, "generation-failed", "model.onnx is cut short. Upload it again.", None),
+    )
+
+
+def test_a_load_that_hangs_is_a_startup_timeout() -> None:
+    (action,) = decide(CREATE, observed(seen("a", LOADING)), now=160.0).actions
+    assert isinstance(action, StopInstance)
+    assert (action.instance_id, action.reason, action.permanent) == ("a", "startup-timeout", True)
+    assert action.failure.startswith("startup timeout: variant blue, instance a")
+    assert "ContainerStartupHealthCheckTimeoutInSeconds" in action.failure
+
+
+def test_a_start_that_hangs_is_stopped_and_may_be_tried_again() -> None:
+    (action,) = decide(CREATE, observed(seen("a", STARTING)), now=60.0).actions
+    assert isinstance(action, StopInstance)
+    assert (action.reason, action.permanent) == ("start-timeout", False)
+
+
+def test_an_update_keeps_the_old_serving_until_all_new_copies_are_ready() -> None:
+    old = seen("a", READY, copy=1)
+    published = routes((1, "a"))
+    assert decide(ROLL_OUT, observed(old, published=published), now=0.0).actions == (
+        StartInstance("blue", 2, 0, "new-generation"),
+    )
+    loading = seen("b", LOADING, generation=2)
+    assert decide(ROLL_OUT, observed(old, loading, published=published), now=1.0).actions == ()
+    new = seen("b", READY, generation=2, copy=2)
+    assert decide(ROLL_OUT, observed(old, new, published=published), now=2.0).actions == (
+        PublishRoutes(routes((2, "b")), "generation-ready"),
+        SetStatus(IN_SERVICE, "generation-ready", "", 2),
+    )
+    # The switch is recorded: the old copy is drained, then stopped.
+    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
+    published = routes((2, "b"))
+    assert decide(wish, observed(old, new, published=published), now=3.0).actions == (
+        DrainCopy("a", 1, "old-generation"),
+    )
+    draining = replace(old, phase=DRAINING, since=3.0)
+    waiting = decide(wish, observed(draining, new, published=published), now=4.0)
+    assert waiting == ReconcileDecision((), 33.0)
+    drained = replace(old, phase=DRAINED)
+    assert decide(wish, observed(drained, new, published=published), now=5.0).actions == (
+        StopInstance("a", "drained"),
+    )
+
+
+def test_a_copy_that_never_drains_is_stopped_when_its_time_is_over() -> None:
+    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
+    draining = replace(seen("a", READY, copy=1), phase=DRAINING, since=3.0)
+    new = seen("b", READY, generation=2, copy=2)
+    decision = decide(wish, observed(draining, new, published=routes((2, "b"))), now=33.0)
+    assert decision.actions == (StopInstance("a", "drain-timeout"),)
+
+
+def test_a_failed_update_leaves_the_old_generation_in_service_and_says_why() -> None:
+    old = seen("a", READY, copy=1)
+    published = routes((1, "a"))
+    broken = observed(old, failures=(failure(generation=2, permanent=True),), published=published)
+    assert decide(ROLL_OUT, broken, now=11.0).actions == (
+        SetStatus(
+            IN_SERVICE,
+            "generation-failed",
+            "the update to configuration config-2 failed, config-1 serves on: model.onnx is cut"
+            " short. Upload it again.",
+            1,
+        ),
+    )
+    # What was already up of the new generation was never routed: it is stopped without draining.
+    new = replace(seen("b", READY, generation=2, ordinal=1, copy=2), routed=False)
+    assert decide(SERVE, observed(old, new, published=published), now=12.0).actions == (
+        StopInstance("b", "old-generation"),
+    )
+
+
+def test_a_capacity_error_keeps_the_beginning_that_clients_look_for() -> None:
+    full = replace(failure(generation=2, permanent=True), message="CapacityError: no memory")
+    (action,) = decide(
+        ROLL_OUT,
+        observed(seen("a", READY, copy=1), failures=(full,), published=routes((1, "a"))),
+        now=11.0,
+    ).actions
+    assert isinstance(action, SetStatus)
+    assert action.failure_reason == "CapacityError: no memory"
+
+
+def test_an_old_copy_that_dies_during_an_update_is_replaced() -> None:
+    """It was seen to serve: until the switch it is what the clients have."""
+    died = observed(
+        seen("b", LOADING, generation=2),
+        failures=(failure(1, at=10.0),),
+        published=routes((1, "a")),
+    )
+    assert decide(ROLL_OUT, died, now=10.5).actions == (
+        StartInstance("blue", 1, 0, "replace-failed"),
+        PublishRoutes(routes(), "copies-changed"),
+    )
+
+
+def test_after_a_restart_an_update_goes_straight_to_its_target() -> None:
+    """A machine with room for one generation must come up too. The endpoint is known meanwhile."""
+    assert decide(ROLL_OUT, observed(), now=0.0).actions == (
+        StartInstance("blue", 2, 0, "new-generation"),
+        PublishRoutes(routes(), "endpoint-known"),
+    )
+    known = observed(seen("b", LOADING, generation=2), published=routes())
+    assert decide(ROLL_OUT, known, now=1.0).actions == ()
+
+
+def test_after_a_restart_a_failing_target_falls_back_to_the_old_generation() -> None:
+    failed = observed(failures=(failure(generation=2, permanent=True),), published=routes())
+    (action,) = decide(ROLL_OUT, failed, now=1.0).actions
+    assert isinstance(action, SetStatus)
+    assert (action.status, action.active_generation) == (IN_SERVICE, 1)
+    assert decide(SERVE, observed(published=routes()), now=2.0).actions == (
+        StartInstance("blue", 1, 0, "variant-count"),
+    )
+
+
+def test_after_a_restart_an_endpoint_in_service_is_known_at_once_and_serves_as_copies_come() -> (
+    None
+):
+    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(count=2))
+    assert decide(wish, observed(), now=0.0).actions == (
+        StartInstance("blue", 1, 0, "variant-count"),
+        StartInstance("blue", 1, 1, "variant-count"),
+        PublishRoutes(routes(), "endpoint-known"),
+    )
+    one_up = observed(seen("a", READY, copy=1), seen("b", LOADING, ordinal=1), published=routes())
+    assert decide(wish, one_up, now=1.0).actions == (
+        PublishRoutes(routes((1, "a")), "copies-changed"),
+    )
+
+
+def test_after_a_restart_a_deletion_is_finished() -> None:
+    wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
+    assert decide(wish, observed(), now=0.0).actions == (FinishDelete("nothing-left"),)
+
+
+def test_a_copy_that_dies_in_service_is_withdrawn_at_once_and_replaced_after_a_pause() -> None:
+    died = observed(failures=(failure(1, at=10.0),), published=routes((1, "a")))
+    assert decide(SERVE, died, now=10.0) == ReconcileDecision(
+        (PublishRoutes(routes(), "copies-changed"),), 10.5
+    )
+
+
+def test_in_service_even_a_wrong_model_is_tried_for_ever_every_30_s() -> None:
+    """The store may be back tomorrow; what was asked for has not changed."""
+    broken = observed(failures=(failure(40, at=100.0, permanent=True),), published=routes())
+    assert decide(SERVE, broken, now=100.0) == ReconcileDecision((), 130.0)
+    assert decide(SERVE, broken, now=130.0).actions == (
+        StartInstance("blue", 1, 0, "replace-failed"),
+    )
+
+
+def test_a_lost_worker_leaves_the_routes_and_gets_time_to_come_back() -> None:
+    lost = seen("a", LOST, copy=1, since=5.0)
+    assert decide(SERVE, observed(lost, published=routes((1, "a"))), now=6.0) == ReconcileDecision(
+        (PublishRoutes(routes(), "copies-changed"),), 165.0
+    )
+    (action,) = decide(SERVE, observed(lost, published=routes()), now=165.0).actions
+    assert isinstance(action, StopInstance)
+    assert (action.reason, action.permanent) == ("copy-not-back", False)
+
+
+def test_a_broken_connection_waits_two_seconds_for_the_fleets_word() -> None:
+    gone = seen("a", GONE, copy=1, since=5.0)
+    assert decide(SERVE, observed(gone, published=routes()), now=5.0) == ReconcileDecision((), 7.0)
+    (action,) = decide(SERVE, observed(gone, published=routes()), now=7.0).actions
+    assert isinstance(action, StopInstance)
+    assert action.reason == "connection-lost"
+
+
+def test_new_weights_are_published_and_done() -> None:
+    wish = EndpointDesired(
+        endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
+    )
+    state = observed(seen("a", READY, copy=1), published=routes((1, "a")))
+    assert decide(wish, state, now=0.0).actions == (
+        PublishRoutes(routes((1, "a"), weight=3.0), "weights-changed"),
+        SetStatus(IN_SERVICE, "counts-reached", "", 1),
+    )
+
+
+def test_a_higher_count_is_reached_before_the_update_is_over() -> None:
+    wish = EndpointDesired(
+        endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
+    )
+    first = seen("a", READY, copy=1)
+    assert decide(wish, observed(first, published=routes((1, "a"))), now=0.0).actions == (
+        StartInstance("blue", 1, 1, "variant-count"),
+    )
+    second = seen("b", READY, ordinal=1, copy=2)
+    assert decide(wish, observed(first, second, published=routes((1, "a"))), now=1.0).actions == (
+        PublishRoutes(routes((1, "a"), (2, "b")), "weights-changed"),
+        SetStatus(IN_SERVICE, "counts-reached", "", 1),
+    )
+
+
+def test_a_count_out_of_reach_is_taken_back_and_says_why() -> None:
+    wish = EndpointDesired(
+        endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
+    )
+    full = observed(
+        seen("a", READY, copy=1),
+        failures=(failure(ordinal=1, permanent=True),),
+        published=routes((1, "a")),
+    )
+    assert decide(wish, full, now=11.0).actions == (
+        SetStatus(
+            IN_SERVICE,
+            "counts-out-of-reach",
+            "model.onnx is cut short. Upload it again.",
+            1,
+            restore_previous=True,
+        ),
+    )
+
+
+def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
+    wish = EndpointDesired(
+        endpoint="shop", status=UPDATING, active=deployment(), previous=deployment(count=2)
+    )
+    state = observed(
+        seen("a", READY, copy=1),
+        seen("b", READY, ordinal=1, copy=2),
+        published=routes((1, "a"), (2, "b")),
+    )
+    assert decide(wish, state, now=0.0).actions == (
+        PublishRoutes(routes((1, "a")), "weights-changed"),
+        DrainCopy("b", 2, "variant-count"),
+        SetStatus(IN_SERVICE, "counts-reached", "", 1),
+    )
+
+
+def test_a_lower_count_keeps_the_copy_that_serves_not_the_one_that_is_coming_up() -> None:
+    state = observed(
+        seen("a", LOADING), seen("b", READY, ordinal=1, copy=2), published=routes((2, "b"))
+    )
+    assert decide(SERVE, state, now=0.0).actions == (StopInstance("a", "variant-count"),)
+
+
+@pytest.mark.parametrize("status", [DELETING, FAILED])
+def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str) -> None:
+    wish = EndpointDesired(endpoint="shop", status=status, active=deployment())
+    reason = "endpoint-deleted" if status == DELETING else "endpoint-failed"
+    state = observed(
+        seen("a", READY, copy=1),
+        seen("b", LOADING, ordinal=1),
+        seen("c", GONE, ordinal=2),
+        seen("d", STOPPING, ordinal=3),
+        published=routes((1, "a")),
+    )
+    assert decide(wish, state, now=0.0).actions == (
+        WithdrawRoutes(reason),
+        DrainCopy("a", 1, reason),
+        StopInstance("b", reason),
+        StopInstance("c", reason),
+    )
+
+
+def test_a_deleted_endpoint_is_forgotten_only_when_its_last_instance_has_ended() -> None:
+    wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
+    assert decide(wish, observed(seen("a", STOPPING)), now=0.0).actions == ()
+
+
+def test_backoff_doubles_from_half_a_second_to_thirty() -> None:
+    spec = ReconcileSpec()
+    assert [backoff_s(count, spec) for count in range(9)] == [
+        0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0,
+    ]  # fmt: skip
+    assert backoff_s(10_000, spec) == 30.0
+
+
+def test_a_copy_that_was_stable_begins_its_failures_anew() -> None:
+    spec = ReconcileSpec()
+    assert failure_count(None, ready_s=0.0, spec=spec) == 1
+    assert failure_count(failure(4), ready_s=59.9, spec=spec) == 5
+    assert failure_count(failure(4), ready_s=60.0, spec=spec) == 1
+
+
+def test_failure_reasons_keep_sagemakers_limit() -> None:
+    long = replace(failure(permanent=True), message="x" * 5000)
+    (action,) = decide(CREATE, observed(failures=(long,)), now=11.0).actions
+    assert isinstance(action, SetStatus)
+    assert len(action.failure_reason) == 1024

@@ -1,0 +1,345 @@
+"""Properties of `core/reconcile.py`: whatever fails in between, it converges and harms nobody.
+
+A small world carries the actions out as the control plane's driver does, with the weather chosen by
+Hypothesis: starts and loads that succeed, fail or hang, deaths, updates, new counts, deletions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
+from penstock.core.endpoint_state import (
+    CREATING,
+    DELETING,
+    DRAINED,
+    DRAINING,
+    FAILED,
+    GONE,
+    IN_SERVICE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    UPDATING,
+    Action,
+    DrainCopy,
+    EndpointDesired,
+    EndpointObserved,
+    FinishDelete,
+    InstanceObserved,
+    LoadCopy,
+    PublishRoutes,
+    SetStatus,
+    SlotFailure,
+    StartInstance,
+    StopInstance,
+    WithdrawRoutes,
+)
+from penstock.core.reconcile import ReconcileSpec, decide, failure_count
+
+SPEC = ReconcileSpec()
+ALIVE = (STARTING, RUNNING, LOADING, READY, LOST)
+
+
+def deployment(generation: int, counts: tuple[int, ...]) -> DeploymentSpec:
+    return DeploymentSpec(
+        endpoint="shop",
+        generation=generation,
+        config_name=f"config-{generation}",
+        variants=tuple(
+            VariantSpec(
+                name=f"v{number}",
+                model=ModelSource(model_name="m"),
+                instance_type="ml.local.small",
+                instance_count=count,
+                download_timeout_s=60.0,
+                startup_timeout_s=60.0,
+            )
+            for number, count in enumerate(counts)
+        ),
+    )
+
+
+class World:
+    """One endpoint, its instances, and the checks after every action."""
+
+    def __init__(self, counts: tuple[int, ...]) -> None:
+        self.now = 0.0
+        self.wish: EndpointDesired | None = EndpointDesired(
+            endpoint="shop", status=CREATING, target=deployment(1, counts)
+        )
+        self.instances: dict[str, InstanceObserved] = {}
+        self.failures: dict[tuple[int, str, int], SlotFailure] = {}
+        self.published: EndpointRoutes | None = None
+        self.deadline: float | None = None
+        self.number = 0
+
+    def observed(self) -> EndpointObserved:
+        return EndpointObserved(
+            instances=tuple(self.instances.values()),
+            failures=tuple(self.failures.values()),
+            published=self.published,
+        )
+
+    def named(self) -> set[int]:
+        if self.published is None:
+            return set()
+        return {copy.copy for variant in self.published.variants for copy in variant.copies}
+
+    def settle(self) -> None:
+        """Decides until nothing more is to be done now; that must come soon."""
+        for _ in range(20):
+            if self.wish is None:
+                return
+            decision = decide(self.wish, self.observed(), now=self.now, spec=SPEC)
+            self.deadline = decision.next_deadline
+            assert self.deadline is None or self.deadline > self.now, "the driver would spin"
+            if not decision.actions:
+                return
+            for action in decision.actions:
+                self.apply(action)
+        raise AssertionError("decisions do not come to rest")
+
+    def apply(self, action: Action) -> None:
+        assert action.reason
+        match action:
+            case StartInstance():
+                slot = (action.generation, action.variant, action.ordinal)
+                for one in self.instances.values():
+                    same = (one.generation, one.variant, one.ordinal) == slot
+                    assert not (same and one.phase in (*ALIVE, GONE)), "the slot is taken"
+                self.number += 1
+                name = f"i{self.number}"
+                self.instances[name] = InstanceObserved(
+                    instance_id=name,
+                    variant=action.variant,
+                    generation=action.generation,
+                    ordinal=action.ordinal,
+                    phase=STARTING,
+                    since=self.now,
+                    load_s_max=120.0,
+                )
+            case LoadCopy():
+                self.number += 1
+                assert self.instances[action.instance_id].phase == RUNNING
+                self.phase(action.instance_id, LOADING, copy=self.number, outstanding_max=4)
+            case PublishRoutes():
+                self.published = action.routes
+                by_copy = {one.copy: one for one in self.instances.values()}
+                for copy in self.named():
+                    assert by_copy[copy].phase == READY, "routed to a copy that can't answer"
+                    self.phase(by_copy[copy].instance_id, READY, routed=True)
+            case WithdrawRoutes():
+                self.published = None
+            case DrainCopy():
+                assert action.copy not in self.named(), "drained while requests still come"
+                assert self.instances[action.instance_id].phase in (READY, LOST)
+                self.phase(action.instance_id, DRAINING)
+            case StopInstance():
+                one = self.instances[action.instance_id]
+                assert one.phase != STOPPING, "stopped twice"
+                assert not (one.phase == READY and one.routed), "stopped without draining"
+                if action.failure:
+                    self.fail(one, permanent=action.permanent)
+                self.phase(action.instance_id, STOPPING)
+            case SetStatus():
+                self.set_status(action)
+            case FinishDelete():
+                assert not self.instances
+                self.wish = None
+
+    def set_status(self, action: SetStatus) -> None:
+        """As the store does it, and the ledger's fresh attempts for a new wish."""
+        wish = self.wish
+        assert wish is not None
+        active, target = wish.active, wish.target
+        if action.restore_previous:
+            active = wish.previous
+        if target is not None and action.active_generation == target.generation:
+            active = target
+        if action.active_generation is not None:
+            target = None
+        if action.reason == "generation-ready":
+            assert active is not None
+            assert self.published is not None
+            assert [len(v.copies) for v in self.published.variants] == [
+                v.instance_count for v in active.variants
+            ], "the switch came before the new generation was published whole"
+        self.make_wish(
+            EndpointDesired(endpoint="shop", status=action.status, active=active, target=target)
+        )
+
+    def make_wish(self, wish: EndpointDesired) -> None:
+        self.wish = wish
+        generations = {one.generation for one in (wish.active, wish.target) if one is not None}
+        self.failures = {
+            slot: replace(failure, count=0, permanent=False)
+            for slot, failure in self.failures.items()
+            if slot[0] in generations
+        }
+
+    def phase(self, name: str, phase: str, **more: object) -> None:
+        self.instances[name] = replace(
+            self.instances[name],
+            phase=phase,
+            since=self.now,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def fail(self, one: InstanceObserved, *, permanent: bool = False) -> None:
+        slot = (one.generation, one.variant, one.ordinal)
+        self.failures[slot] = SlotFailure(
+            variant=one.variant,
+            generation=one.generation,
+            ordinal=one.ordinal,
+            count=failure_count(self.failures.get(slot), ready_s=0.0, spec=SPEC),
+            at=self.now,
+            message="it failed",
+            permanent=permanent,
+        )
+
+    def step(self, name: str, luck: str) -> None:
+        """What becomes of one instance's operation under way."""
+        one = self.instances[name]
+        if luck == "die":
+            if one.phase != STOPPING:
+                self.fail(one)
+            del self.instances[name]
+        elif luck == "break" and one.phase not in (STARTING, STOPPING, GONE):
+            self.phase(name, GONE)
+        elif luck == "wrong" and one.phase == LOADING:
+            self.fail(one, permanent=True)
+            self.phase(name, STOPPING)
+        elif luck == "lost" and one.phase == READY:
+            self.phase(name, LOST)
+        else:
+            self.succeed(name)
+
+    def succeed(self, name: str) -> None:
+        one = self.instances[name]
+        after = {STARTING: RUNNING, LOADING: READY, LOST: READY, DRAINING: DRAINED}
+        if one.phase in after:
+            self.phase(name, after[one.phase])
+        elif one.phase in (STOPPING, GONE):
+            if one.phase == GONE:
+                self.fail(one)
+            del self.instances[name]
+
+    def ask(self, what: str, counts: tuple[int, ...]) -> None:
+        """A caller's wish, refused as the store refuses it."""
+        wish = self.wish
+        if wish is None:
+            return
+        if what == "delete":
+            self.make_wish(replace(wish, status=DELETING))
+        elif wish.status == IN_SERVICE and wish.active is not None:
+            active = wish.active
+            if what == "update":
+                target = deployment(active.generation + self.number + 1, counts)
+                self.make_wish(replace(wish, status=UPDATING, target=target))
+            elif what == "counts" and len(counts) == len(active.variants):
+                changed = deployment(active.generation, counts)
+                self.make_wish(replace(wish, status=UPDATING, active=changed, previous=active))
+
+    def restart(self) -> None:
+        """The server was killed: instances die with it, the record stays."""
+        self.instances.clear()
+        self.failures.clear()
+        self.published = None
+
+    def check(self) -> None:
+        """What must hold after every event, once decisions have come to rest."""
+        wish = self.wish
+        if wish is None or wish.status in (DELETING, FAILED):
+            assert self.published is None
+            return
+        ready = {one.copy for one in self.instances.values() if one.phase == READY}
+        assert self.named() <= ready
+        if wish.active is not None:
+            serving = {
+                one.copy
+                for one in self.instances.values()
+                if one.phase == READY and one.generation == wish.active.generation
+            }
+            assert not serving or self.named(), "a copy could serve, and no route names it"
+
+    def calm(self) -> None:
+        """Everything under way succeeds, once."""
+        for name in [n for n, one in self.instances.items() if one.phase != READY]:
+            self.succeed(name)
+
+    def heal(self) -> None:
+        """Good weather from now on: everything under way succeeds, time goes on."""
+        for _ in range(400):
+            self.settle()
+            self.check()
+            if any(one.phase != READY for one in self.instances.values()):
+                self.calm()
+            elif self.deadline is not None:
+                self.now = self.deadline
+            else:
+                return
+        raise AssertionError("it does not converge")
+
+
+COUNTS = st.lists(st.integers(1, 3), min_size=1, max_size=2).map(tuple)
+LUCK = st.sampled_from(["ok", "ok", "ok", "ok", "die", "break", "wrong", "lost"])
+NOTHING = st.just("")
+EVENTS = st.one_of(
+    st.tuples(st.just("step"), st.integers(0, 20), LUCK),
+    st.tuples(st.just("calm"), st.just(0), NOTHING),
+    st.tuples(st.just("time"), st.just(0), NOTHING),
+    st.tuples(st.just("update"), st.just(0), COUNTS),
+    st.tuples(st.just("counts"), st.just(0), COUNTS),
+    st.tuples(st.sampled_from(["restart", "calm"]), st.just(0), NOTHING),
+    st.tuples(st.sampled_from(["delete", "time", "time", "time"]), st.just(0), st.just((1,))),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(COUNTS, st.booleans(), st.lists(EVENTS, max_size=60))
+def test_it_converges_and_never_takes_what_serves(
+    counts: tuple[int, ...], in_service: bool, events: list[tuple[str, int, object]]
+) -> None:
+    world = World(counts)
+    world.settle()
+    if in_service:
+        world.heal()
+    for what, which, detail in events:
+        if what == "step" and world.instances:
+            names = list(world.instances)
+            assert isinstance(detail, str)
+            world.step(names[which % len(names)], detail)
+        elif what == "time" and world.deadline is not None:
+            world.now = world.deadline
+        elif what == "calm":
+            world.calm()
+        elif what == "restart":
+            world.restart()
+        elif what in ("update", "counts", "delete"):
+            assert isinstance(detail, tuple)
+            world.ask(what, detail)
+        world.settle()
+        world.check()
+    world.heal()
+    wish = world.wish
+    if wish is None:
+        assert not world.instances
+        return
+    assert wish.status in (IN_SERVICE, FAILED)
+    if wish.status == FAILED:
+        assert not world.instances
+        return
+    assert wish.active is not None
+    assert wish.target is None
+    assert world.published is not None
+    assert [(v.name, len(v.copies)) for v in world.published.variants] == [
+        (v.name, v.instance_count) for v in wish.active.variants
+    ]
+    assert len(world.instances) == sum(v.instance_count for v in wish.active.variants)

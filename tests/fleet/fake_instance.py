@@ -1,0 +1,125 @@
+"""A small instance that speaks the real protocol, for tests of fleets and of the control plane.
+
+It is started as any instance is: one JSON line on standard input, `ready` on standard output, then
+frames on its socket, until SIGTERM or the end of standard input. How a load ends is said by the
+model's URI: `fake://ok`, `fake://slow` (until the file named by the model's environment variable
+GATE exists), `fake://bad` (the model is wrong), `fake://not-now`, `fake://hang`, `fake://die`.
+
+Command line switches: `--deaf` ignores SIGTERM, `--exit` ends before it is ready, `--mute` never
+says that it is ready, `--worker` leaves a process behind that holds its output open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.wire import frames
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.decoder = frames.FrameDecoder()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.instance.connections.append(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.instance.connections.remove(self)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self.decoder.feed(data):
+            if frame.kind == frames.CONTROL:
+                asyncio.create_task(self.answer(frame))  # noqa: RUF006 - ends with the process
+
+    async def answer(self, frame: frames.Frame) -> None:
+        try:
+            reply = {"ok": True, **await self.instance.control(json.loads(frame.payload))}
+        except PenstockError as error:
+            reply = {"error": error.to_dict()}
+        self.transport.write(
+            frames.encode(frames.CONTROL_REPLY, frame.ident, json.dumps(reply).encode())
+        )
+
+    def event(self, fields: dict[str, Any]) -> None:
+        self.transport.write(frames.encode(frames.EVENT, 0, json.dumps(fields).encode()))
+
+
+class Instance:
+    def __init__(self) -> None:
+        self.connections: list[Connection] = []
+        self.copies: dict[int, dict[str, Any]] = {}
+
+    async def control(self, op: dict[str, Any]) -> dict[str, Any]:
+        if op["op"] == "load":
+            return await self.load(op)
+        if op["op"] == "unload":
+            self.copies.pop(op["copy"], None)
+            return {}
+        if op["op"] == "status":
+            return {"rss_bytes": 1200, "copies": [{"copy": copy} for copy in self.copies]}
+        if op["op"] == "emit":  # for tests: say this event to everybody
+            for connection in self.connections:
+                connection.event(op["event"])
+            return {}
+        if op["op"] == "explain":
+            return {"copy": op["copy"], "queue_rows": 0}
+        raise CallerError("unknown-operation", f"no operation {op['op']!r}")
+
+    async def load(self, op: dict[str, Any]) -> dict[str, Any]:
+        how = op["source"]["uri"].removeprefix("fake://")
+        print("loading", op["source"]["uri"], file=sys.stderr, flush=True)
+        if how == "bad":
+            raise CallerError(
+                "model-file-broken", "model.onnx is cut short", hint="Upload it again."
+            )
+        if how == "not-now":
+            raise NotNowError("download-failed", "the store does not answer")
+        if how == "hang":
+            await asyncio.sleep(3600)
+        if how == "die":
+            print("MemoryError: no memory for weights", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "slow":
+            gate = Path(op["environment"]["GATE"])
+            while not gate.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+                await asyncio.sleep(0.01)
+        self.copies[op["copy"]] = op
+        description = {"name": op["endpoint"], "outstanding_max": 64, "uri": op["source"]["uri"]}
+        return {"description": description, "load_s": 0.25, "memory_bytes": 1000}
+
+
+async def main() -> None:
+    settings = json.loads(sys.stdin.readline())
+    print("settings", json.dumps(settings), file=sys.stderr, flush=True)
+    loop = asyncio.get_running_loop()
+    instance = Instance()
+    path = settings["address"].removeprefix("unix:")
+    await loop.create_unix_server(lambda: Connection(instance), path)
+    end = asyncio.Event()
+    if "--deaf" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        loop.add_signal_handler(signal.SIGTERM, end.set)
+    loop.add_reader(sys.stdin, end.set)  # its end: the parent has died
+    if "--worker" in sys.argv:
+        subprocess.Popen(["sleep", "600"])  # noqa: ASYNC220
+    if "--exit" in sys.argv:
+        print("ImportError: no such thing", file=sys.stderr, flush=True)
+        sys.exit(3)
+    if "--mute" not in sys.argv:
+        print("hello from the model's code", flush=True)
+        print("ready", flush=True)
+    await end.wait()
+
+
+asyncio.run(main())

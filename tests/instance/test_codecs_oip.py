@@ -1,0 +1,210 @@
+"""Open Inference Protocol bodies: JSON, binary extension, gRPC messages."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.artifacts.description import TensorSpec
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import OIP_GRPC, CodecModel
+from penstock.instance.codecs.select import decode_tensors
+from penstock.wire.frames import RequestMeta, decode_reply_meta
+from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
+
+MODEL = CodecModel(
+    name="points",
+    version="3",
+    inputs=(
+        TensorSpec(name="x", dtype="FP32", shape=(-1, 2)),
+        TensorSpec(name="word", dtype="BYTES", shape=(-1,)),
+    ),
+    outputs=(
+        TensorSpec(name="y", dtype="FP32", shape=(-1, 3)),
+        TensorSpec(name="said", dtype="BYTES", shape=(-1,)),
+    ),
+    batched=True,
+)
+OUTPUTS = {
+    "y": np.array([[0.1, 0.7, 0.2]], dtype=np.float32),
+    "said": np.array([b"hi"], dtype=object),
+}
+X = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+WORD = {"name": "word", "shape": [1], "datatype": "BYTES", "data": ["ok"]}
+
+
+def decode(body: Any, *, door: str = "oip", **meta: Any) -> Any:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return decode_tensors(MODEL, RequestMeta(door=door, **meta), data)
+
+
+@pytest.mark.parametrize("data", [[1, 2], [[1, 2]], [1.0, 2.0]])
+def test_json_data_may_be_flat_or_nested(data: list[Any]) -> None:
+    decoded = decode({"inputs": [{**X, "data": data}, WORD]})
+    assert decoded.tensors["x"].tolist() == [[1.0, 2.0]]
+    assert decoded.tensors["word"].tolist() == [b"ok"]
+
+
+def test_a_json_answer_names_model_version_id_and_tensors() -> None:
+    decoded = decode({"id": "42", "inputs": [X, WORD]})
+    body, meta = decoded.encode(OUTPUTS)
+    assert json.loads(body) == {
+        "model_name": "points",
+        "model_version": "3",
+        "id": "42",
+        "outputs": [
+            {"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [0.1, 0.7, 0.2]},
+            {"name": "said", "datatype": "BYTES", "shape": [1], "data": ["hi"]},
+        ],
+    }
+    assert decode_reply_meta(meta) == ("application/json", None, None)
+
+
+def test_binary_tensors_follow_the_json_in_both_directions() -> None:
+    raw_x = struct.pack("<2f", 1, 2)
+    raw_word = b"\x03\x00\x00\x00\x00\xffz"
+    head = json.dumps(
+        {
+            "inputs": [
+                {"name": "x", "shape": [1, 2], "datatype": "FP32",
+                 "parameters": {"binary_data_size": 8}},
+                {"name": "word", "shape": [1], "datatype": "BYTES",
+                 "parameters": {"binary_data_size": 7}},
+            ],
+            "outputs": [{"name": "said", "parameters": {"binary_data": True}}, {"name": "y"}],
+        }
+    ).encode()  # fmt: skip
+    decoded = decode(head + raw_x + raw_word, json_header_bytes=len(head))
+    assert decoded.tensors["x"].tolist() == [[1.0, 2.0]]
+    assert decoded.tensors["word"].tolist() == [b"\x00\xffz"]
+    body, meta = decoded.encode(OUTPUTS)
+    size = decode_reply_meta(meta).json_header_bytes
+    assert size is not None
+    answered = json.loads(body[:size])
+    assert answered["outputs"][0]["parameters"] == {"binary_data_size": 6}
+    assert answered["outputs"][1]["data"] == pytest.approx([0.1, 0.7, 0.2])
+    assert body[size:] == b"\x02\x00\x00\x00hi"
+
+
+def test_through_invoke_endpoint_the_header_length_is_in_the_content_type() -> None:
+    head = json.dumps(
+        {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32",
+                     "parameters": {"binary_data_size": 8}}, WORD],
+         "parameters": {"binary_data_output": True}}
+    ).encode()  # fmt: skip
+    kind = f"application/vnd.sagemaker-triton.binary+json;json-header-size={len(head)}"
+    decoded = decode(head + struct.pack("<2f", 1, 2), door="runtime", content_type=kind)
+    body, meta = decoded.encode(OUTPUTS)
+    answered = decode_reply_meta(meta)
+    prefix = "application/vnd.sagemaker-triton.binary+json;json-header-size="
+    assert answered.content_type is not None
+    assert answered.content_type.startswith(prefix)
+    assert json.loads(body[: int(answered.content_type.removeprefix(prefix))])["outputs"]
+
+
+def test_v2_json_through_invoke_endpoint_is_known_by_its_form() -> None:
+    decoded = decode({"inputs": [X, WORD]}, door="runtime", content_type="application/json")
+    assert json.loads(decoded.encode(OUTPUTS)[0])["model_name"] == "points"
+
+
+def test_classification_answers_the_best_classes() -> None:
+    outputs = [{"name": "y", "parameters": {"classification": 2}}]
+    decoded = decode({"inputs": [X, WORD], "outputs": outputs})
+    (answer,) = json.loads(decoded.encode(OUTPUTS)[0])["outputs"]
+    assert (answer["datatype"], answer["shape"]) == ("BYTES", [1, 2])
+    assert answer["data"] == ["0.700000:1", "0.200000:2"]
+
+
+def grpc_request(**fields: Any) -> Any:
+    request = ModelInferRequest(model_name="points", id="g", **fields)
+    request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+    request.inputs.add(name="word", datatype="BYTES", shape=[1])
+    return request
+
+
+def test_grpc_takes_raw_and_typed_contents_and_answers_raw() -> None:
+    raw = grpc_request()
+    raw.raw_input_contents.extend([struct.pack("<2f", 1, 2), b"\x02\x00\x00\x00ok"])
+    typed = grpc_request()
+    typed.inputs[0].contents.fp32_contents.extend([1, 2])
+    typed.inputs[1].contents.bytes_contents.append(b"ok")
+    for request in (raw, typed):
+        decoded = decode(request.SerializeToString(), content_type=OIP_GRPC, door="oip-grpc")
+        assert decoded.tensors["x"].tolist() == [[1.0, 2.0]]
+        assert decoded.tensors["word"].tolist() == [b"ok"]
+        body, meta = decoded.encode(OUTPUTS)
+        assert decode_reply_meta(meta).content_type == OIP_GRPC
+        answer = ModelInferResponse.FromString(body)
+        assert (answer.model_name, answer.model_version, answer.id) == ("points", "3", "g")
+        assert [each.name for each in answer.outputs] == ["y", "said"]
+        assert answer.raw_output_contents[1] == b"\x02\x00\x00\x00hi"
+
+
+@pytest.mark.parametrize(
+    ("body", "meta", "words"),
+    [
+        (b"\xff\xfe", {}, "not JSON"),
+        ({"inputs": {}}, {}, '"inputs"'),
+        ({"inputs": [{}]}, {}, "name and datatype"),
+        ({"inputs": [X]}, {}, "'word' is missing"),
+        ({"inputs": [X, X]}, {}, "came twice"),
+        ({"inputs": [{**X, "name": "q"}, WORD]}, {}, "'q' is not one"),
+        ({"inputs": [{**X, "datatype": "FP64"}, WORD]}, {}, "'x' takes FP32, FP64 came"),
+        ({"inputs": [{**X, "shape": [-1, 2]}, WORD]}, {}, "shape [-1, 2]"),
+        ({"inputs": [{**X, "shape": [1, 2**62]}, WORD]}, {}, "does not hold the 2 elements"),
+        ({"inputs": [{**X, "shape": [2**40] * 4}, WORD]}, {}, "'x'"),
+        ({"inputs": [{**X, "shape": [True, 2]}, WORD]}, {}, "shape"),
+        ({"inputs": [{**X, "shape": [2, 1]}, WORD]}, {}, "[2, 1], the model takes [-1, 2]"),
+        ({"inputs": [{**X, "data": "AA=="}, WORD]}, {}, "has no data"),
+        ({"inputs": [{**X, "parameters": {"binary_data_size": 8}}, WORD]}, {}, "0 are left"),
+        ({"inputs": [X, WORD], "outputs": [{"name": "zz"}]}, {}, "'zz' is not one"),
+        ({"inputs": [X, WORD], "id": 7}, {}, "id is not"),
+        ({"inputs": [X, WORD]}, {"json_header_bytes": 10**9}, "JSON header"),
+        ({"inputs": [X, WORD]}, {"json_header_bytes": 0}, "JSON header"),
+        (
+            {"inputs": [{**X, "parameters": {"shared_memory_region": "a"}}, WORD]}, {},
+            "shared memory",
+        ),
+        (b"\x0a\xff", {"content_type": OIP_GRPC}, "not a ModelInferRequest"),
+    ],
+)  # fmt: skip
+def test_bad_requests_name_the_tensor_and_what_is_allowed(
+    body: Any, meta: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        decode(body, **meta)
+    assert caught.value.original_status == 400
+    assert words in caught.value.message
+
+
+def test_binary_sizes_are_held_against_the_bytes() -> None:
+    head = json.dumps(
+        {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32",
+                     "parameters": {"binary_data_size": 4}}, WORD]}
+    ).encode()  # fmt: skip
+    with pytest.raises(ModelError, match="takes 8 bytes, 4 came"):
+        decode(head + b"\x00" * 4, json_header_bytes=len(head))
+    with pytest.raises(ModelError, match="belong to no input"):
+        decode(head.replace(b": 4", b": 8") + b"\x00" * 9, json_header_bytes=len(head))
+
+
+def test_grpc_shapes_and_counts_are_checked() -> None:
+    request = grpc_request()
+    request.raw_input_contents.append(b"\x00" * 8)
+    with pytest.raises(ModelError, match="1 raw contents"):
+        decode(request.SerializeToString(), content_type=OIP_GRPC)
+    request = grpc_request()
+    request.inputs[0].shape[:] = [1, -2]
+    with pytest.raises(ModelError, match="'x' has the shape"):
+        decode(request.SerializeToString(), content_type=OIP_GRPC)
+
+
+def test_output_that_is_not_text_asks_for_binary() -> None:
+    decoded = decode({"inputs": [X, WORD]})
+    with pytest.raises(ModelError) as caught:
+        decoded.encode(OUTPUTS | {"said": np.array([b"\xff"], dtype=object)})
+    assert caught.value.hint == "Ask for it as binary data."

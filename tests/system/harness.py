@@ -1,0 +1,181 @@
+"""Real servers for system tests: `penstock up` as a process, called over its sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none", "region_name": "us-east-1"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], Any], *, seconds: float, what: str) -> Any:
+    """Polls until `condition` gives something true; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what} did not happen within {seconds} s")
+
+
+class Server:
+    """One `penstock up`, on ports and a state directory of its own."""
+
+    def __init__(self, state_dir: Path, *flags: str) -> None:
+        self.state_dir = state_dir
+        self.flags = flags
+        self.port, self.grpc_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = state_dir.parent / f"server-{self.port}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Server:
+        argv = [
+            *(sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *("--port", str(self.port), "--grpc-port", str(self.grpc_port)),
+            *("--state-dir", str(self.state_dir), *self.flags),
+        ]
+        offset = self.log_path.stat().st_size if self.log_path.exists() else 0
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
+        wait_until(
+            lambda: "ready" in self.log(offset) or self.process.poll() is not None,
+            seconds=30,
+            what="the word ready",
+        )
+        assert self.process.poll() is None, self.log(offset)
+        return self
+
+    def log(self, offset: int = 0) -> str:
+        return self.log_path.read_bytes()[offset:].decode("utf-8", "replace")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def client(self, service: str, **options: Any) -> Any:
+        config = Config(retries={"max_attempts": 1, "mode": "standard"}, read_timeout=60)
+        return boto3.client(
+            service, endpoint_url=self.url, **KEYS, **({"config": config} | options)
+        )
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def post(
+        self, path: str, body: bytes, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body, whatever the status is."""
+        request = urllib.request.Request(
+            self.url + path,
+            data=body,
+            headers={"Content-Type": "application/json"} | (headers or {}),
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def copies(self, endpoint: str) -> list[dict[str, Any]]:
+        return [
+            copy for copy in self.get("/admin/copies")["copies"] if copy["endpoint"] == endpoint
+        ]
+
+    def deploy(
+        self, name: str, folder: Path, *, count: int = 1, instance_type: str = "ml.local.small"
+    ) -> None:
+        """Creates model, configuration and endpoint, all named `name`, and waits."""
+        create(self, name, folder, count=count, instance_type=instance_type)
+        self.wait_in_service(name)
+
+    def wait_in_service(self, name: str, *, seconds: float = 60) -> dict[str, Any]:
+        client = self.client("sagemaker")
+
+        def settled() -> dict[str, Any] | None:
+            described: dict[str, Any] = client.describe_endpoint(EndpointName=name)
+            return described if described["EndpointStatus"] in {"InService", "Failed"} else None
+
+        described = wait_until(settled, seconds=seconds, what=f"{name} in service")
+        assert described["EndpointStatus"] == "InService", described.get("FailureReason")
+        return dict(described)
+
+
+def create(
+    server: Server,
+    name: str,
+    folder: Path,
+    *,
+    count: int = 1,
+    instance_type: str = "ml.local.small",
+    endpoint: bool = True,
+) -> None:
+    client = server.client("sagemaker")
+    client.create_model(ModelName=name, PrimaryContainer={"ModelDataUrl": folder.as_uri()})
+    client.create_endpoint_config(
+        EndpointConfigName=name,
+        ProductionVariants=[
+            {
+                "VariantName": "all",
+                "ModelName": name,
+                "InstanceType": instance_type,
+                "InitialInstanceCount": count,
+            }
+        ],
+    )
+    if endpoint:
+        client.create_endpoint(EndpointName=name, EndpointConfigName=name)
+
+
+def python_model(folder: Path, code: str, *, model_yaml: str = "") -> Path:
+    """An artifact with `code/inference.py`; `model_yaml` adds batching and the like."""
+    (folder / "code").mkdir(parents=True)
+    (folder / "code" / "inference.py").write_text(textwrap.dedent(code))
+    if model_yaml:
+        (folder / "model.yaml").write_text(textwrap.dedent(model_yaml))
+    return folder
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,75 @@
+"""Steady load for fault tests: a few threads that call one endpoint until told to stop."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections import Counter
+from types import TracebackType
+
+
+class Load:
+    """Calls `path` from `workers` kept-alive connections; counts every outcome.
+
+    `statuses` counts HTTP statuses; `broken` counts requests that got no whole answer. Bodies are
+    numbered and must come back unchanged: `wrong` holds those that did not.
+    """
+
+    def __init__(self, port: int, path: str, *, workers: int = 8) -> None:
+        self.statuses: Counter[int] = Counter()
+        self.broken = 0
+        self.wrong: list[tuple[bytes, bytes]] = []
+        self.errors: list[bytes] = []  #: bodies of the first answers that are not 2xx
+        self._port = port
+        self._path = path
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True)
+            for number in range(workers)
+        ]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    @property
+    def answered(self) -> int:
+        return self.statuses.total()
+
+    def _run(self, worker: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            body = b"[%d.0,%d.0,3.0,4.0]" % (worker, number)
+            try:
+                connection.request("POST", self._path, body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                reply = answer.read()
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                with self._lock:
+                    self.broken += 1
+                self._stop.wait(0.02)
+                continue
+            with self._lock:
+                self.statuses[answer.status] += 1
+                if answer.status == 200 and reply.replace(b" ", b"") != body:
+                    self.wrong.append((body, reply))
+                if answer.status >= 300 and len(self.errors) < 5:
+                    self.errors.append(reply)
+            if answer.status >= 300:
+                self._stop.wait(0.02)  # a client backs off
+        connection.close()

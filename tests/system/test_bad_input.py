@@ -1,0 +1,215 @@
+"""A thousand seeded malformed requests: clear errors, no 5xx of ours, no hang, memory flat."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+from tests.system.harness import Server
+
+pytestmark = pytest.mark.system
+
+SEED = 20
+VALID_TEXT = json.dumps({"inputs": "where is my order"}).encode()
+VALID_OIP = json.dumps(
+    {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["where"]}]}
+).encode()
+BINARY_HEAD = json.dumps(
+    {
+        "inputs": [
+            {
+                "name": "text",
+                "shape": [1],
+                "datatype": "BYTES",
+                "parameters": {"binary_data_size": 9},
+            }
+        ]
+    }
+).encode()
+VALID_BINARY = BINARY_HEAD + struct.pack("<I", 5) + b"where"
+CREATE = json.dumps({"ModelName": "x", "PrimaryContainer": {"ModelDataUrl": "file:///x"}}).encode()
+
+JSON_TYPE = "Content-Type: application/json"
+REQUESTS = (
+    ("/endpoints/query-intent/invocations", VALID_TEXT, (JSON_TYPE,)),
+    ("/endpoints/query-intent/invocations", b"where is it", ("Content-Type: text/plain",)),
+    ("/endpoints/query-intent/invocations", b"\x93NUMPY\x01\x00", ("Content-Type: application/x-npy",)),
+    ("/v2/models/query-intent/infer", VALID_OIP, (JSON_TYPE,)),
+    (
+        "/v2/models/query-intent/infer",
+        VALID_BINARY,
+        (
+            "Content-Type: application/octet-stream",
+            f"Inference-Header-Content-Length: {len(BINARY_HEAD)}",
+        ),
+    ),
+    ("/endpoints/echo/invocations", b"[1.0, 2.0]", (JSON_TYPE,)),
+    (
+        "/",
+        CREATE,
+        ("Content-Type: application/x-amz-json-1.1", "X-Amz-Target: SageMaker.DescribeEndpoint"),
+    ),
+    (
+        "/",
+        b"Action=ListMetrics&Version=2010-08-01",
+        ("Content-Type: application/x-www-form-urlencoded",),
+    ),
+)  # fmt: skip
+
+
+def wire(path: str, body: bytes, headers: tuple[str, ...]) -> bytes:
+    head = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        *headers,
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+def flip(rng: random.Random, data: bytes) -> bytes:
+    """A few bytes changed anywhere."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 8)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
+
+
+def cut(rng: random.Random, data: bytes) -> bytes:
+    return data[: rng.randrange(1, len(data))]
+
+
+def insert(rng: random.Random, data: bytes) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + rng.randbytes(rng.randint(1, 64)) + data[at:]
+
+
+def repeat(rng: random.Random, data: bytes) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + data[at : at + 16] * rng.randint(2, 50) + data[at:]
+
+
+def mangle_body(rng: random.Random, body: bytes) -> bytes:
+    """JSON that is JSON, and wrong: types, sizes, depth, numbers beyond every range."""
+    return rng.choice(
+        (
+            b"[" * rng.randint(1, 5000),
+            b'{"inputs": ' + b"[" * 200 + b"]" * 200 + b"}",
+            b'{"inputs": 1e999}',
+            b'{"inputs": NaN}',
+            b'{"inputs": null}',
+            b'{"inputs": []}',
+            b'{"inputs": [[], [1], ["a", {}]]}',
+            b'{"inputs": "' + b"a" * rng.randint(1, 200_000) + b'"}',
+            b'{"inputs": [{"name": "text", "shape": [-1], "datatype": "BYTES", "data": []}]}',
+            b'{"inputs": [{"name": "text", "shape": [9999999999, 9999999999], "datatype": "FP64"}]}',
+            b'{"inputs": [{"name": "text", "shape": [1], "datatype": "FP99", "data": [1]}]}',
+            b'{"inputs": "\\ud800"}',
+            b"\xff\xfe" + body,
+            b"",
+            body + body,
+        )
+    )
+
+
+def malformed(rng: random.Random) -> bytes:
+    path, body, headers = rng.choice(REQUESTS)
+    if rng.random() < 0.4:
+        return wire(path, mangle_body(rng, body), headers)
+    whole = wire(path, body, headers)
+    change = rng.choice((flip, cut, insert, repeat))
+    if rng.random() < 0.5:
+        head, _, rest = whole.partition(b"\r\n\r\n")
+        return wire(path, change(rng, rest), headers) if rest else change(rng, head)
+    return change(rng, whole)
+
+
+def exchange(port: int, data: bytes) -> bytes:
+    """Sends, ends its side, and reads to the end; the server must end it too."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        answer = b""
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            while piece := connection.recv(65536):
+                answer += piece
+        except ConnectionError:
+            pass  # refused in the middle of sending: an answer too
+        return answer
+
+
+def memory_bytes(server: Server) -> int:
+    """Resident memory of the server, its instances and their workers."""
+    assert server.process is not None
+    pids = [server.process.pid]
+    for copy in server.get("/admin/copies")["copies"]:
+        pids += [copy["pid"], *copy["worker_pids"]]
+    page = 4096
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in set(pids))
+
+
+def test_a_thousand_malformed_requests_do_no_harm(
+    server: Server, query_intent: str, echo: str
+) -> None:
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    for _ in range(100):  # what grows once (caches, arenas) has grown
+        exchange(server.port, malformed(rng))
+    before = memory_bytes(server)
+    statuses: dict[int, int] = {}
+    for number in range(1000):
+        data = malformed(rng)
+        answer = exchange(server.port, data)
+        if not answer:
+            continue
+        status = int(answer.split(b" ", 2)[1])
+        statuses[status] = statuses.get(status, 0) + 1
+        assert status < 500, (number, data[:300], answer[:500])
+        assert b"Traceback" not in answer
+    assert memory_bytes(server) - before < 32 * 2**20
+    assert statuses.get(400, 0) + statuses.get(424, 0) > 300
+    assert server.post(f"/endpoints/{query_intent}/invocations", VALID_TEXT)[0] == 200
+    assert server.post(f"/endpoints/{echo}/invocations", b"[1.0]")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status", "said"),
+    [
+        ("/endpoints/missing/invocations", b"{}", {}, 400, b"Endpoint missing of account"),
+        ("/v2/models/missing/infer", b"{}", {}, 404, b"missing"),
+        (
+            "/endpoints/query-intent/invocations",
+            b"{}",
+            {"X-Amzn-SageMaker-Target-Variant": "blue"},
+            400,
+            b"blue",
+        ),
+        ("/endpoints/query-intent/invocations", b"{", {}, 424, b"JSON"),
+        ("/endpoints/query-intent/invocations", b"a,b", {"Content-Type": "image/png"}, 424, b"415"),
+        ("/", b"{}", {"X-Amz-Target": "SageMaker.Fly"}, 400, b"UnknownOperation"),
+        ("/", b"{", {"X-Amz-Target": "SageMaker.CreateModel"}, 400, b"SerializationException"),
+        ("/", b"{}", {"X-Amz-Target": "SageMaker.CreateModel"}, 400, b"modelName"),
+        ("/no/such/path", b"", {}, 404, b""),
+    ],
+)
+def test_each_mistake_is_answered_in_the_protocols_own_form(
+    server: Server,
+    query_intent: str,
+    path: str,
+    body: bytes,
+    headers: dict[str, str],
+    status: int,
+    said: bytes,
+) -> None:
+    answered, reply = server.post(path, body, headers)
+    assert (answered, said in reply) == (status, True), reply
+
+
+def test_a_body_over_the_limit_is_refused(server: Server, echo: str) -> None:
+    status, _ = server.post(f"/endpoints/{echo}/invocations", b" " * (6_291_456 + 1))
+    assert status == 413

@@ -1,0 +1,147 @@
+"""Processes are killed under load: nothing accepted is lost, and what was asked for comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.system.harness import Server, alive, create, python_model, wait_until
+from tests.system.load import Load
+
+pytestmark = pytest.mark.system
+
+ECHO = """
+import time
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    time.sleep(0.005)
+    return body, content_type
+"""
+
+
+@pytest.fixture
+def two_copies(fresh_server: Server, tmp_path: Path) -> Server:
+    """A server with endpoint `echo`, two copies on two instances."""
+    fresh_server.deploy("echo", python_model(tmp_path / "echo", ECHO), count=2)
+    return fresh_server
+
+
+def ready_copies(server: Server) -> list[dict[str, object]]:
+    return [copy for copy in server.copies("echo") if copy["state"] == "ready"]
+
+
+def test_a_killed_instance_loses_no_accepted_request_and_comes_back(two_copies: Server) -> None:
+    victim = int(str(ready_copies(two_copies)[0]["pid"]))
+    with Load(two_copies.port, "/endpoints/echo/invocations") as load:
+        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        os.kill(victim, signal.SIGKILL)
+        before = load.answered
+        wait_until(lambda: load.answered > before + 300, seconds=30, what="answers after the kill")
+        wait_until(
+            lambda: (
+                len(ready_copies(two_copies)) == 2
+                and victim not in [copy["pid"] for copy in ready_copies(two_copies)]
+            ),
+            seconds=30,
+            what="a new instance in place of the killed one",
+        )
+    assert load.statuses == {200: load.answered}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
+
+
+def test_a_killed_worker_loses_no_accepted_request_and_comes_back(two_copies: Server) -> None:
+    """The Python model's own process dies; its instance gives the requests back and restarts it."""
+    victim = int(str(ready_copies(two_copies)[0]["worker_pids"][0]))  # type: ignore[index]
+    with Load(two_copies.port, "/endpoints/echo/invocations") as load:
+        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        os.kill(victim, signal.SIGKILL)
+        before = load.answered
+        wait_until(lambda: load.answered > before + 300, seconds=30, what="answers after the kill")
+        wait_until(
+            lambda: (
+                len(ready_copies(two_copies)) == 2
+                and all(
+                    victim not in copy["worker_pids"]  # type: ignore[operator]
+                    for copy in ready_copies(two_copies)
+                )
+            ),
+            seconds=30,
+            what="a new worker in place of the killed one",
+        )
+    assert load.statuses == {200: load.answered}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
+
+
+def test_the_only_copy_dies_and_what_was_accepted_is_answered_when_it_is_back(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    """New requests are refused at once meanwhile (503); those already accepted wait for the copy."""
+    fresh_server.deploy("echo", python_model(tmp_path / "echo", ECHO))
+    victim = int(str(ready_copies(fresh_server)[0]["pid"]))
+    with Load(fresh_server.port, "/endpoints/echo/invocations") as load:
+        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        os.kill(victim, signal.SIGKILL)
+        before = load.statuses[200]
+        wait_until(lambda: load.statuses[200] > before + 200, seconds=30, what="the copy back")
+    assert set(load.statuses) <= {200, 503}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
+
+
+def test_a_killed_server_comes_back_with_every_endpoint_and_leaves_no_orphans(
+    two_copies: Server,
+) -> None:
+    pids = [int(str(copy["pid"])) for copy in ready_copies(two_copies)]
+    workers = [pid for copy in ready_copies(two_copies) for pid in copy["worker_pids"]]  # type: ignore[attr-defined]
+    with Load(two_copies.port, "/endpoints/echo/invocations") as load:
+        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        two_copies.kill()
+        wait_until(
+            lambda: not any(alive(pid) for pid in (*pids, *workers)),
+            seconds=20,
+            what="the end of the instances of the killed server",
+        )
+        two_copies.start()
+        described = two_copies.wait_in_service("echo")
+        before = load.statuses[200]
+        wait_until(lambda: load.statuses[200] > before + 200, seconds=30, what="answers again")
+    assert described["EndpointConfigName"] == "echo"
+    assert set(load.statuses) <= {200, 503}, load.errors
+    assert load.wrong == []
+
+
+def test_a_server_killed_while_an_endpoint_is_being_created_finishes_creating_it(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    create(fresh_server, "echo", python_model(tmp_path / "echo", ECHO))
+    fresh_server.kill()
+    fresh_server.start()
+    assert fresh_server.wait_in_service("echo")["EndpointStatus"] == "InService"
+    assert fresh_server.post("/endpoints/echo/invocations", b"[1.0]") == (200, b"[1.0]")
+
+
+def test_a_server_killed_while_an_endpoint_is_being_deleted_finishes_deleting_it(
+    two_copies: Server,
+) -> None:
+    client = two_copies.client("sagemaker")
+    client.delete_endpoint(EndpointName="echo")
+    two_copies.kill()
+    two_copies.start()
+    wait_until(
+        lambda: not client.list_endpoints()["Endpoints"], seconds=30, what="the endpoint gone"
+    )
+
+
+def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(two_copies: Server) -> None:
+    with Load(two_copies.port, "/endpoints/echo/invocations") as load:
+        wait_until(lambda: load.answered > 200, seconds=20, what="load")
+        pids = [int(str(copy["pid"])) for copy in ready_copies(two_copies)]
+        status = two_copies.stop()
+    assert status == 0
+    assert not any(alive(pid) for pid in pids)
+    assert set(load.statuses) <= {200, 503}, load.errors
+    assert load.wrong == []
