@@ -275,6 +275,16 @@ def test_run_times_are_smoothed() -> None:
     assert batcher.snapshot()["run_s_bound"] == 0.625 + 4 * 0.4375
 
 
+def test_a_run_whose_worker_was_replaced_is_not_timed() -> None:
+    batcher = Batcher(BatchSpec(lanes=2))
+    batcher.add(1, now=0.0)
+    batcher.add(2, now=0.0)
+    assert batcher.lane_freed(1, now=60.0, timed=False) == []
+    batcher.give_back(now=60.0)
+    assert batcher.lane_freed(0, now=90.0) == []
+    assert batcher.snapshot()["run_s_bound"] == 0.0
+
+
 def test_the_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
     batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
     batcher.add(1, deadline=2.0, now=0.0)

@@ -58,7 +58,9 @@ def weights() -> np.ndarray:
     return np.arange(12, dtype=np.float32).reshape(4, 3) / 2
 
 
-def affine(folder: Path, *, runtime: str = "openvino", rows: str | int = "n", rows_max: int = 8) -> Path:
+def affine(
+    folder: Path, *, runtime: str = "openvino", rows: str | int = "n", rows_max: int = 8
+) -> Path:
     """`x` FP32 [n, 4] -> `y` FP32 [n, 3] = x @ weights()."""
     write_onnx(
         folder / "model.onnx",
@@ -97,7 +99,7 @@ def strings(folder: Path) -> Path:
 
 
 def picky(folder: Path) -> Path:
-    """`at` INT64 [n] -> `picked` FP32 [n]: fails for an index outside 0..3 (ONNX Runtime checks)."""
+    """`at` INT64 [n] -> `picked` FP32 [n]: fails outside 0..3, as ONNX Runtime checks."""
     write_onnx(
         folder / "model.onnx",
         [helper.make_node("Gather", ["table", "at"], ["picked"])],

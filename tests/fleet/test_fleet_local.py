@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from penstock.errors import InternalError, NotNowError
 from penstock.fleet.base import InstanceSpec, InstanceType
@@ -24,8 +25,19 @@ PROGRAM = (sys.executable, str(Path(__file__).with_name("fake_instance.py")))
 DEADLINE_S = 20.0
 
 
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(test())
+Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a test's coroutine on the loop of tests, and on the server's own."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def run_test(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(test())
+
+    return run_test
 
 
 def spec_of(tmp_path: Path, instance_id: str = "one", **settings: object) -> InstanceSpec:
@@ -70,7 +82,7 @@ def children_of(pid: int) -> list[str]:
 
 
 def test_an_instance_is_given_its_settings_and_accepts_connections_once_start_returns(
-    tmp_path: Path,
+    tmp_path: Path, run: Run
 ) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
@@ -97,7 +109,7 @@ def test_an_instance_is_given_its_settings_and_accepts_connections_once_start_re
     run(test)
 
 
-def test_logs_and_sockets_are_private(tmp_path: Path) -> None:
+def test_logs_and_sockets_are_private(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
             handle = await fleet.start(spec_of(tmp_path))
@@ -110,7 +122,7 @@ def test_logs_and_sockets_are_private(tmp_path: Path) -> None:
     run(test)
 
 
-def test_stop_ends_the_process_without_reporting_an_exit(tmp_path: Path) -> None:
+def test_stop_ends_the_process_without_reporting_an_exit(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
             exits: list[str] = []
@@ -126,7 +138,9 @@ def test_stop_ends_the_process_without_reporting_an_exit(tmp_path: Path) -> None
     run(test)
 
 
-def test_an_instance_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_an_instance_that_ignores_sigterm_is_killed_after_the_grace(
+    tmp_path: Path, run: Run
+) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path, "--deaf") as fleet:
             handle = await fleet.start(spec_of(tmp_path))
@@ -137,7 +151,7 @@ def test_an_instance_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Pa
     run(test)
 
 
-def test_a_death_is_reported_once_with_its_cause(tmp_path: Path) -> None:
+def test_a_death_is_reported_once_with_its_cause(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
             exits: list[tuple[str, str]] = []
@@ -156,7 +170,9 @@ def test_a_death_is_reported_once_with_its_cause(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_death_is_seen_although_a_worker_still_holds_the_output_open(tmp_path: Path) -> None:
+def test_a_death_is_seen_although_a_worker_still_holds_the_output_open(
+    tmp_path: Path, run: Run
+) -> None:
     """The instance's worker is ended with it: an orphan would keep the memory and the cores."""
 
     async def test() -> None:
@@ -174,7 +190,9 @@ def test_a_death_is_seen_although_a_worker_still_holds_the_output_open(tmp_path:
     run(test)
 
 
-def test_an_instance_that_ends_before_it_is_ready_says_its_last_words(tmp_path: Path) -> None:
+def test_an_instance_that_ends_before_it_is_ready_says_its_last_words(
+    tmp_path: Path, run: Run
+) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path, "--exit") as fleet:
             with pytest.raises(NotNowError) as raised:
@@ -186,7 +204,7 @@ def test_an_instance_that_ends_before_it_is_ready_says_its_last_words(tmp_path: 
     run(test)
 
 
-def test_an_instance_that_never_gets_ready_is_ended(tmp_path: Path) -> None:
+def test_an_instance_that_never_gets_ready_is_ended(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path, "--mute", start_s_max=1.0) as fleet:
             with pytest.raises(NotNowError) as raised:
@@ -197,7 +215,7 @@ def test_an_instance_that_never_gets_ready_is_ended(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
+def test_a_cancelled_start_leaves_no_process(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path, "--mute") as fleet:
             start = asyncio.create_task(fleet.start(spec_of(tmp_path)))
@@ -211,7 +229,9 @@ def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_program_that_can_not_be_started_is_an_error_of_ours_to_tell(tmp_path: Path) -> None:
+def test_a_program_that_can_not_be_started_is_an_error_of_ours_to_tell(
+    tmp_path: Path, run: Run
+) -> None:
     async def test() -> None:
         fleet = LocalFleet(runtime_dir_for(tmp_path / "s"), command=("/nowhere/penstock",))
         with pytest.raises(NotNowError) as raised:
@@ -222,7 +242,9 @@ def test_a_program_that_can_not_be_started_is_an_error_of_ours_to_tell(tmp_path:
     run(test)
 
 
-def test_one_name_can_not_run_twice_and_a_closed_fleet_starts_nothing(tmp_path: Path) -> None:
+def test_one_name_can_not_run_twice_and_a_closed_fleet_starts_nothing(
+    tmp_path: Path, run: Run
+) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
             handle = await fleet.start(spec_of(tmp_path))
@@ -257,7 +279,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_server_takes_its_instances_with_it(tmp_path: Path) -> None:
+def test_a_killed_server_takes_its_instances_with_it(tmp_path: Path, run: Run) -> None:
     """SIGKILL gives the server no chance to say goodbye: the end of their standard input does."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(tmp_path), PROGRAM[1]], stdout=subprocess.PIPE, text=True
@@ -282,7 +304,9 @@ def test_sockets_lie_below_the_state_directory_unless_its_path_is_too_long(tmp_p
     deep.rmdir()
 
 
-def test_a_log_that_has_grown_large_is_put_aside_at_the_next_start(tmp_path: Path) -> None:
+def test_a_log_that_has_grown_large_is_put_aside_at_the_next_start(
+    tmp_path: Path, run: Run
+) -> None:
     async def test() -> None:
         log = tmp_path / "logs" / "one.log"
         log.parent.mkdir()

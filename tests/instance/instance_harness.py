@@ -80,9 +80,7 @@ class FrameClient:
         call = {"op": "load", "copy": copy, "endpoint": "e", "variant": "v", "cores": 1.0}
         return self.control(**(call | {"source": {"uri": uri}} | more))
 
-    def send(
-        self, copy: int, body: bytes, *, deadline_ms: int = 30_000, **meta: Any
-    ) -> int:
+    def send(self, copy: int, body: bytes, *, deadline_ms: int = 30_000, **meta: Any) -> int:
         self.next_id += 1
         self.socket.sendall(self.frame(self.next_id, copy, body, deadline_ms, **meta))
         return self.next_id
@@ -153,7 +151,8 @@ def instance(folder: Path) -> Iterator[Instance]:
                 stderr=output,
                 env={**os.environ, "PYTHONPATH": str(SRC)},
             )
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         process.stdin.write(json.dumps(settings).encode() + b"\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"ready\n", log.read_text()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from instance_harness import Answer, Instance, instance, wait_until
+from tests.fakes import model_files
 
 from penstock.wire import frames
-from tests.fakes import model_files
 
 SLEEPER = """
 import json, os, time
@@ -124,9 +124,7 @@ def test_string_tensors_go_to_onnx_runtime(shared: Instance, tmp_path: Path) -> 
     assert answer.json == {"predictions": ["a", "ü", ""]}
 
 
-def test_python_code_answers_and_its_failures_are_its_own(
-    shared: Instance, tmp_path: Path
-) -> None:
+def test_python_code_answers_and_its_failures_are_its_own(shared: Instance, tmp_path: Path) -> None:
     client = shared.client()
     loaded = client.load(9, model_files.code(tmp_path / "m", SLEEPER))
     assert loaded["ok"], loaded
@@ -143,9 +141,7 @@ def test_python_code_answers_and_its_failures_are_its_own(
     assert "no such luck" in shared.log.read_text()
 
 
-def test_a_killed_worker_returns_its_batch_and_comes_back(
-    shared: Instance, tmp_path: Path
-) -> None:
+def test_a_killed_worker_returns_its_batch_and_comes_back(shared: Instance, tmp_path: Path) -> None:
     client = shared.client()
     client.load(10, model_files.code(tmp_path / "m", SLEEPER))
     running = client.send(10, b'{"sleep": 30}')
@@ -169,11 +165,13 @@ def test_a_killed_worker_returns_its_batch_and_comes_back(
 def test_a_worker_that_always_dies_makes_its_copy_fail(shared: Instance, tmp_path: Path) -> None:
     client = shared.client()
     folder = tmp_path / "m"
+    starts = str(tmp_path / "starts")
     dies_later = SLEEPER.replace(
-        "return None", f'open({str(tmp_path / "starts")!r}, "a").write("x"); return None', 1
-    ).replace("def model_fn(model_dir):", f"""def model_fn(model_dir):
-    import pathlib
-    if pathlib.Path({str(tmp_path / "starts")!r}).exists(): os.kill(os.getpid(), 9)""", 1)  # fmt: skip
+        "    return None",
+        f"    if os.path.exists({starts!r}): os.kill(os.getpid(), 9)\n"
+        f"    open({starts!r}, 'w').close()",
+        1,
+    )
     client.load(11, model_files.code(folder, dies_later))
     assert Answer(client.answer(client.send(11, b'{"die": true}'))).kind == frames.RETURNED
     assert client.event("copy-failed")["copy"] == 11
@@ -226,7 +224,8 @@ def test_cancelled_requests_are_not_computed(shared: Instance, tmp_path: Path) -
     client = shared.client()
     marker = tmp_path / "ran"
     source = SLEEPER.replace(
-        "    time.sleep", f'    open({str(marker)!r}, "a").write(str(data.get("n", "")))\n    time.sleep'
+        "    time.sleep",
+        f'    open({str(marker)!r}, "a").write(str(data.get("n", "")))\n    time.sleep',
     )
     client.load(13, model_files.code(tmp_path / "m", source, rows_max=1))
     first = client.send(13, b'{"n": 1, "sleep": 0.3}')

@@ -64,7 +64,7 @@ def test_boto3_creates_calls_measures_and_deletes_an_endpoint(server: Server, ve
         "clicks": [3.0],
         # The refused body counts too: it was an invocation, with a model error.
         "invocations": 2.0,
-        "metric_error": "InvalidParameterCombination",
+        "metric_error": "InvalidParameterValue",
         "deleted": True,
     }
 

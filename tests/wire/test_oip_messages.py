@@ -1,4 +1,4 @@
-"""Our Open Inference Protocol messages are the protocol's: same names, numbers and types as the client's."""
+"""Our Open Inference Protocol messages have the names, numbers and types of the client's."""
 
 from __future__ import annotations
 

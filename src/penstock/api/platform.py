@@ -1,25 +1,31 @@
 """The whole platform in one process: gateway, control plane and metrics, put together.
 
-Nothing is decided here. Instances are child processes of the local fleet; when this process dies, by
-whatever means, they end too, and the next start brings everything back from the record.
+Nothing is decided here. Instances are child processes of the local fleet; when this process dies,
+by whatever means, they end too, and the next start brings everything back from the record.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from penstock.api import access
+from penstock.api.access import Authenticator, check_binding
 from penstock.api.admin.app import AdminServices
 from penstock.api.app import build_app
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
+from penstock.api.observation import Observation
+from penstock.api.oip.grpc import OipGrpc
+from penstock.api.oip.http import INTEREST as OIP_INTEREST
+from penstock.api.oip.http import PREFIX as OIP_PREFIX
+from penstock.api.oip.http import OipDoor
+from penstock.api.oip.models import OipModels
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.api.runtime.request import INTEREST as RUNTIME_INTEREST
@@ -30,9 +36,8 @@ from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
-from penstock.gateway.asgi import AsgiDoor
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.listener import HttpListener
+from penstock.gateway.server import GatewayServer
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics.driver import MetricsDriver
 from penstock.metrics.prometheus import PrometheusPage
@@ -40,6 +45,9 @@ from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER
+
+#: Requests have drained when the gRPC server is stopped; only their last bytes are still to go.
+GRPC_STOP_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +73,18 @@ class Platform:
 
     def __init__(self, config: ServerConfig, clock: Clock | None = None) -> None:
         """Raises CallerError if strangers could come in (`credentials-required`)."""
-        access.check_binding(config.listen)
+        check_binding(config.listen)
         self._config = config
         self._clock = clock or SystemClock()
         self._store = MetricStore()
         self._registry = MetricRegistry(self._store)
+        self._stack = AsyncExitStack()
         self.addresses = Addresses(http="", grpc="")
 
     async def start(self) -> Addresses:
         """Returns once clients can connect; endpoints on record are being brought back then.
 
-        Raises what the parts raise: `state-dir-in-use`, `port-in-use`, ...
+        Raises what the parts raise (`state-dir-in-use`, `port-in-use`, ...); the rest is undone.
         """
         config, clock = self._config, self._clock
         self._dispatcher = Dispatcher(
@@ -91,14 +100,26 @@ class Platform:
             self._dispatcher,
             clock,
         )
-        await self._plane.start()
-        try:
-            self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
-            await self._listen()
-        except BaseException:
-            await self._plane.close()
-            raise
+        self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._plane.close)
+            await self._plane.start()
+            metrics = MetricsDriver(
+                self._registry,
+                self._store,
+                clock,
+                Observation(self._plane, self._dispatcher.endpoint_names, clock),
+                config.state_dir / "metrics.jsonl",
+            )
+            stack.push_async_callback(metrics.stop)
+            metrics.start()
+            await self._listen(stack)
+            self._stack = stack.pop_all()
         return self.addresses
+
+    async def stop(self) -> None:
+        """Refuses what is new, answers what is in flight, ends the instances. Idempotent."""
+        await self._stack.aclose()
 
     def _services(self) -> Sequence[AwsService]:
         account_id = self._config.control.account_id
@@ -117,30 +138,41 @@ class Platform:
             ),
         )
 
-    async def _listen(self) -> None:
-        config = self._config
-        admin = AdminServices(self._plane, self._dispatcher.explain, self._dispatcher.snapshot)
-        app = build_app(self._aws, admin, PrometheusPage(self._registry, self._store))
-        runtime = RuntimeDoor(
-            self._dispatcher, account_id=config.control.account_id, region=config.control.region
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        """Opens both ports; what is pushed last is stopped first."""
+        listen, limits, control = self._config.listen, self._config.limits, self._config.control
+        dispatcher = self._dispatcher
+        authenticator = Authenticator(self._plane.key_ring, self._clock) if listen.auth else None
+        models = OipModels(dispatcher, self._registry)
+        grpc = OipGrpc(
+            dispatcher,
+            models,
+            limits,
+            check_bearer=authenticator.check_bearer if authenticator else None,
         )
-        self._listener = HttpListener(
-            limits=config.limits,
-            clock=self._clock,
-            ids=self._dispatcher.ids,
-            doors=((RUNTIME_PREFIX, runtime),),
-            fallback=AsgiDoor(app),
-            interest=RUNTIME_INTEREST,
+        stack.push_async_callback(grpc.stop, GRPC_STOP_S)
+        grpc_port = await grpc.start(
+            listen.host, listen.grpc_port, tls_cert=listen.tls_cert, tls_key=listen.tls_key
         )
-        port = await self._listener.start(config.listen.host, config.listen.port)
-        self.addresses = Addresses(http=f"http://{config.listen.host}:{port}", grpc="")
-
-    async def stop(self) -> None:
-        await self._listener.stop(self._config.limits.drain_s_max)
-        await self._plane.close()
+        runtime = RuntimeDoor(dispatcher, account_id=control.account_id, region=control.region)
+        admin = AdminServices(self._plane, dispatcher.explain, dispatcher.snapshot)
+        server = GatewayServer(
+            listen,
+            limits,
+            dispatcher,
+            ((RUNTIME_PREFIX, runtime), (OIP_PREFIX, OipDoor(dispatcher, models, limits))),
+            build_app(self._aws, admin, PrometheusPage(self._registry, self._store)),
+            authenticator,
+            interest=(*RUNTIME_INTEREST, *OIP_INTEREST),
+        )
+        port = await server.start()
+        stack.push_async_callback(server.stop)
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        scheme = "https" if listen.tls_cert is not None else "http"
+        self.addresses = Addresses(http=f"{scheme}://{host}:{port}", grpc=f"{host}:{grpc_port}")
 
     async def sagemaker(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
-        """One call of the control plane from inside; raises CallerError as a client would see it."""
+        """One control plane call from inside; raises CallerError as a client would see it."""
         headers = {
             "x-amz-target": f"SageMaker.{operation}",
             "content-type": "application/x-amz-json-1.1",
@@ -153,6 +185,6 @@ class Platform:
         return fields
 
     def model_of(self, endpoint: str) -> dict[str, Any]:
-        """The description of an endpoint's model, as its first copy gave it; {} while there is none."""
+        """An endpoint's model as its first copy described it; {} while it has none."""
         routes = self._dispatcher.routes(endpoint)
         return dict(routes.variants[0].model) if routes is not None and routes.variants else {}

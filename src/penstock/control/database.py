@@ -1,8 +1,8 @@
 """The connection to SQLite or PostgreSQL: opened, checked, and its failures put into words.
 
 SQLite runs in WAL mode with `synchronous=FULL`: a commit that was answered survives `kill -9` and a
-power cut. Every transaction begins IMMEDIATE, so one that reads before it writes can't fail
-between the two.
+power cut. A transaction that writes begins IMMEDIATE, so that it can't fail between a read and a
+write; one that only reads does not, so that it works on a full or read-only disk.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
 from penstock.control import schema
+from penstock.control.state_dir import make_state_dir
 from penstock.errors import CallerError, InternalError, NotNowError, PenstockError
 
 _BUSY_TIMEOUT_MS: Final = 10_000
@@ -37,11 +38,12 @@ _NOT_WRITABLE: Final = (
     "could not extend file",
     "read-only transaction",
 )
+_ONLY_READS: Final = "penstock_only_reads"
 _DAMAGED: Final = ("malformed", "not a database")
 
 
 class DatabaseConnection:
-    """An engine whose `begin()` yields transactions and raises errors of ours.
+    """An engine whose `begin()` and `read()` yield transactions and raise errors of ours.
 
     Use it from one thread at a time; `control/db.py` gives it one.
     """
@@ -75,6 +77,14 @@ class DatabaseConnection:
         with _worded(self._state_dir), self._engine.begin() as connection:
             yield connection
 
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One transaction that only reads: all of it sees one state."""
+        with _worded(self._state_dir), self._engine.connect() as opened:
+            connection = opened.execution_options(**{_ONLY_READS: True})
+            with connection.begin():
+                yield connection
+
     def close(self) -> None:
         """Idempotent."""
         if self._server_lock is not None:
@@ -107,8 +117,7 @@ class DatabaseConnection:
 def _sqlite(state_dir: Path) -> Engine:
     path = state_dir / "penstock.db"
     try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        state_dir.chmod(0o700)
+        make_state_dir(state_dir)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         path.chmod(0o600)
     except OSError as error:
@@ -126,7 +135,8 @@ def _sqlite(state_dir: Path) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        only_reads = connection.get_execution_options().get(_ONLY_READS, False)
+        connection.exec_driver_sql("BEGIN" if only_reads else "BEGIN IMMEDIATE")
 
     return engine
 

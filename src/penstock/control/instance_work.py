@@ -132,6 +132,7 @@ class InstanceWork:
         for client in list(self._clients.values()):
             client.close()
         await self._fleet.close()
+        await asyncio.gather(*self._asides, return_exceptions=True)
 
     async def _start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         async with self._starts:
@@ -176,6 +177,7 @@ class InstanceWork:
         entry.model = description
         entry.outstanding_max = int(description.get("outstanding_max", 1))
         entry.model_memory_bytes = int(reply.get("memory_bytes", 0))
+        entry.memory_bytes = entry.model_memory_bytes  # until the first status call
         entry.load_s = float(reply.get("load_s", 0.0))
         entry.ready_since = self._clock.monotonic()
         self._phase(entry, READY)

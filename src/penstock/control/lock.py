@@ -11,6 +11,7 @@ import fcntl
 import os
 from pathlib import Path
 
+from penstock.control.state_dir import make_state_dir
 from penstock.errors import CallerError, NotNowError
 
 
@@ -25,8 +26,7 @@ class StateDirLock:
     def __init__(self, state_dir: Path) -> None:
         path = state_dir / "lock"
         try:
-            state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            state_dir.chmod(0o700)
+            make_state_dir(state_dir)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise NotNowError(

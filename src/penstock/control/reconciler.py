@@ -128,15 +128,21 @@ class ReconcilerDriver:
 
     async def _run(self) -> None:
         while True:
-            await self._wait()
-            now = self._clock.monotonic()
-            due = [key for key, at in self._deadlines.items() if now >= at]
-            for key in (*self._dirty, *due):
-                if key in self._dirty or key in self._deadlines:
-                    await self._turn(key)
-            if now >= self._status_due:
-                self._status_due = now + _STATUS_INTERVAL_S
-                self.work.ask_status()
+            try:
+                await self._round()
+            except Exception:
+                _log.exception("reconciliation failed")
+                await asyncio.sleep(_BUG_RETRY_S)
+
+    async def _round(self) -> None:
+        await self._wait()
+        now = self._clock.monotonic()
+        due = [key for key, at in self._deadlines.items() if now >= at]
+        for key in dict.fromkeys((*self._dirty, *due)):
+            await self._turn(key)
+        if now >= self._status_due:
+            self._status_due = now + _STATUS_INTERVAL_S
+            self.work.ask_status()
 
     async def _wait(self) -> None:
         """Until something has changed or the nearest deadline has come."""

@@ -58,7 +58,7 @@ class Store:
 
     def describe_model(self, name: str) -> ResourceRecord:
         """Raises `NotFound`, as all describe and delete methods."""
-        with self._database.begin() as db:
+        with self._database.read() as db:
             return rows.resource(rows.require(db, MODEL, name))
 
     def delete_model(self, name: str) -> None:
@@ -89,7 +89,7 @@ class Store:
             rows.create(db, ENDPOINT_CONFIG, name, request, arn, now, tags)
 
     def describe_endpoint_config(self, name: str) -> ResourceRecord:
-        with self._database.begin() as db:
+        with self._database.read() as db:
             return rows.resource(rows.require(db, ENDPOINT_CONFIG, name))
 
     def delete_endpoint_config(self, name: str) -> None:
@@ -124,11 +124,11 @@ class Store:
             return rows.endpoint(db, name)
 
     def describe_endpoint(self, name: str) -> EndpointRecord:
-        with self._database.begin() as db:
+        with self._database.read() as db:
             return rows.endpoint(db, name)
 
     def list_endpoints(self, query: ListQuery) -> Page[EndpointRecord]:
-        with self._database.begin() as db:
+        with self._database.read() as db:
             found = db.execute(paging.filtered(schema.endpoints, query)).mappings().all()
             return paging.page(
                 schema.endpoints, query, found, lambda row: rows.with_deployments(db, row)
@@ -137,7 +137,7 @@ class Store:
     def all_endpoints(self) -> list[EndpointRecord]:
         """Every endpoint, oldest first: what a server brings back at its start."""
         columns = schema.endpoints.c
-        with self._database.begin() as db:
+        with self._database.read() as db:
             found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
             return [rows.with_deployments(db, row) for row in found.mappings().all()]
 
@@ -268,7 +268,7 @@ class Store:
 
     def list_tags(self, arn: str) -> dict[str, str]:
         """All tags, by key."""
-        with self._database.begin() as db:
+        with self._database.read() as db:
             return rows.tags_of(db, arn)
 
     def delete_tags(self, arn: str, names: Sequence[str]) -> None:
@@ -283,7 +283,7 @@ class Store:
         kind, _, name = arn.rpartition(":")[2].partition("/")
         if kind not in rows.TABLES:
             return False
-        with self._database.begin() as db:
+        with self._database.read() as db:
             row = rows.find(db, kind, name)
             return row is not None and row["arn"].lower() == arn.lower()
 
@@ -304,7 +304,7 @@ class Store:
 
     def list_keys(self) -> list[KeyRecord]:
         columns = schema.keys.c
-        with self._database.begin() as db:
+        with self._database.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
             return [KeyRecord(**row) for row in found.mappings()]
 
@@ -315,6 +315,6 @@ class Store:
             return bool(done.rowcount)
 
     def _list_resources(self, table: Table, query: ListQuery) -> Page[ResourceRecord]:
-        with self._database.begin() as db:
+        with self._database.read() as db:
             found = db.execute(paging.filtered(table, query)).mappings().all()
             return paging.page(table, query, found, rows.resource)

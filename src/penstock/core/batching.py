@@ -93,7 +93,9 @@ class Batcher:
         self._bucket_rows = [0] * self._widths
         self._queue_rows = 0
         self._lanes_free = list(range(spec.lanes - 1, -1, -1))  #: a stack: the last used is warm
-        self._started: list[float | None] = [None] * spec.lanes  #: when the batch on a lane left
+        self._started: list[float | None] = [
+            None
+        ] * spec.lanes  #: when a lane's batch left; inf = untimed
         self._number = 0
         self._passes = 0  #: batches in a row that left a longer-waiting item behind
         self._draining = False
@@ -192,21 +194,17 @@ class Batcher:
                     at = due if due < at else at
         return at if at < _INF else None
 
-    def lane_freed(self, lane: int, *, now: float) -> list[Action]:
-        """The batch on `lane` is done, whatever came of it; what waited for a lane leaves."""
+    def lane_freed(self, lane: int, *, now: float, timed: bool = True) -> list[Action]:
+        """The batch on `lane` is done, whatever came of it; what waited for a lane leaves.
+
+        `timed` is False where the lane was not computing all the while (its worker was replaced).
+        """
         started = self._started[lane]
         assert started is not None, f"nothing runs on lane {lane}"
         self._started[lane] = None
         self._lanes_free.append(lane)
-        run_s = now - started
-        if self._run_s_bound:
-            error = run_s - self._run_s_mean
-            self._run_s_mean += error / 8
-            self._run_s_deviation += (abs(error) - self._run_s_deviation) / 4
-        else:
-            self._run_s_mean = run_s
-            self._run_s_deviation = run_s / 2
-        self._run_s_bound = self._run_s_mean + 4 * self._run_s_deviation
+        if timed and started < _INF:
+            self._learn(now - started)
         actions: list[Action] = []
         if self._waiting:
             self._expire(now, actions)
@@ -230,8 +228,13 @@ class Batcher:
         return actions
 
     def give_back(self, *, now: float) -> tuple[int, ...]:
-        """Empties the queue; returns all queued ids, oldest first. Running batches stay running."""
+        """Empties the queue; returns all queued ids, oldest first.
+
+        Running batches stay running until their lanes are freed, but are no longer timed: what gave
+        back its queue has lost its worker.
+        """
         ids = tuple(self._waiting)
+        self._started = [None if started is None else _INF for started in self._started]
         self._waiting.clear()
         self._deadlines.clear()
         for queue in self._queues:
@@ -460,6 +463,16 @@ class Batcher:
                     self._bucket_rows[shorter] -= rows - before
                     oldest = min(oldest, arrived)
         return rows, oldest
+
+    def _learn(self, run_s: float) -> None:
+        if self._run_s_bound:
+            error = run_s - self._run_s_mean
+            self._run_s_mean += error / 8
+            self._run_s_deviation += (abs(error) - self._run_s_deviation) / 4
+        else:
+            self._run_s_mean = run_s
+            self._run_s_deviation = run_s / 2
+        self._run_s_bound = self._run_s_mean + 4 * self._run_s_deviation
 
     def _expire(self, now: float, actions: list[Action]) -> None:
         """Drops what must not run any more, in the order of its deadline."""

@@ -1,9 +1,9 @@
 """The door to an ASGI application: every path that is not hot.
 
-Implements the server side of ASGI's HTTP protocol (asgi.readthedocs.io, version 3, spec 2.3): request
-bodies are given whole, because a signature covers all of them; response bodies stream, with
-backpressure on `send`; `http.disconnect` comes when the client goes away. One task per request, which
-is fine for what is not hot. Lifespan and WebSocket are not served.
+Implements the server side of ASGI's HTTP protocol (asgi.readthedocs.io, version 3, spec 2.3):
+request bodies are given whole, because a signature covers all of them; response bodies stream, with
+backpressure on `send`; `http.disconnect` comes when the client goes away. One task per request,
+which is fine for what is not hot. Lifespan and WebSocket are not served.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ AsgiApp = Callable[
 
 _BODYLESS = (204, 304)
 #: Ours to say: framing belongs to the connection.
-_OURS = (b"date", b"server", b"x-amzn-requestid", b"connection", b"transfer-encoding", b"content-length")
+_OURS = (
+    b"date",
+    b"server",
+    b"x-amzn-requestid",
+    b"connection",
+    b"transfer-encoding",
+    b"content-length",
+)
 
 
 class AsgiDoor:
@@ -42,8 +49,8 @@ class AsgiDoor:
         """
         Args:
             app: the application.
-            refusal: answers a request that was never handled in the form of its own protocol; returns
-                False for one it has no form for, which then gets the plain one.
+            refusal: answers a request that was never handled in the form of its own protocol;
+            returns False for one it has no form for, which then gets the plain one.
         """
         self._app = app
         self._refusal = refusal
@@ -163,9 +170,9 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
 def _scope(call: Call) -> Scope:
     connection = call.connection
     path, _, query = call.url.partition(b"?")
-    peer = connection.extra("peername") if connection is not None else None
-    local = connection.extra("sockname") if connection is not None else None
-    tls = connection is not None and connection.extra("sslcontext") is not None
+    peer = connection.about("peername") if connection is not None else None
+    local = connection.about("sockname") if connection is not None else None
+    tls = connection is not None and connection.about("sslcontext") is not None
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -183,4 +190,3 @@ def _scope(call: Call) -> Scope:
         "extensions": {},
         "penstock.request_id": call.request_id,
     }
-

@@ -1,4 +1,4 @@
-"""For doors that have a task per request anyway (gRPC, admin): await the outcome of an invocation."""
+"""Awaiting the outcome of an invocation, for doors that have a task per request anyway (gRPC)."""
 
 from __future__ import annotations
 

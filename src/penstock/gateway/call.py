@@ -1,11 +1,11 @@
 """One HTTP request and its answer, as a front door sees them.
 
-The connection (`http.py`) makes a `Call` when a request is complete and hands it to a door. A call is
-an `Invocation` from the start, so that a request is one object on its whole way: the door of a hot path
-fills in endpoint and meta and passes it on to the dispatcher. The door
-answers with `answer`, or with `start`, `send` and `finish`, from any later callback; the call puts the
-bytes in the order of the connection's pipeline. Doors know nothing of sockets, and this module knows
-nothing of routing or models.
+The connection (`http.py`) makes a `Call` when a request is complete and hands it to a door. A call
+is an `Invocation` from the start, so that a request is one object on its whole way: the door of a
+hot path fills in endpoint and meta and passes it on to the dispatcher. The door answers with
+`answer`, or with `start`, `send` and `finish`, from any later callback; the call puts the bytes in
+the order of the connection's pipeline. Doors know nothing of sockets, and this module knows nothing
+of routing or models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from penstock.gateway.invocation import NEW, Invocation, Responder
 if TYPE_CHECKING:
     from penstock.gateway.http import HttpConnection
 
-#: Larger bodies go to the transport on their own: copying them costs more than a second system call.
+#: Larger bodies go to the transport on their own: copying them costs more than a second system
+#: call.
 JOIN_BYTES_MAX = 131_072
 
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
@@ -66,8 +67,8 @@ class Call(Invocation):
     """
 
     __slots__ = (
-        "accept", "connection", "connection_line", "content_type", "finished", "front_door", "headers",
-        "method", "pending", "rare", "started", "url",
+        "accept", "connection", "connection_line", "content_type", "finished", "front_door",
+        "headers", "method", "pending", "rare", "started", "url",
     )  # fmt: skip
 
     # Filled in by the door that hands the call to the dispatcher.
@@ -104,7 +105,9 @@ class Call(Invocation):
         self.front_door = front_door
         self.context = None
         self.finished = False  #: the whole answer was given
-        self.started = 0  #: 0 = no; 1 = its length was given; 2 = chunked; 3 = ends with the connection
+        self.started = (
+            0  #: 0 = no; 1 = its length was given; 2 = chunked; 3 = ends with the connection
+        )
         self.pending: list[bytes] | None = None  #: output while earlier answers are not out
         self.state = NEW
         self.deadline = None
@@ -159,7 +162,7 @@ class Call(Invocation):
         self.answer(head, error_body(error))
 
     def start(self, head: bytes, *, length: int | None = None) -> None:
-        """Begins an answer in pieces; `head` as in `answer`. `length`: the sum of them, if known."""
+        """Begins an answer in pieces; `head` as in `answer`, `length` their sum if it is known."""
         connection = self.connection
         if connection is None or self.finished or self.started:
             return
@@ -207,7 +210,7 @@ class Call(Invocation):
         connection.put(self, ending, last=True)
 
     def abort(self) -> None:
-        """Cuts the connection: the only way to say that an answer under way will not be completed."""
+        """Cuts the connection: all that can be said once an answer is under way."""
         if self.connection is not None:
             self.connection.abort()
 

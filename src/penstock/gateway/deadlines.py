@@ -1,9 +1,9 @@
-"""Deadlines of all requests in flight behind one timer, at the cost of two dictionary operations each.
+"""Deadlines of all requests in flight, behind one timer and at two dictionary operations each.
 
-Requests without a deadline of their own all get the server's limit, so they end in the order in which
-they came: the oldest is the first entry of a dictionary that each leaves when it is over, and only the
-oldest is ever looked at. Deadlines of a caller's own are kept in a heap of numbers beside it. Nothing
-here holds on to a request that is over.
+Requests without a deadline of their own all get the server's limit, so they end in the order in
+which they came: the oldest is the first entry of a dictionary that each leaves when it is over, and
+only the oldest is ever looked at. Deadlines of a caller's own are kept in a heap of numbers beside
+it. Nothing here holds on to a request that is over.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Deadlines:
     """Calls `expire` for each request that is not answered at its deadline.
 
     Attributes:
-        live: number -> request, in the order of arrival. Whoever owns this object adds a request with
-            its deadline set, calls `watch`, and takes it out when it is over.
+        live: number -> request, in the order of arrival. Whoever owns this object adds a request
+        with its deadline set, calls `watch`, and takes it out when it is over.
     """
 
     def __init__(

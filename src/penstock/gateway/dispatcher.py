@@ -60,6 +60,7 @@ WAITING_RETRY_S = 0.05
 #: Bodies of all requests in flight.
 BODIES_BYTES_MAX = 1 << 30
 STATUS_CANCELLED = 499
+_COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], Link]
 
@@ -102,6 +103,11 @@ class Dispatcher:
     def in_flight(self) -> int:
         """Requests taken and not yet written to the last byte."""
         return len(self._live)
+
+    @property
+    def accepting(self) -> bool:
+        """False once it drains."""
+        return not self._stopping
 
     # Requests
 
@@ -221,7 +227,11 @@ class Dispatcher:
         queue_s = run_s = 0.0
         batch_rows = 0
         if reply is not None:
-            queue_s, run_s, batch_rows = reply.queue_us * 1e-6, reply.run_us * 1e-6, reply.batch_rows
+            queue_s, run_s, batch_rows = (
+                reply.queue_us * 1e-6,
+                reply.run_us * 1e-6,
+                reply.batch_rows,
+            )
         invocation.recorder.finished(
             status, total_s, queue_s, run_s, batch_rows, invocation.door, model_status
         )
@@ -247,7 +257,7 @@ class Dispatcher:
 
     def _expire(self, invocation: Invocation) -> None:
         """Its deadline is over and nothing has come."""
-        if invocation.state == SENT or invocation.state == STREAMING:
+        if invocation.state in (SENT, STREAMING):
             invocation.link.cancel(invocation)
         self._give_slot_back(invocation)
         self._fail(invocation, refusals.deadline_passed(invocation.endpoint))
@@ -288,8 +298,8 @@ class Dispatcher:
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
         kind, copy = event.get("event"), event.get("copy")
-        if kind in ("copy-lost", "copy-ready") and isinstance(copy, int):
-            self.table.set_lost(instance_id, copy, kind == "copy-lost")
+        if kind in _COPY_EVENTS and isinstance(copy, int):
+            self.table.set_lost(instance_id, copy, kind != "copy-ready")
             if kind == "copy-ready":
                 self._try_waiting()
 
@@ -411,7 +421,9 @@ class Dispatcher:
             await link.close()
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
-        """Waits until copies that left the routes have answered all they had; False: out of time."""
+        """Waits until copies that left the routes have answered all they had; False: out of
+        time.
+        """
         watched = set(copies)
         return await self._watch(lambda: watched.isdisjoint(self._draining), timeout_s)
 

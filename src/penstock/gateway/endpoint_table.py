@@ -1,8 +1,9 @@
 """The endpoints that a gateway knows: their routes, and which of their copies may be picked.
 
 A copy may be picked while its instance's link is usable and the instance has not reported the copy
-lost. Both facts come and go by themselves and in any order with the routes, so they are kept here and
-told to the routers whenever one changes. Which of the copies gets a request is `core.routing`'s.
+lost. Both facts come and go by themselves and in any order with the routes, so they are kept here
+and told to the routers whenever one changes. Which of the copies gets a request is
+`core.routing`'s.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Endpoint:
             for variant in self.routes.variants
         }
         self.lanes = sum(
-            len(variant.copies) * _lanes(variant.model.get("lanes")) for variant in self.routes.variants
+            len(variant.copies) * _lanes(variant.model.get("lanes"))
+            for variant in self.routes.variants
         )
 
     def recorder_of(self, variant: str | None) -> Recorder | None:
@@ -96,7 +98,9 @@ class EndpointTable:
         return gone
 
     def set_usable(self, instance_id: str, usable: bool, *, fresh: bool = False) -> None:
-        """The link of an instance takes requests, or not. `fresh`: what it reported before is void."""
+        """The link of an instance takes requests, or not. `fresh`: what it reported before is
+        void.
+        """
         if usable:
             self._usable.add(instance_id)
         else:

@@ -1,7 +1,7 @@
 """The last requests of this process, so that anyone can ask why one went where it did.
 
-A ring of tuples: writing one costs a tuple and a store, and nothing is formatted until somebody asks.
-The tuples hold numbers and texts only, so the garbage collector soon leaves them alone.
+A ring of tuples: writing one costs a tuple and a store, and nothing is formatted until somebody
+asks. The tuples hold numbers and texts only, so the garbage collector soon leaves them alone.
 Request numbers run, so a number is its own index.
 """
 
@@ -33,7 +33,7 @@ class ExplainRing:
         error = invocation.error
         if reply is None:
             batch: tuple[int, int, int, int] = _NO_BATCH
-            code = error.code if error is not None else "cancelled"
+            code: str | None = error.code if error is not None else "cancelled"
         else:
             batch = (reply.batch_rows, reply.reason, reply.queue_us, reply.run_us)
             code = error.code if error is not None else None
@@ -41,7 +41,14 @@ class ExplainRing:
             invocation.number,
             invocation.endpoint,
             invocation.door,
-            route and (route.variant, route.state.copy, route.state.instance_id, route.reason, route.outstanding),
+            route
+            and (
+                route.variant,
+                route.state.copy,
+                route.state.instance_id,
+                route.reason,
+                route.outstanding,
+            ),
             invocation.attempts,
             status,
             invocation.received,

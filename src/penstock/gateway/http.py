@@ -1,17 +1,17 @@
 """One HTTP/1.1 connection: bytes in, `Call`s out, answers back in order.
 
 Parsing is httptools' (llhttp in its strict mode, which refuses the request-smuggling forms: both
-Content-Length and Transfer-Encoding, repeated Content-Length, bad chunk sizes, bare line feeds). This
-class adds the limits, the order of pipelined answers, backpressure in both directions and the
+Content-Length and Transfer-Encoding, repeated Content-Length, bad chunk sizes, bare line feeds).
+This class adds the limits, the order of pipelined answers, backpressure in both directions and the
 detection of clients that went away. It decides nothing about a request but whether it is whole and
 allowed in; paths belong to doors.
 
 The transport's high-water mark is 0. So a write goes to the kernel at once, `pause_writing` means
-precisely "some bytes did not leave", and `resume_writing` means "now all have": that is how the end of
-a request is known to the last byte without asking the transport for each answer.
+precisely "some bytes did not leave", and `resume_writing` means "now all have": that is how the end
+of a request is known to the last byte without asking the transport for each answer.
 
-Timeouts are not timers here: the connection notes the time of its last change, and the listener's one
-coarse timer calls `check`.
+Timeouts are not timers here: the connection notes the time of its last change, and the listener's
+one coarse timer calls `check`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,20 @@ ACCEPT: Final = b"accept"
 CONTENT_LENGTH: Final = b"content-length"
 CONNECTION: Final = b"connection"
 #: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
-FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, b"authorization", b"expect", b"upgrade")
+FIELDS: Final = (
+    CONTENT_TYPE,
+    ACCEPT,
+    CONTENT_LENGTH,
+    CONNECTION,
+    b"authorization",
+    b"expect",
+    b"upgrade",
+)
 UNLEARNED: Final = b""
 
 SLASH: Final = ord("/")
 PENDING_PIECES_MAX: Final = 256
+_UNDER_WAY: Final = (HEAD, BODY)
 PIPELINE_MAX: Final = 64  #: requests waiting on one connection before reading pauses
 LINGER_S_MAX: Final = 5.0
 LINGER_BYTES_MAX: Final = 64 << 20
@@ -64,11 +73,12 @@ class HttpConnection(asyncio.Protocol):
     """The protocol of one client connection. Its public methods are for `Call` and the listener."""
 
     __slots__ = (
-        "_accept", "_authorized", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
-        "_continue_owed", "_content_type", "_drain_waiters", "_fields", "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize",
-        "_parser", "_paused", "_paused_since", "_phase", "_queue", "_rare", "_read_bytes", "_reading",
-        "_since", "_transport", "_unread_input", "_unusual", "_unwritten", "_upgrade", "_url", "_wire_bytes", "_write",
-        "current", "listener", "received", "speaks_1_1",
+        "_accept", "_authorized", "_body", "_body_buffer", "_body_bytes_max",
+        "_connection_header", "_content_type", "_continue_owed", "_drain_waiters", "_fields",
+        "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize", "_parser", "_paused",
+        "_paused_since", "_phase", "_queue", "_rare", "_read_bytes", "_reading", "_since",
+        "_transport", "_unread_input", "_unusual", "_unwritten", "_upgrade", "_url",
+        "_wire_bytes", "_write", "current", "listener", "received", "speaks_1_1",
     )  # fmt: skip
 
     def __init__(self, listener: HttpListener) -> None:
@@ -146,7 +156,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as malformed:
             self._refuse(CallerError("http-malformed", f"This is not HTTP/1.1: {malformed}."))
         else:
-            if self._phase == HEAD or self._phase == BODY:
+            if self._phase in _UNDER_WAY:
                 # What came before a head in the same read is not counted against it.
                 self._count_wire(len(data) if phase == self._phase else 1)
 
@@ -240,8 +250,10 @@ class HttpConnection(asyncio.Protocol):
         """What the head alone decides, before any of the body is waited for."""
         if self._oversize:
             self._refuse(self._too_large())
-        elif self.listener.authenticator is not None and not self._authorized and (
-            b"X-Amz-Signature=" not in self._url
+        elif (
+            self.listener.authenticator is not None
+            and not self._authorized
+            and (b"X-Amz-Signature=" not in self._url)
         ):
             self._refuse_stranger()
         if self._rare is not None and b"expect" in self._rare and self._phase == BODY:
@@ -373,7 +385,7 @@ class HttpConnection(asyncio.Protocol):
         # A loop and not recursion: one read can bring thousands of requests.
         while True:
             self.current = None
-            if self._phase != HEAD and self._phase != BODY:
+            if self._phase not in _UNDER_WAY:
                 self._since = self.listener.now
             if self._paused:
                 self._unwritten.append(call)
@@ -529,7 +541,7 @@ class HttpConnection(asyncio.Protocol):
                 waiter.set_result(None)
 
     async def wait_writable(self, call: Call) -> None:
-        """Returns when it is the call's turn and the client has taken what was written, or is gone."""
+        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
         while call.connection is not None and (self._paused or self.current is not call):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._drain_waiters.append(waiter)
@@ -577,13 +589,13 @@ class HttpConnection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    def extra(self, name: str) -> Any:
+    def about(self, name: str) -> Any:
         """What the transport knows: `peername`, `sockname`, `sslcontext`."""
         return self._transport.get_extra_info(name)
 
 
 def origin_form(url: bytes) -> bytes:
-    """The path and query of a request target in absolute form (RFC 9112, 3.2.2); others unchanged."""
+    """Path and query of a target in absolute form (RFC 9112, 3.2.2); others unchanged."""
     scheme, separator, rest = url.partition(b"://")
     if not separator or scheme.lower() not in (b"http", b"https"):
         return url

@@ -1,9 +1,9 @@
 """One request on its way through the gateway, and who is told how it ended.
 
 Front doors (HTTP paths, gRPC, admin) make an `Invocation` and hand it to `Dispatcher.invoke`; the
-dispatcher admits, routes, forwards, retries, and calls the invocation's `responder` exactly once with a
-final outcome (`on_reply`, `on_end` or `on_error`). No task and no future is made per request: doors that
-want to await use a responder that resolves a future.
+dispatcher admits, routes, forwards, retries, and calls the invocation's `responder` exactly once
+with a final outcome (`on_reply`, `on_end` or `on_error`). No task and no future is made per
+request: doors that want to await use a responder that resolves a future.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Responder(Protocol):
         """A piece of a streamed answer; `meta` comes with the first."""
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
-        """The streamed answer is complete. Call `Dispatcher.written` once its last byte has left."""
+        """A streamed answer is complete. Call `Dispatcher.written` once its last byte has left."""
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         """No answer, or no more of it. Call `Dispatcher.written` once the error has left."""
@@ -48,14 +48,14 @@ DONE = 5
 class Invocation:
     """The common request. Bodies are opaque: only the instance looks inside.
 
-    The second group of fields is the dispatcher's own, valid from `Dispatcher.invoke` on; doors read
-    it for headers and logs.
+    The second group of fields is the dispatcher's own, valid from `Dispatcher.invoke` on; doors
+    read it for headers and logs.
     """
 
     __slots__ = (
-        "attempts", "body", "context", "copy", "copy_failures", "deadline", "door", "endpoint", "entry",
-        "error", "ident", "link", "meta", "number", "pinned", "priority", "received", "recorder",
-        "reply", "responder", "route", "state", "variant",
+        "attempts", "body", "context", "copy", "copy_failures", "deadline", "door", "endpoint",
+        "entry", "error", "ident", "link", "meta", "number", "pinned", "priority", "received",
+        "recorder", "reply", "responder", "route", "state", "variant",
     )  # fmt: skip
 
     attempts: int  #: copies it was sent to so far

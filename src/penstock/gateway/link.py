@@ -1,9 +1,9 @@
 """The connection to one instance: frames out, frames in, and again when it broke.
 
-All INVOKE frames of one turn of the loop leave in one write. Requests are known by an id of their own
-on each connection; what was unanswered when a connection broke goes back to the dispatcher, which
-retries it elsewhere. While the instance does not take what is sent, the link says that it is not
-usable, so memory stays bounded. It decides nothing.
+All INVOKE frames of one turn of the loop leave in one write. Requests are known by an id of their
+own on each connection; what was unanswered when a connection broke goes back to the dispatcher,
+which retries it elsewhere. While the instance does not take what is sent, the link says that it is
+not usable, so memory stays bounded. It decides nothing.
 """
 
 from __future__ import annotations

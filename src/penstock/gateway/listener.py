@@ -1,9 +1,9 @@
 """The HTTP server: one listening socket, its connections, their doors and their clock.
 
 A door is found by path prefix; what no door takes goes to the fallback (an ASGI application behind
-`asgi.AsgiDoor`). One timer serves all connections: it looks at each about once a second, so timeouts
-cost nothing per request. What every answer carries (date, request id's prefix) is put together here
-once per tick.
+`asgi.AsgiDoor`). One timer serves all connections: it looks at each about once a second, so
+timeouts cost nothing per request. What every answer carries (date, request id's prefix) is put
+together here once per tick.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from penstock.wire.aws.errors import AwsError
 log = logging.getLogger(__name__)
 
 TICK_S_MAX = 1.0
-#: Spellings of header names that are remembered; a stranger can only make us forget and learn again.
+#: Spellings of header names that are remembered; a stranger can only make us forget and learn
+#: again.
 SPELLINGS_MAX = 4096
 #: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
 BACKLOG = 2048
@@ -134,7 +135,7 @@ class HttpListener:
         for connection in list(self.connections):
             connection.stop()
         until = self.monotonic() + timeout_s
-        while self.connections and self.monotonic() < until:
+        while self.connections and self.monotonic() < until:  # noqa: ASYNC110 - only when stopping
             await asyncio.sleep(min(0.02, timeout_s))
         for connection in list(self.connections):
             connection.abort()

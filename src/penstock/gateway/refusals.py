@@ -105,7 +105,7 @@ def given_up(endpoint: str, reason: str, attempts: int) -> PenstockError:
 def stream_broken(endpoint: str) -> PenstockError:
     return NotNowError(
         "stream-broken",
-        f"The copy of endpoint {endpoint} that was answering is gone; a part of the answer was sent.",
+        f"The copy of endpoint {endpoint} that was answering is gone; part of the answer was sent.",
         hint="Send the request again.",
         retry_after_s=1.0,
     )

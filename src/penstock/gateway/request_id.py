@@ -1,8 +1,8 @@
 """Request ids: unique over processes and restarts, made without randomness per request.
 
-An id has the shape of a UUID (version 4, as AWS's do): 24 characters drawn once per process, then the
-running number of the request as 12 hexadecimal digits. Whoever holds an id can thus find the request
-by its number. Nothing here knows what a request is.
+An id has the shape of a UUID (version 4, as AWS's do): 24 characters drawn once per process, then
+the running number of the request as 12 hexadecimal digits. Whoever holds an id can thus find the
+request by its number. Nothing here knows what a request is.
 """
 
 from __future__ import annotations

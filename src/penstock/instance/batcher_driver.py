@@ -1,4 +1,4 @@
-"""Drives one `core.batching.Batcher`: feeds it, carries out its actions, wakes it when it asks to be.
+"""Drives one `core.batching.Batcher`: feeds it, carries out its actions, wakes it in time.
 
 Holds no policy and records nothing. Time and timers are arguments (`clock`, `call_at`), so that the
 same driver runs on an event loop, in tests and beside the twin under a manual clock. Rules:

@@ -1,9 +1,9 @@
 """One connection to the instance: frames in, frames out.
 
-Everything read at once is fed before batches leave, so a burst becomes one batch. Replies of one loop
-turn go out in one write. While the other side does not read, nothing more is read from it: replies in
-memory are bounded by what was already asked. A torn frame ends the connection; its requests are then
-cancelled, as nobody can receive their answers.
+Everything read at once is fed before batches leave, so a burst becomes one batch. Replies of one
+loop turn go out in one write. While the other side does not read, nothing more is read from it:
+replies in memory are bounded by what was already asked. A torn frame ends the connection; its
+requests are then cancelled, as nobody can receive their answers.
 """
 
 from __future__ import annotations

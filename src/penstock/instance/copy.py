@@ -1,8 +1,8 @@
 """One loaded model: requests in, batches through its engine, reply frames out.
 
 Decides nothing: when a batch leaves is the batcher's, when a worker comes back is the runtime's.
-Keeps the promise that a request is answered exactly once: with a REPLY, an ERROR, or RETURNED, unless
-it was cancelled.
+Keeps the promise that a request is answered exactly once: with a REPLY, an ERROR, or RETURNED,
+unless it was cancelled.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class Copy:
             self.driver.lane_freed(lane)
 
     def lane_failed(self, lane: int, error: PenstockError) -> None:
-        """One lane that cannot start is a model that cannot: the others will not outlive it long."""
+        """One lane that cannot start is a model that cannot: the others will follow."""
         if self.state in ("failed", "closed"):
             return
         self.state = "failed"

@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 
 class PayloadEngine:
-    """Bodies through a worker process, unread. It has no `decode`: the copy queues bodies as they are."""
+    """Bodies through a worker process, unread: the copy queues them as they are."""
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""From a load call to a running copy: prepare the artifact, start its runtime, put an engine on it."""
+"""From a load call to a running model: the artifact, its runtime, an engine on top."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory and processor time of processes, read from /proc. Processes that are gone count nothing."""
+"""Memory and processor time of processes, from /proc. Processes that are gone count nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A request inside the instance: where its answer goes, and what of it is queued.
 
-An `Item` is what the batcher orders. A request that fits a batch is its own item; one with more rows
-than a batch takes is cut into several items, whose results are joined again.
+An `Item` is what the batcher orders. A request that fits a batch is its own item; one with more
+rows than a batch takes is cut into several items, whose results are joined again.
 """
 
 from __future__ import annotations

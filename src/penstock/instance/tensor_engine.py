@@ -1,8 +1,8 @@
 """Items of tensors through a TensorRuntime: join rows, run, check, cut apart.
 
-An answer never depends on its mates: items whose rows have other shapes run in a group of their own,
-nothing is padded into anybody's rows, and when a batch of several fails each item runs alone, so that
-only the guilty one is answered with the error.
+An answer never depends on its mates: items whose rows have other shapes run in a group of their
+own, nothing is padded into anybody's rows, and when a batch of several fails each item runs alone,
+so that only the guilty one is answered with the error.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class TensorEngine:
         return outputs
 
     def _filled(self, inputs: Tensors, rows: int) -> Tensors:
-        """A graph with its batch size baked in gets copies of the first row for the missing ones."""
+        """A graph that insists on its batch size gets the first row again for the missing ones."""
         missing = self._rows_fixed - rows
         if missing <= 0:
             return inputs
@@ -104,7 +104,7 @@ def wrong_rows(name: str, array: np.ndarray, expected: int) -> ModelError:
     return ModelError(
         "wrong-answer-count",
         f"output {name!r} has shape {list(array.shape)} for a batch of {expected} rows",
-        hint="The model must answer one row per row; set batching.rows_max to 0 if it does not batch.",
+        hint="A model that does not answer row by row needs batching.rows_max 0.",
     )
 
 

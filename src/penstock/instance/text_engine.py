@@ -119,7 +119,7 @@ class TextEngine:
         self, lane: int, rows: list[list[int]], bucket: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """The model's first output and the attention mask, for texts padded to one length."""
-        width = self._width_fixed or max(1, bucket, max(map(len, rows)))
+        width = self._width_fixed or max(1, bucket, *map(len, rows))
         ids = np.full((len(rows), width), self._pad_id, dtype=np.int64)
         mask = np.zeros((len(rows), width), dtype=np.int64)
         for at, row in enumerate(rows):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.clock import Clock
 from penstock.errors import PenstockError
@@ -35,7 +35,14 @@ class VariantObserved:
     endpoint: str
     variant: str
     copies: dict[str, int]  #: state -> copies
-    samples: Sequence[InstanceSample] = field(default=())
+
+
+class Observed(Protocol):
+    """Whoever reconciles: what copies there are, and what their instances use."""
+
+    def variants(self) -> Sequence[VariantObserved]: ...
+
+    async def samples(self) -> Sequence[InstanceSample]: ...
 
 
 class MetricsDriver:
@@ -46,13 +53,13 @@ class MetricsDriver:
         registry: MetricRegistry,
         store: MetricStore,
         clock: Clock,
-        observe: Callable[[], Sequence[VariantObserved]],
+        observed: Observed,
         path: Path,
     ) -> None:
         self._registry = registry
         self._store = store
         self._clock = clock
-        self._observe = observe
+        self._observed = observed
         self._path = path
         self._known: set[tuple[str, str]] = set()
         self._instances: set[str] = set()
@@ -85,7 +92,7 @@ class MetricsDriver:
             self._counts()
             if now >= observe_at:
                 observe_at = now + OBSERVE_EVERY_S
-                self._sample()
+                await self._sample()
             self._registry.collect(self._clock.wall())
             if now >= save_at:
                 save_at = now + SAVE_EVERY_S
@@ -95,7 +102,7 @@ class MetricsDriver:
     def _counts(self) -> None:
         """How many copies and instances each variant has; variants that are gone are forgotten."""
         seen = set()
-        for one in self._observe():
+        for one in self._observed.variants():
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             ready = one.copies.get("ready", 0)
@@ -104,8 +111,8 @@ class MetricsDriver:
             self._registry.remove(*gone)
         self._known = seen
 
-    def _sample(self) -> None:
-        samples = [sample for one in self._observe() for sample in one.samples]
+    async def _sample(self) -> None:
+        samples = await self._observed.samples()
         for sample in samples:
             self._registry.add_instance_sample(sample, self._clock.wall())
         seen = {sample.instance_id for sample in samples}

@@ -1,7 +1,7 @@
 """What the python runtime does where the model's code defines no input_fn or output_fn.
 
-JSON lists become arrays (objects and ragged lists stay as they are), CSV becomes a 2-D float array, NPY
-an array; pickle is never loaded. Arrays and plain values are written as JSON, CSV or NPY.
+JSON lists become arrays (objects and ragged lists stay as they are), CSV becomes a 2-D float array,
+NPY an array; pickle is never loaded. Arrays and plain values are written as JSON, CSV or NPY.
 """
 
 from __future__ import annotations
@@ -77,13 +77,20 @@ def _listed(value: Any) -> Any:
     """Anything array-like (numpy, torch) as plain lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON: define output_fn")
+    raise TypeError(type(value).__name__)
 
 
 def _json(prediction: Any) -> bytes:
-    return orjson.dumps(
-        prediction, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    )
+    try:
+        return orjson.dumps(
+            prediction, default=_listed, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+        )
+    except TypeError as error:
+        raise ModelError(
+            "model-code-failed",
+            f"predict_fn returned what cannot be written as JSON: {error.__cause__ or error}",
+            hint="Return lists, numbers, strings, objects or arrays, or define output_fn.",
+        ) from None
 
 
 def _csv(prediction: Any) -> bytes:

@@ -21,14 +21,14 @@ _TERM_GRACE_S = 5.0
 
 
 def free_port() -> int:
-    """A port nobody listens on now. Another program may take it first; then the start fails, visibly."""
+    """A port nobody listens on now. Should another program take it first, the start fails."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class ForeignServer:
-    """Use: `start`, then connections to `port`. `on_gone(error)`: it ended without being asked to."""
+    """Use: `start`, then connect to `port`. `on_gone(error)`: it ended without being asked to."""
 
     def __init__(
         self,
@@ -58,15 +58,32 @@ class ForeignServer:
         model_dir: Path,
         timeout_s: float,
     ) -> None:
-        """Returns once /ping answers 200. Raises ModelError: it ended, or was not healthy in time."""
+        """Returns once /ping answers 200. Raises ModelError: it ended, or was not healthy."""
         argv = [
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
             for part in command
         ]
+        self._spawn(argv, environment, model_dir)
+        try:
+            await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
+        except TimeoutError:
+            await self.close()
+            raise ModelError(
+                "load-timeout",
+                f"{self._name}: /ping on port {self.port} was not 200 within {timeout_s:g} s",
+                hint="The program must listen on {port} or $SAGEMAKER_BIND_TO_PORT.",
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+        self._healthy = True
+
+    def _spawn(self, argv: list[str], environment: Mapping[str, str], model_dir: Path) -> None:
         read_end, write_end = os.pipe()
+        guard = str(Path(__file__).with_name("process_guard.py"))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(Path(__file__).with_name("process_guard.py")), *argv],
+                [sys.executable, "-I", guard, *argv],
                 stdin=subprocess.PIPE,
                 stdout=write_end,
                 stderr=write_end,
@@ -78,19 +95,6 @@ class ForeignServer:
         OutputLines(read_end, self._log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
-        try:
-            await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
-        except TimeoutError:
-            await self.close()
-            raise ModelError(
-                "load-timeout",
-                f"{self._name}: /ping did not answer 200 on port {self.port} within {timeout_s:g} s",
-                hint="The program must listen on {port} or $SAGEMAKER_BIND_TO_PORT.",
-            ) from None
-        except BaseException:
-            await self.close()
-            raise
-        self._healthy = True
 
     async def _until_healthy(self, program: str) -> None:
         while not self._gone.is_set():

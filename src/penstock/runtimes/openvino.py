@@ -1,8 +1,8 @@
 """ONNX and OpenVINO IR on OpenVINO: one compiled model, one infer request per lane.
 
 No string tensor goes in: OpenVINO's string support has been seen to corrupt the heap, so the loader
-gives such models to ONNX Runtime. Inputs are shared with OpenVINO without a copy while `run` blocks;
-outputs are copied, because the next run on the lane writes over them.
+gives such models to ONNX Runtime. Inputs are shared with OpenVINO without a copy while `run`
+blocks; outputs are copied, because the next run on the lane writes over them.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _unreadable(file: str, error: Exception) -> ModelError:
     return ModelError(
         "model-unreadable",
         f"{file}: OpenVINO cannot load it: {_first_line(error)}",
-        hint="Check that the file is whole (its size and checksum) and a model of the named format.",
+        hint="Check that the file is whole (size, checksum) and a model of that format.",
     )
 
 

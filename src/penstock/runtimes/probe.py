@@ -1,8 +1,9 @@
 """Tries a native model file in a process of its own before the instance loads it.
 
-A damaged file can crash a native library; then only the probe dies, and the instance answers a clear
-error. Each artifact is probed once per machine and library version: a marker beside the compiled
-blobs says that it went well. `python -m penstock.runtimes.probe RUNTIME FILE` is the child.
+A damaged file can crash a native library; then only the probe dies, and the instance answers a
+clear error. Each artifact is probed once per machine and library version: a marker beside the
+compiled blobs says that it went well. `python -m penstock.runtimes.probe RUNTIME FILE` is the
+child.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class ProcessRuntime:
         )
 
     def cancel(self, lane: int) -> None:
-        """The program may stop early when its connection ends; the batch is then given back unseen."""
+        """A program may stop early when its connection ends; nobody sees the batch any more."""
         connection = self._connections[lane]
         if connection is not None:
             connection.close()

@@ -1,8 +1,8 @@
 """Starts a foreign server and ends it, with all it started, when the instance is gone.
 
-`python -m penstock.runtimes.process_guard ARGV...`: the program runs in a session of its own; the end
-of standard input means the instance ended (even by SIGKILL). SIGTERM is passed on to the program.
-Exits with the program's status.
+`python process_guard.py ARGV...`: the program runs in a session of its own; the end of standard
+input means the instance ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with
+the program's status.
 """
 
 from __future__ import annotations

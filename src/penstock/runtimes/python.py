@@ -1,9 +1,9 @@
 """The python runtime: the model's own code in worker processes, one per lane.
 
-A PayloadRuntime. Workers that die are started again by the rule of `supervision.py`; the instance hears
-of it through `listener` and keeps requests away from a lane without a worker. A batch that takes
-longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the worker is killed, the
-request it was busy with is answered `model-timeout`, and its mates are given back.
+A PayloadRuntime. Workers that die are started again by the rule of `supervision.py`; the instance
+hears of it through `listener` and keeps requests away from a lane without a worker. A batch that
+takes longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the worker is killed,
+the request it was busy with is answered `model-timeout`, and its mates are given back.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class PythonRuntime:
         return replies
 
     def cancel(self, lane: int) -> None:
-        """A Python function cannot be stopped from outside without losing the model: it finishes."""
+        """A Python function cannot be stopped without losing the model: it finishes."""
 
     def _gone(self, lane: int, error: PenstockError) -> None:
         self._workers[lane] = None

@@ -42,7 +42,7 @@ def failed(error: PenstockError) -> Answer:
 
 
 def die_with_parent() -> None:
-    """The kernel ends this process when the thread that started it does; checks that it has not yet."""
+    """The kernel ends this process when the thread that started it ends."""
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent or parent == 1:
@@ -60,7 +60,7 @@ def load(init: dict[str, Any]) -> Contract:
 
 
 def _load_or_explain(init: dict[str, Any]) -> Contract | PenstockError:
-    """Whatever the model's code raises, exits included, becomes an error with the file and a hint."""
+    """Whatever the model's code raises, exits included, becomes an error with a hint."""
     try:
         return load(init)
     except PenstockError as error:
@@ -70,8 +70,8 @@ def _load_or_explain(init: dict[str, Any]) -> Contract | PenstockError:
         hint = "The traceback is in the instance's log."
         if isinstance(error, ImportError) and init.get("requirements"):
             hint = (
-                f"{init['requirements']} is not installed by itself: install what it names into the "
-                "server's Python environment."
+                f"{init['requirements']} is not installed by itself: install what it names into "
+                "the server's Python environment."
             )
         return ModelError(
             "model-code-failed",

@@ -2,8 +2,8 @@
 predict_fn / output_fn with defaults.
 
 The defaults read and write JSON, CSV and NPY and never pickle. Each function may take a last
-`context` argument, told by its number of parameters. Source of the contract: the SageMaker inference
-toolkit's documentation; the code here is our own.
+`context` argument, told by its number of parameters. Source of the contract: the SageMaker
+inference toolkit's documentation; the code here is our own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """When a worker that died is started again, and when its copy is given up.
 
 The rule: wait 0.1 s, doubling to 10 s, and begin anew with 0.1 s once a worker has served. A worker
-that dies five times within 60 s without having served a batch will not come back by itself: the copy
-has failed. Decides only; starting is the runtimes' business.
+that dies five times within 60 s without having served a batch will not come back by itself: the
+copy has failed. Decides only; starting is the runtimes' business.
 """
 
 from __future__ import annotations

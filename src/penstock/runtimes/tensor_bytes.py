@@ -1,8 +1,8 @@
 """Tensors as bytes: the raw form of the Open Inference Protocol, and a pack of several with names.
 
-`decode_raw` and `encode_raw` are the protocol's: row-major, little endian, BYTES elements each behind
-a u32 length. A *pack* is how tensors cross to a worker process: a u32 length, JSON
-`[[name, dtype, shape, bytes], ...]`, then the raw tensors one after the other.
+`decode_raw` and `encode_raw` are the protocol's: row-major, little endian, BYTES elements each
+behind a u32 length. A *pack* is how tensors cross to a worker process: a u32 length, JSON `[[name,
+dtype, shape, bytes], ...]`, then the raw tensors one after the other.
 
 Everything is checked against the bytes at hand before anything is allocated: a shape from outside
 can claim any size.

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.runtimes.dtypes import NUMPY, name_of
 
 
-class TritonModelException(Exception):  # noqa: N818 - the name is Triton's
+class TritonModelException(Exception):
     """What models raise and what this module raises for wrong use."""
 
 

@@ -1,7 +1,8 @@
-"""Triton's Python backend in a worker process: `class TritonPythonModel` with initialize, execute, finalize.
+"""Triton's Python backend in a worker process: initialize, execute, finalize.
 
-Bodies are packed tensors (`tensor_bytes`), decoded from the wire by the instance. `execute` gets the
-whole batch; should it raise for several requests, each is run alone, so that only the guilty fails.
+Bodies are packed tensors (`tensor_bytes`), decoded from the wire by the instance. `execute` gets
+the whole batch; should it raise for several requests, each is run alone, so that only the guilty
+fails.
 """
 
 from __future__ import annotations

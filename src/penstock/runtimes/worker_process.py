@@ -1,7 +1,7 @@
 """One worker process seen from the instance's event loop: start, one batch at a time, end.
 
-The worker is a fresh interpreter with its own memory; the instance talks to it over a socket pair and
-reads its standard output as log lines. A byte of shared memory (`progress`) holds the number of
+The worker is a fresh interpreter with its own memory; the instance talks to it over a socket pair
+and reads its standard output as log lines. A byte of shared memory (`progress`) holds the number of
 the batch item the worker is busy with, so that a hang can be laid at the right request.
 
 This class reports that the worker is gone; when to start another is `supervision.py`'s decision.

@@ -1,13 +1,15 @@
 """Messages between an instance and one worker process, over a socket pair: one message per batch.
 
-A message is an 8-byte head (payload bytes u32, kind u8, pad, count u16, little endian) and a payload:
+A message is an 8-byte head (payload bytes u32, kind u8, pad, count u16, little endian) and its
+payload:
 
     INIT     JSON settings; the first message, answered by READY or FAILED
     READY    JSON the worker tells of its model
     FAILED   JSON of `PenstockError.to_dict()`
     BATCH    count x (meta bytes u32, body bytes u32), then each meta and body
-    REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32), then
-             the three blobs of each; outcome ERROR: the body is JSON of `PenstockError.to_dict()`
+    REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32),
+             then the three blobs of each; outcome ERROR: the body is JSON of
+             `PenstockError.to_dict()`
 
 Both ends are our own code on one machine, the content is the model's and is never interpreted here.
 """

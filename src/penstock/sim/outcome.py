@@ -26,7 +26,7 @@ class Outcome:
 
     def __init__(self, priorities: int) -> None:
         self.requests = 0
-        self.events = 0
+        self.events = 0  #: whatever was handled: arrivals, answers, ended batches, timers, faults
         self.latencies_s: list[list[float]] = [[] for _ in range(priorities)]  #: answers only
         self.answered_at = 0.0  #: when the last answer came, s
         self.cancelled = 0

@@ -142,11 +142,31 @@ def _check(scenario: Scenario, where: str) -> None:
             list(workload.trace_s) == sorted(workload.trace_s),
             "ascending times",
         ),
+        (
+            "workload.rows",
+            all(1 <= rows <= scenario.batching.rows_max for rows, _ in workload.rows),
+            "1 to batching.rows_max: an instance cuts larger requests, the twin does not",
+        ),
         ("faults.kind", all(f.kind in KINDS for f in scenario.faults), ", ".join(KINDS)),
+        (
+            "faults",
+            _apart(scenario.faults),
+            "a copy that is lost must be back before it is lost again",
+        ),
         ("faults.copy", all(1 <= f.copy <= copies for f in scenario.faults), f"1 to {copies}"),
     ):
         if not good:
             raise _wrong(f"{where}: {key}", f"not valid; allowed: {allowed}")
+
+
+def _apart(faults: tuple[Fault, ...]) -> bool:
+    """Whether each copy is back before it is lost again."""
+    back_at: dict[int, float] = {}
+    for fault in sorted(faults, key=lambda fault: fault.at_s):
+        if fault.at_s <= back_at.get(fault.copy, -1.0):
+            return False
+        back_at[fault.copy] = fault.at_s + fault.back_after_s
+    return True
 
 
 def _read(

@@ -1,15 +1,15 @@
 """One endpoint under virtual time: an event heap around the classes that decide live.
 
 The twin does what the live drivers do, in the same order, without sockets or threads: the gateway
-admits, routes and sends; a copy queues, batches and answers; a timer fires exactly at its
-moment. Frames take no time. Rules that make a run repeatable, and equal to the live drivers under a fake
+admits, routes and sends; a copy queues, batches and answers; a timer fires exactly at its moment.
+Frames take no time. Rules that make a run repeatable, and equal to the live drivers under a fake
 clock (`tests/drivers/`):
 
 * Events at the same moment happen by kind, in the order of the constants below, then by key. So all
   arrivals of one moment are fed to a batcher before its timer runs: they are one socket read.
 * A deadline crosses the wire in whole milliseconds, rounded down, as in an INVOKE frame.
-* A copy that dies tells so first; then what it ran comes back by lane, then what it had queued,
-  oldest first.
+* A copy dies lane by lane: what the first lanes ran comes back, then what was queued, oldest first,
+  then the news that the copy is lost, then what the last lane ran.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import gc
 import random
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Final
 
 from penstock.core.admission import Admission
@@ -126,10 +127,11 @@ class Twin:
         collecting = gc.isenabled()
         gc.disable()  # nothing here makes cycles; traversing what is kept costs a fifth of the run
         try:
-            self.outcome.events += self._loop(handlers)
+            handled = self._loop(handlers)
         finally:
             if collecting:
                 gc.enable()
+        self.outcome.events += handled
         assert not self._requests, f"{len(self._requests)} requests never ended"
         return self.outcome
 
@@ -349,8 +351,9 @@ class Twin:
         number, lane = divmod(key, self._lanes)
         copy = self.copies[number]
         running = copy.lanes[lane]
-        if epoch != copy.epoch or running is None:
+        if epoch != copy.epoch:
             return  # its worker died
+        assert running is not None, f"nothing runs on lane {lane} of copy {number}"
         batch, started = running
         copy.lanes[lane] = None
         outcome = self.outcome
@@ -370,26 +373,37 @@ class Twin:
                 latencies_s[level if level < level_max else level_max].append(now - request.at)
                 self._end(request, now)
                 outcome.answered_at = now
+                outcome.events += 1
 
     def _on_fault(self, now: float, key: int, _epoch: int) -> None:
         fault: Fault = self._scenario.faults[key // 2]
         copy = self.copies[fault.copy]
         if key % 2:
-            self.router.set_healthy(fault.copy, True)
-            self._try_held(now)
+            self._recover(copy, now)
             return
         heappush(self._heap, (now + fault.back_after_s, FAULT, key + 1, 0))
-        self.router.set_healthy(fault.copy, False)
         copy.epoch += 1
         queued = copy.batcher.give_back(now=now)
-        returned: list[int] = []
-        for lane, running in enumerate(copy.lanes):
-            if running is not None:
-                copy.lanes[lane] = None
-                returned += running[0].ids
-                self.outcome.busy_s += now - running[1]
-                copy.batcher.lane_freed(lane, now=now)
-        for number in (*returned, *queued):
+        running: list[tuple[int, ...]] = []
+        for batch in copy.lanes:
+            running.append(batch[0].ids if batch is not None else ())
+            if batch is not None:
+                self.outcome.busy_s += now - batch[1]
+        # As the workers of the lanes are found dead one by one: with the last the copy is lost.
+        self._return((*chain(*running[:-1]), *queued), now)
+        self.router.set_healthy(copy.number, False)
+        self._return(running[-1], now)
+
+    def _return(self, numbers: tuple[int, ...], now: float) -> None:
+        for number in numbers:
             request = self._requests.get(number)
-            if request is not None and request.copy is not None:
+            if request is not None:  # else its client went away, or its deadline passed
                 self._take_back(request, now)
+
+    def _recover(self, copy: Copy, now: float) -> None:
+        for lane, batch in enumerate(copy.lanes):
+            if batch is not None:
+                copy.lanes[lane] = None
+                copy.batcher.lane_freed(lane, now=now, timed=False)
+        self.router.set_healthy(copy.number, True)
+        self._try_held(now)

@@ -1,10 +1,10 @@
 """Protobuf messages of the Open Inference Protocol (package `inference`) in a pool of their own.
 
-The field numbers are the protocol's (KServe v2 with Triton's repository, configuration and statistics
-extensions, the parts that clients use). The classes live in a private descriptor pool, so that a
-program may import both this module and a client library that registers the same names globally.
-This module knows messages and method names; who serves them is `api/oip`'s concern, and what the
-tensors mean is the codecs'.
+The field numbers are the protocol's (KServe v2 with Triton's repository, configuration and
+statistics extensions, the parts that clients use). The classes live in a private descriptor pool,
+so that a program may import both this module and a client library that registers the same names
+globally. This module knows messages and method names; who serves them is `api/oip`'s concern, and
+what the tensors mean is the codecs'.
 
 The schema is written as `field:type=number`, with `*` before a repeated type, `{T}` for a map from
 string to T, and `|name` for the oneof that the field belongs to.
@@ -21,8 +21,8 @@ SERVICE: Final = "inference.GRPCInferenceService"
 
 _ENUMS: Final = {
     "DataType": (
-        "TYPE_INVALID TYPE_BOOL TYPE_UINT8 TYPE_UINT16 TYPE_UINT32 TYPE_UINT64 TYPE_INT8 TYPE_INT16 "
-        "TYPE_INT32 TYPE_INT64 TYPE_FP16 TYPE_FP32 TYPE_FP64 TYPE_STRING TYPE_BF16"
+        "TYPE_INVALID TYPE_BOOL TYPE_UINT8 TYPE_UINT16 TYPE_UINT32 TYPE_UINT64 TYPE_INT8 "
+        "TYPE_INT16 TYPE_INT32 TYPE_INT64 TYPE_FP16 TYPE_FP32 TYPE_FP64 TYPE_STRING TYPE_BF16"
     ),
     "ModelInstanceGroup.Kind": "KIND_AUTO KIND_GPU KIND_CPU KIND_MODEL",
 }
@@ -111,7 +111,9 @@ _MESSAGES: Final = {
     ),
     "RepositoryIndexRequest": "repository_name:string=1 ready:bool=2",
     "RepositoryIndexResponse": "models:*RepositoryIndexResponse.ModelIndex=1",
-    "RepositoryIndexResponse.ModelIndex": "name:string=1 version:string=2 state:string=3 reason:string=4",
+    "RepositoryIndexResponse.ModelIndex": (
+        "name:string=1 version:string=2 state:string=3 reason:string=4"
+    ),
     "RepositoryModelLoadRequest": (
         "repository_name:string=1 model_name:string=2 parameters:{ModelRepositoryParameter}=3"
     ),

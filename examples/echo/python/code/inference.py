@@ -1,4 +1,4 @@
-"""The smallest model: answers the numbers it is sent. Useful to measure what serving itself costs."""
+"""The smallest model: answers the numbers it is sent. It shows what serving itself costs."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ async def _copies(
     rows = []
     for view in services.plane.instances(endpoint):
         measured = await services.plane.instance_status(view.instance_id)
-        loaded = next(
+        loaded: dict[str, Any] = next(
             (one for one in measured.get("copies", ()) if one.get("copy") == view.copy), {}
         )
         rows.append(
@@ -114,7 +114,7 @@ async def _copies(
                 "state": view.phase,
                 "outstanding": outstanding.get(view.copy or 0, 0),
                 "pid": view.pid,
-                "worker_pids": loaded.get("worker_pids", []),
+                "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
                 "memory_bytes": measured.get("memory_bytes"),
                 "load_s": view.load_s,
             }

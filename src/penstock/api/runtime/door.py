@@ -1,8 +1,8 @@
 """SageMaker's runtime: POST /endpoints/{name}/invocations, the hottest path of all.
 
-Translates InvokeEndpoint into an `Invocation` and its outcome back; holds no policy. Everything that
-repeats (paths, metas, heads of answers) is kept in bounded dictionaries under the bytes that came, so
-a usual request costs a few look-ups and no parsing.
+Translates InvokeEndpoint into an `Invocation` and its outcome back; holds no policy. Everything
+that repeats (paths, metas, heads of answers) is kept in bounded dictionaries under the bytes that
+came, so a usual request costs a few look-ups and no parsing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RuntimeDoor:
         assert isinstance(invocation, Call)
         call = invocation
         if call.started:
-            # A part of the answer is out under status 200: only a cut connection says that it broke.
+            # Part of the answer is out under status 200: only a cut connection says it broke.
             call.abort()
         else:
             self._answer_error(call, error, invocation.endpoint)

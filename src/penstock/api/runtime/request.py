@@ -1,4 +1,4 @@
-"""What the headers of InvokeEndpoint say, as the model's `RequestMeta` and the gateway's own fields.
+"""What the headers of InvokeEndpoint say: the model's `RequestMeta`, and the gateway's own fields.
 
 Members sit in headers (rest-json). Those of AWS's that mean nothing here are ignored, but for those
 that would change who answers: a request that names a model or a component must not be answered by
@@ -120,8 +120,8 @@ def _variant(value: bytes | None) -> str | None:
     if name is not None and not _VARIANT_NAME.fullmatch(name):
         raise CallerError(
             "variant-name-invalid",
-            f"1 validation error detected: Value '{name[:64]}' at 'targetVariant' failed to satisfy "
-            f"constraint: Member must satisfy regular expression pattern: {_VARIANT_NAME.pattern}",
+            f"1 validation error detected: Value '{name[:64]}' at 'targetVariant' failed to "
+            f"satisfy constraint: Member must satisfy regular expression pattern: {_VARIANT_NAME.pattern}",
         )
     return name
 

@@ -1,9 +1,9 @@
 """What all codecs share: the model as a codec sees it, the decoded request, media types, checks.
 
 A codec turns a body into rows of named tensors and the model's rows back into a body. It knows
-content types and tensor specs; it must not know queues, batches or runtimes. Whatever is wrong with a
-body is a `ModelError` with the status that the model itself would answer (400, 406, 413, 415), for a
-platform in front of the model cannot judge what a model reads.
+content types and tensor specs; it must not know queues, batches or runtimes. Whatever is wrong with
+a body is a `ModelError` with the status that the model itself would answer (400, 406, 413, 415),
+for a platform in front of the model cannot judge what a model reads.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def negotiate(accept: str | None, offered: tuple[str, ...]) -> str:
 
     Quality values are not weighed: the order of `offered` decides, as model servers do.
     """
-    if not accept:
+    if not accept or accept == "*/*":
         return offered[0]
     wanted = [media_type(part) for part in accept.split(",")]
     for candidate in offered:
@@ -85,10 +85,15 @@ def negotiate(accept: str | None, offered: tuple[str, ...]) -> str:
 
 def check_shape(spec: TensorSpec, shape: tuple[int, ...]) -> None:
     """Raises ModelError unless `shape` is one that `spec` allows and has at least one row."""
-    if len(shape) == len(spec.shape) and all(
-        want in (-1, have) for want, have in zip(spec.shape, shape, strict=True)
-    ):
+    allowed = spec.shape
+    if shape == allowed:
         return
+    if len(shape) == len(allowed):
+        for want, have in zip(allowed, shape, strict=True):
+            if want not in (-1, have):
+                break
+        else:
+            return
     raise bad(
         f"input {spec.name!r} has shape {list(shape)}, the model takes {list(spec.shape)} "
         f"({spec.dtype}, -1 is any size)",

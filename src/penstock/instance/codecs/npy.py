@@ -1,7 +1,7 @@
 """NPY and NPZ bodies for tensor models. Arrays that need pickle are refused, always.
 
-The header of an NPY body may claim any shape, so it is held against the bytes that came before numpy
-allocates; members of an NPZ are held against their unpacked sizes for the same reason.
+The header of an NPY body may claim any shape, so it is held against the bytes that came before
+numpy allocates; members of an NPZ are held against their unpacked sizes for the same reason.
 """
 
 from __future__ import annotations

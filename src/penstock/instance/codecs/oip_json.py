@@ -200,7 +200,7 @@ def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> E
 
 
 def _as(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The array in the dtype that the metadata promises, where that is exact enough to be silent."""
+    """The array in the dtype that the metadata promises; raises where values would change."""
     if dtype in ELEMENT_BYTES and array.dtype.kind in "fiub":
         return array if dtype == "BF16" or name_of(array) == dtype else cast(array, dtype, "output")
     return array

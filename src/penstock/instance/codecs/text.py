@@ -1,16 +1,16 @@
 """Text models: strings in; labels with scores, or vectors, out.
 
-Bodies: `{"inputs": "text" | ["text", ...], "parameters": {...}}`, `{"instances": [...]}`, a bare JSON
-list of strings, text/plain (one text), text/csv (one text a line), or a BYTES tensor `text` over the
-Open Inference Protocol. Answers follow the Hugging Face toolkit:
+Bodies: `{"inputs": "text" | ["text", ...], "parameters": {...}}`, `{"instances": [...]}`, a bare
+JSON list of strings, text/plain (one text), text/csv (one text a line), or a BYTES tensor `text`
+over the Open Inference Protocol. Answers follow the Hugging Face toolkit:
 
 * classification without `top_k`: a flat list, the best `{"label", "score"}` of each text;
-* with `parameters.top_k` (a number, or null for all): the best k of a text as a list, best first, and
-  a list of such lists when `inputs` was a list;
+* with `parameters.top_k` (a number, or null for all): the best k of a text as a list, best first,
+  and a list of such lists when `inputs` was a list;
 * embeddings: a list of vectors, one per text.
 
-Over the Open Inference Protocol the outputs are `label` BYTES and `score` FP32 (shape [n], or [n, k]
-with the request parameter `top_k`), or `embedding` FP32 [n, d].
+Over the Open Inference Protocol the outputs are `label` BYTES and `score` FP32 (shape [n], or
+[n, k] with the request parameter `top_k`), or `embedding` FP32 [n, d].
 """
 
 from __future__ import annotations

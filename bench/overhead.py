@@ -1,0 +1,163 @@
+"""What serving costs: the example classifier over HTTP against its own compiled model, bare.
+
+Both use the same compiled model, the same threads and the same batch: the rows that the served
+run's batches had, from its own metrics, are what the bare loop runs, over inputs that are tokenized
+beforehand. So the bare loop pays neither for HTTP nor for tokenizing nor for queues:
+`served_ratio` is the share of the model's own speed that a client sees. Rounds alternate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bench import wrk
+from bench.gateway import deploy
+from bench.open_loop import open_loop
+from bench.processes import penstock_up, post, wait_answer
+from bench.report import ROOT, finish, spread, versions
+from penstock.artifacts import detect
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.openvino import OpenVinoRuntime
+
+ARTIFACT = ROOT / "examples" / "query_intent" / "artifact"
+QUERIES = (
+    "where is my order",
+    "red running shoes size 42",
+    "play the new album",
+    "how do i return a broken kettle",
+    "wireless headphones under 50",
+    "track parcel 88213",
+    "gift for a ten year old",
+    "open my wish list",
+)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="bench overhead")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--connections", type=int, default=96)
+    options = parser.parse_args(arguments)
+    found = detect.detect(ARTIFACT)
+    served: list[wrk.Load] = []
+    bare: list[float] = []
+    batches: list[float] = []
+    with penstock_up() as base_url:
+        deploy(base_url, "intent", ARTIFACT)
+        url = f"{base_url}/endpoints/intent/invocations"
+        bodies = [json.dumps({"inputs": query}) for query in QUERIES]
+        wait_answer(url, bodies[0].encode(), timeout_s=30)
+        check_answers(url, found.description)
+        wrk.closed_loop(url, bodies[0].encode(), connections=options.connections, seconds=1)
+        for turn in range(options.rounds):
+            before = batch_counts(base_url)
+            load_ = wrk.closed_loop(
+                url, bodies[0].encode(), connections=options.connections, seconds=options.seconds
+            )
+            after = batch_counts(base_url)
+            rows = mean_rows(before, after)
+            rate = bare_rate(found, round(rows), seconds=options.seconds)
+            served.append(load_)
+            bare.append(rate)
+            batches.append(rows)
+            print(
+                f"round {turn + 1}: served {load_.rps:8,.0f} rows/s in batches of {rows:4.1f},"
+                f" bare {rate:8,.0f} rows/s, ratio {load_.rps / rate:.3f}",
+                flush=True,
+            )
+        rate = 0.6 * statistics.median(load_.rps for load_ in served)
+        at_60 = open_loop(url, bodies, rate=rate, seconds=10, connections=options.connections)
+    if at_60.failed or at_60.refused or any(load_.failed for load_ in served):
+        raise RuntimeError(f"requests failed: {at_60} {served}")
+    ratios = [one.rps / other for one, other in zip(served, bare, strict=True)]
+    finish(
+        "overhead",
+        {
+            "served_ratio": round(statistics.median(ratios), 3),
+            "p99_ms_at_60": round(at_60.p99_ms, 3),
+            "p50_ms_at_60": round(at_60.p50_ms, 3),
+            "served_rps": round(statistics.median(load_.rps for load_ in served)),
+            "bare_rps": round(statistics.median(bare)),
+        },
+        served_ratio_spread=spread(ratios),
+        batch_rows=spread(batches),
+        rate_at_60=round(rate),
+        connections=options.connections,
+        versions=versions("penstock", "openvino", "tokenizers", "uvloop", "httptools"),
+    )
+
+
+def batch_counts(base_url: str) -> tuple[float, float]:
+    """(rows, batches x rows) so far: sum and count of penstock_batch_rows, over requests."""
+    with urllib.request.urlopen(f"{base_url}/metrics") as answer:
+        text = answer.read().decode()
+    values = {}
+    for line in text.splitlines():
+        for suffix in ("_sum", "_count"):
+            if line.startswith(f"penstock_batch_rows{suffix}"):
+                values[suffix] = values.get(suffix, 0.0) + float(line.rsplit(" ", 1)[1])
+    return values["_sum"], values["_count"]
+
+
+def mean_rows(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """Mean rows of the batch that a request was answered in."""
+    return (after[0] - before[0]) / max(1.0, after[1] - before[1])
+
+
+def bare_rate(found: Any, rows: int, *, seconds: float) -> float:
+    """Rows per second of the compiled model alone, tokens made beforehand."""
+    description = found.description
+    runtime = OpenVinoRuntime(context(found))
+    inputs = tokenized(description, rows)
+    runtime.run(0, inputs)
+    until = time.perf_counter() + seconds
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() < until:
+        runtime.run(0, inputs)
+        count += rows
+    elapsed = time.perf_counter() - start
+    runtime.close()
+    return count / elapsed
+
+
+def context(found: Any) -> LoadContext:
+    """As the instance of type ml.local.small loads it."""
+    return LoadContext(
+        model_dir=found.root,
+        description=found.description,
+        endpoint_name="intent",
+        variant_name="all",
+        cores=1.0,
+        memory_bytes_max=0,
+    )
+
+
+def tokenized(description: Any, rows: int) -> dict[str, np.ndarray]:
+    """`rows` times the first query, padded as the instance pads it."""
+    tokenizer = Tokenizer.from_file(str(Path(ARTIFACT, description.tokenizer.file)))
+    ids = tokenizer.encode(QUERIES[0]).ids
+    buckets = description.batching.buckets or (len(ids),)
+    length = next(size for size in buckets if size >= len(ids))
+    padded = ids + [description.tokenizer.pad_id] * (length - len(ids))
+    mask = [1] * len(ids) + [0] * (length - len(ids))
+    return {
+        "input_ids": np.array([padded] * rows, dtype=np.int64),
+        "attention_mask": np.array([mask] * rows, dtype=np.int64),
+    }
+
+
+def check_answers(url: str, description: Any) -> None:
+    """The server's label for each query must be one of the model's labels."""
+    for query in QUERIES:
+        (best,) = json.loads(post(url, json.dumps({"inputs": query}).encode()))
+        if best["label"] not in description.labels:
+            raise RuntimeError(f"{query!r} was answered {best}")

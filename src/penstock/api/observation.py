@@ -1,0 +1,85 @@
+"""What the metrics are told of copies and instances: the control plane's view, in their words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.control.plane import ControlPlane, InstanceView
+from penstock.metrics.driver import VariantObserved
+from penstock.metrics.instances import InstanceSample
+
+
+class Observation:
+    """Reads the control plane. Utilization is what processes used between two samples."""
+
+    def __init__(
+        self, plane: ControlPlane, endpoint_names: Callable[[], Sequence[str]], clock: Clock
+    ) -> None:
+        self._plane = plane
+        self._endpoint_names = endpoint_names
+        self._clock = clock
+        self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
+
+    def variants(self) -> list[VariantObserved]:
+        """Copies of every endpoint that the gateway routes to, by variant and state."""
+        found: dict[tuple[str, str], dict[str, int]] = {}
+        for endpoint, view in self._views():
+            states = found.setdefault((endpoint, view.variant), {})
+            states[view.phase] = states.get(view.phase, 0) + 1
+        return [
+            VariantObserved(endpoint=endpoint, variant=variant, copies=states)
+            for (endpoint, variant), states in found.items()
+        ]
+
+    async def samples(self) -> list[InstanceSample]:
+        """One measurement of each instance; those that do not answer are left out."""
+        taken = []
+        used: dict[str, tuple[float, float]] = {}
+        for endpoint, view in self._views():
+            status = await self._plane.instance_status(view.instance_id)
+            if not status:
+                continue
+            now, cpu_s = self._clock.monotonic(), cpu_seconds(status)
+            used[view.instance_id] = (now, cpu_s)
+            before = self._used.get(view.instance_id)
+            taken.append(
+                InstanceSample(
+                    endpoint=endpoint,
+                    variant=view.variant,
+                    instance_id=view.instance_id,
+                    cpu_percent=cpu_percent(before, (now, cpu_s)),
+                    cpu_cores=max(1, round(view.cores)),
+                    memory_percent=memory_percent(status, view),
+                    loaded_model_count=len(status.get("copies", ())),
+                )
+            )
+        self._used = used
+        return taken
+
+    def _views(self) -> list[tuple[str, InstanceView]]:
+        return [
+            (endpoint, view)
+            for endpoint in self._endpoint_names()
+            for view in self._plane.instances(endpoint)
+        ]
+
+
+def cpu_seconds(status: dict[str, Any]) -> float:
+    """Processor time of an instance and its workers so far."""
+    workers = [one for copy in status.get("copies", ()) for one in copy.get("workers", ())]
+    return float(status.get("cpu_s", 0.0)) + sum(float(one.get("cpu_s", 0.0)) for one in workers)
+
+
+def cpu_percent(before: tuple[float, float] | None, now: tuple[float, float]) -> float | None:
+    """100 for each core kept busy; None at the first sample, and when a worker was replaced."""
+    if before is None or now[0] <= before[0] or now[1] < before[1]:
+        return None
+    return 100.0 * (now[1] - before[1]) / (now[0] - before[0])
+
+
+def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:
+    if not view.memory_bytes:
+        return None
+    return 100.0 * float(status.get("memory_bytes", 0)) / view.memory_bytes

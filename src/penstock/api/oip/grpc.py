@@ -1,0 +1,248 @@
+"""Open Inference Protocol version 2 over gRPC.
+
+ModelInfer works on bytes: the model's name is scanned out of the message, and the message itself
+goes to the instance as it came. Client deadlines and cancellation reach the request; one task per
+call is grpcio's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+
+from penstock.api.oip.models import OipModels
+from penstock.api.oip.protobuf_scan import infer_names, stream_answer, stream_error
+from penstock.config import LimitConfig
+from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+from penstock.gateway.awaited import AwaitedReply
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.invocation import Invocation
+from penstock.gateway.listener import Denied
+from penstock.wire.aws.errors import AwsError
+from penstock.wire.frames import RequestMeta, encode_request_meta
+from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
+
+CONTENT_TYPE = "application/x-oip-grpc"
+#: Room for what surrounds the tensors of a body of the largest size.
+ENVELOPE_BYTES_MAX = 65_536
+#: Nobody holds credentials to ask whether a server lives.
+_OPEN = ("ServerLive", "ServerReady")
+_META = encode_request_meta(RequestMeta(content_type=CONTENT_TYPE, door="oip-grpc"))
+
+Unary = Callable[[Any], Any]
+
+
+class OipGrpc:
+    """The gRPC server. `start`, then `stop`."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        models: OipModels,
+        limits: LimitConfig,
+        *,
+        check_bearer: Callable[[str], None] | None = None,
+    ) -> None:
+        """`check_bearer`: raises for a token that may not come in; None = nobody is asked."""
+        self._dispatcher = dispatcher
+        self._models = models
+        self._limits = limits
+        self._check_bearer = check_bearer
+        self._server: Any = None
+
+    async def start(
+        self, host: str, port: int, *, tls_cert: Path | None = None, tls_key: Path | None = None
+    ) -> int:
+        """Listens; returns the port. Raises CallerError `port-in-use`."""
+        bytes_max = self._limits.body_bytes_max + ENVELOPE_BYTES_MAX
+        options = [
+            ("grpc.max_receive_message_length", bytes_max),
+            ("grpc.max_send_message_length", -1),
+            # Otherwise the kernel lets two servers share a port, and nobody notices.
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            if tls_cert is not None and tls_key is not None:
+                credentials = _credentials(tls_cert, tls_key)
+                bound = self._server.add_secure_port(address, credentials)
+            else:
+                bound = self._server.add_insecure_port(address)
+        except RuntimeError as cause:
+            raise CallerError(
+                "port-in-use",
+                f"Can't listen for gRPC on {address}.",
+                hint="Another program may listen there: choose another port; 0 takes any free one.",
+            ) from cause
+        await self._server.start()
+        return int(bound)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Refuses new calls, lets those under way end, then cuts them."""
+        if self._server is not None:
+            await self._server.stop(timeout_s)
+
+    # Methods
+
+    def _handlers(self) -> Any:
+        handlers: dict[str, Any] = {
+            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._model_infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._model_stream_infer),
+        }
+        answers: dict[str, Unary] = {
+            "ServerLive": lambda _: {"live": True},
+            "ServerReady": lambda _: {"ready": self._models.server_ready()},
+            "ModelReady": self._model_ready,
+            "ServerMetadata": lambda _: self._models.server_metadata(),
+            "ModelMetadata": lambda asked: self._models.metadata(asked.name, asked.version),
+            "ModelConfig": lambda asked: {"config": self._models.config(asked.name, asked.version)},
+            "ModelStatistics": lambda asked: {
+                "model_stats": self._models.statistics(asked.name, asked.version)
+            },
+            "RepositoryIndex": lambda asked: {"models": self._models.index(ready_only=asked.ready)},
+            "RepositoryModelLoad": _not_served,
+            "RepositoryModelUnload": _not_served,
+        }
+        for method in METHODS:
+            if method not in handlers:
+                request_class, response_class = method_classes(method)
+                handlers[method] = grpc.unary_unary_rpc_method_handler(
+                    self._unary(method, answers[method], request_class, response_class)
+                )
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _unary(
+        self, method: str, answer: Unary, request_class: Any, response_class: Any
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        async def handle(request: bytes, context: Any) -> bytes:
+            try:
+                if method not in _OPEN:
+                    self._authorize(context)
+                fields = answer(_parsed(request_class, request))
+            except PenstockError as error:
+                await _abort(context, error)
+            message = json_format.ParseDict(fields, response_class(), ignore_unknown_fields=True)
+            return bytes(message.SerializeToString())
+
+        return handle
+
+    def _model_ready(self, asked: Any) -> dict[str, Any]:
+        return {"ready": self._models.model_ready(asked.name, asked.version)}
+
+    async def _model_infer(self, request: bytes, context: Any) -> bytes:
+        try:
+            self._authorize(context)
+            invocation, waiter = self._invocation(request, context)
+            reply = await waiter.get(invocation)
+        except PenstockError as error:
+            await _abort(context, error)
+        # grpcio does not say when the last byte has left; returning the message is the nearest.
+        asyncio.get_running_loop().call_soon(self._dispatcher.written, invocation)
+        return reply.body
+
+    async def _model_stream_infer(
+        self, requests: AsyncIterator[bytes], context: Any
+    ) -> AsyncIterator[bytes]:
+        """One answer per request, in order; a failed request does not end the stream."""
+        try:
+            self._authorize(context)
+        except PenstockError as error:
+            await _abort(context, error)
+        async for request in requests:
+            try:
+                invocation, waiter = self._invocation(request, context)
+                reply = await waiter.get(invocation)
+            except PenstockError as error:
+                yield stream_error(translate(error)[1])
+                continue
+            try:
+                yield stream_answer(reply.body)
+            finally:
+                self._dispatcher.written(invocation)
+
+    def _invocation(self, request: bytes, context: Any) -> tuple[Invocation, AwaitedReply]:
+        names = infer_names(request)
+        if names.version:
+            self._models.check(names.model, names.version)
+        received = self._dispatcher.clock.monotonic()
+        left_s = context.time_remaining()
+        waiter = AwaitedReply(self._dispatcher)
+        invocation = Invocation(
+            names.model,
+            _META,
+            request,
+            waiter,
+            received=received,
+            deadline=received + left_s if left_s is not None else None,
+            door="oip-grpc",
+        )
+        return invocation, waiter
+
+    def _authorize(self, context: Any) -> None:
+        if self._check_bearer is None:
+            return
+        metadata = {key.lower(): value for key, value in context.invocation_metadata() or ()}
+        value = str(metadata.get("authorization", ""))
+        if value[:7].lower() != "bearer ":
+            raise Denied(
+                "MissingAuthenticationTokenException",
+                "The metadata has no authorization: Bearer ….",
+                hint="Make a key with penstock keys create.",
+            )
+        try:
+            self._check_bearer(value[7:].strip())
+        except AwsError as error:
+            raise Denied(error.code, error.message) from error
+
+
+def translate(error: PenstockError) -> tuple[Any, str]:
+    """The one table from our errors to gRPC's."""
+    code = grpc.StatusCode
+    message = f"{error.message} {error.hint}".rstrip()
+    if isinstance(error, Denied):
+        return code.UNAUTHENTICATED, message
+    if isinstance(error, ModelError):
+        by_client = 400 <= error.original_status < 500
+        return (code.INVALID_ARGUMENT if by_client else code.INTERNAL), error.original_message
+    if isinstance(error, CallerError):
+        if error.code == "endpoint-not-found":
+            return code.NOT_FOUND, f"Request for unknown model: {message}"
+        if error.code == "not-served":
+            return code.UNIMPLEMENTED, message
+        return (code.NOT_FOUND if error.status == 404 else code.INVALID_ARGUMENT), message
+    if isinstance(error, NotNowError):
+        if error.code == "deadline-passed":
+            return code.DEADLINE_EXCEEDED, message
+        return (code.RESOURCE_EXHAUSTED if error.status == 429 else code.UNAVAILABLE), message
+    return code.INTERNAL, f"internal error ({error.code})"
+
+
+def _credentials(tls_cert: Path, tls_key: Path) -> Any:
+    return grpc.ssl_server_credentials([(tls_key.read_bytes(), tls_cert.read_bytes())])
+
+
+async def _abort(context: Any, error: PenstockError) -> Any:
+    await context.abort(*translate(error))
+    raise InternalError("unreachable", "abort raises")
+
+
+def _parsed(request_class: Any, data: bytes) -> Any:
+    try:
+        return request_class.FromString(data)
+    except Exception as cause:
+        raise CallerError("bad-protobuf", f"The message can't be read: {cause}") from cause
+
+
+def _not_served(_asked: Any) -> Any:
+    raise CallerError(
+        "not-served",
+        "Models are loaded and unloaded through endpoints, not through the repository.",
+        hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
+    )

@@ -1,0 +1,307 @@
+"""Open Inference Protocol version 2 over HTTP, as KServe and Triton speak it.
+
+`infer` is a hot path: its body goes to the instance unread, JSON and the binary tensor extension
+alike, and only its length header is passed on. Everything else is answered here out of memory.
+Errors are `{"error": "..."}`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from penstock.api.oip.models import OipModels
+from penstock.api.runtime.door import header_value
+from penstock.api.runtime.request import DEADLINE_MS, deadline_s
+from penstock.config import LimitConfig
+from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+from penstock.gateway.call import Call, status_line
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.invocation import Invocation
+from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
+
+PREFIX = b"/v2"
+HEADER_LENGTH = b"inference-header-content-length"
+CONTENT_ENCODING = b"content-encoding"
+#: Header names that the door wants to find in `Call.rare`.
+INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
+
+_CACHE_MAX = 4096
+_LENGTH_DIGITS_MAX = 10
+_JSON_HEAD = b"content-type: application/json\r\n"
+_WBITS = {b"gzip": 31, b"deflate": 15}
+
+
+class Target(NamedTuple):
+    """What a path names."""
+
+    model: str
+    version: str
+    action: str  #: "", infer, ready, config, stats
+
+
+class OipDoor:
+    """The `Door` of `/v2`, and the `Responder` of its inferences."""
+
+    def __init__(self, dispatcher: Dispatcher, models: OipModels, limits: LimitConfig) -> None:
+        self._dispatcher = dispatcher
+        self._models = models
+        self._limits = limits
+        self._targets: dict[bytes, Target] = {}  #: request target of `infer` -> what it names
+        self._metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
+        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+
+    # Door
+
+    def handle(self, call: Call) -> bool:
+        target = self._targets.get(call.url)
+        try:
+            if target is None or call.method != b"POST":
+                target = self._target(call)
+                if target is None:
+                    return True
+            self._infer(call, target)
+        except PenstockError as error:
+            self.refuse(call, error)
+        return True
+
+    def refuse(self, call: Call, error: PenstockError) -> None:
+        status, message = translate(error)
+        head = status_line(status) + _JSON_HEAD
+        if error.retry_after_s is not None:
+            head += b"retry-after: %d\r\n" % max(1, round(error.retry_after_s))
+        call.answer(head, orjson.dumps({"error": message}))
+
+    def written(self, call: Call) -> None:
+        self._dispatcher.written(call)
+
+    def abandoned(self, call: Call) -> None:
+        self._dispatcher.cancel(call)
+
+    # Responder
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        assert isinstance(invocation, Call)
+        head = self._heads.get(reply.meta) or self._learn_head(reply.meta)
+        invocation.answer(head, reply.body)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        assert isinstance(invocation, Call)
+        if not invocation.started:
+            invocation.start(self._learn_head(meta or b""))
+        invocation.send(chunk)
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        assert isinstance(invocation, Call)
+        if invocation.started:
+            invocation.finish()
+        else:
+            self.on_reply(invocation, reply)
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        assert isinstance(invocation, Call)
+        if invocation.started:
+            invocation.abort()
+        else:
+            self.refuse(invocation, error)
+
+    # Inference
+
+    def _infer(self, call: Call, target: Target) -> None:
+        length = None
+        rare = call.rare
+        if rare is not None:
+            length = rare.get(HEADER_LENGTH)
+            if CONTENT_ENCODING in rare:
+                call.body = inflate(call.body, rare[CONTENT_ENCODING], self._limits.body_bytes_max)
+            own_s = deadline_s(rare.get(DEADLINE_MS))
+            if own_s is not None:
+                call.deadline = call.received + own_s
+        key = (call.content_type, length, target.version)
+        call.meta = self._metas.get(key) or self._learn_meta(key, target)
+        call.endpoint = target.model
+        call.door = "oip"
+        call.responder = self
+        self._dispatcher.invoke(call)
+
+    def _learn_meta(self, key: tuple[bytes | None, bytes | None, str], target: Target) -> bytes:
+        content_type, length, version = key
+        if version:
+            self._models.check(target.model, version)
+        json_header_bytes = None
+        if length is not None:
+            if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
+                raise CallerError(
+                    "header-length-invalid",
+                    f"Inference-Header-Content-Length is {length[:32]!r}, which is no length.",
+                )
+            json_header_bytes = int(length)
+        if content_type is not None and len(content_type) > 1024:
+            raise CallerError("header-too-long", "Content-Type is longer than 1024 characters.")
+        meta = encode_request_meta(
+            RequestMeta(
+                content_type=content_type.decode("latin-1") if content_type is not None else None,
+                json_header_bytes=json_header_bytes,
+                door="oip",
+                parameters=orjson.dumps({"version": version}).decode() if version else None,
+            )
+        )
+        if not version:  # a version is checked each time: it may be gone after an update
+            if len(self._metas) >= _CACHE_MAX:
+                self._metas.clear()
+            self._metas[key] = meta
+        return meta
+
+    def _learn_head(self, reply_meta: bytes) -> bytes:
+        meta = decode_reply_meta(reply_meta)
+        content_type = meta.content_type or "application/json"
+        head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
+        if meta.json_header_bytes is not None:
+            head += b"inference-header-content-length: %d\r\n" % meta.json_header_bytes
+        if len(self._heads) >= _CACHE_MAX:
+            self._heads.clear()
+        self._heads[reply_meta] = head
+        return head
+
+    # Everything else
+
+    def _target(self, call: Call) -> Target | None:
+        """What `infer` is asked of; None if it was another path, which is answered then."""
+        path = call.path
+        parts = [unquote_to_bytes(part).decode("utf-8", "replace") for part in path.split(b"/")[2:]]
+        if parts and not parts[-1]:
+            parts.pop()
+        if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
+            target = _model_target(parts[1:], path)
+            if target.action == "infer":
+                _only(call, b"POST")
+                if len(self._targets) >= _CACHE_MAX:
+                    self._targets.clear()
+                self._targets[call.url] = target
+                return target
+            _only(call, b"GET", b"HEAD")
+            self._answer_about(call, target)
+            return None
+        self._answer_server(call, parts)
+        return None
+
+    def _answer_about(self, call: Call, target: Target) -> None:
+        models = self._models
+        if target.action == "ready":
+            if not models.model_ready(target.model, target.version):
+                raise NotNowError("model-not-ready", f"Model {target.model} has no ready copy.")
+            call.answer(status_line(200), b"")
+        elif target.action == "config":
+            _answer_json(call, models.config(target.model, target.version))
+        elif target.action == "stats":
+            _answer_json(call, {"model_stats": models.statistics(target.model, target.version)})
+        else:
+            _answer_json(call, models.metadata(target.model, target.version))
+
+    def _answer_server(self, call: Call, parts: list[str]) -> None:
+        if parts == ["repository", "index"]:
+            _only(call, b"POST")
+            _answer_json(call, self._models.index(ready_only=_ready_only(call.body)))
+            return
+        if parts[:1] == ["repository"]:
+            raise CallerError(
+                "not-served",
+                "Models are loaded and unloaded through endpoints, not through the repository.",
+                hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
+            )
+        _only(call, b"GET", b"HEAD")
+        if not parts:
+            _answer_json(call, self._models.server_metadata())
+        elif parts == ["health", "live"]:
+            call.answer(status_line(200), b"")
+        elif parts == ["health", "ready"]:
+            if not self._models.server_ready():
+                raise NotNowError("stopping", "The server is stopping.")
+            call.answer(status_line(200), b"")
+        elif parts in (["models", "stats"], ["models"]):
+            _answer_json(call, {"model_stats": self._models.statistics("", "")})
+        else:
+            raise _not_found(call.path)
+
+
+def translate(error: PenstockError) -> tuple[int, str]:
+    """The one table from our errors to those of the protocol over HTTP."""
+    if isinstance(error, InternalError):
+        return 500, f"internal error ({error.code})"
+    message = f"{error.message} {error.hint}".rstrip()
+    if isinstance(error, ModelError):
+        by_client = 400 <= error.original_status < 500
+        return (error.original_status if by_client else 500), error.original_message
+    if error.code == "endpoint-not-found":
+        return 404, f"Request for unknown model: {message}"
+    return error.status, message
+
+
+def inflate(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
+    """The body as the client meant it. Raises CallerError for the torn, too large or unknown."""
+    name = encoding.strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    if name not in _WBITS:
+        raise CallerError(
+            "encoding-unknown",
+            f"Content-Encoding {name[:32].decode('latin-1')} is unknown; gzip and deflate work.",
+            status=415,
+        )
+    inflater = zlib.decompressobj(_WBITS[name])
+    try:
+        data = inflater.decompress(body, bytes_max + 1)
+    except zlib.error as cause:
+        raise CallerError(
+            "encoding-torn", f"The body is not the {name.decode()} data that it announces."
+        ) from cause
+    if len(data) > bytes_max:
+        raise CallerError(
+            "body-too-large", f"The body inflates to more than {bytes_max} bytes.", status=413
+        )
+    if not inflater.eof or inflater.unused_data:
+        raise CallerError("encoding-torn", f"The {name.decode()} data of the body is cut short.")
+    return data
+
+
+def _model_target(parts: list[str], path: bytes) -> Target:
+    """`{model}[/versions/{version}][/{action}]`"""
+    model, rest = parts[0], parts[1:]
+    version = ""
+    if rest[:1] == ["versions"] and len(rest) > 1:
+        version, rest = rest[1], rest[2:]
+    action = rest[0] if rest else ""
+    if len(rest) > 1 or action not in ("", "infer", "ready", "config", "stats") or not model:
+        raise _not_found(path)
+    return Target(model, version, action)
+
+
+def _only(call: Call, *methods: bytes) -> None:
+    if call.method not in methods:
+        raise CallerError(
+            "method-not-allowed",
+            f"{call.method.decode('latin-1')} is not allowed here; {methods[0].decode()} is.",
+            status=405,
+        )
+
+
+def _not_found(path: bytes) -> CallerError:
+    shown = path[:128].decode("latin-1")
+    return CallerError("not-found", f"{shown} is not part of the protocol.", status=404)
+
+
+def _ready_only(body: bytes) -> bool:
+    if not body.strip():
+        return False
+    try:
+        asked: Any = orjson.loads(body)
+    except ValueError as cause:
+        raise CallerError("json-malformed", f"The body is not JSON: {cause}") from cause
+    return isinstance(asked, dict) and asked.get("ready") is True
+
+
+def _answer_json(call: Call, value: Any) -> None:
+    call.answer(status_line(200) + _JSON_HEAD, orjson.dumps(value))

@@ -1,0 +1,88 @@
+"""The data plane's HTTP side put together: doors, application, limits and TLS on one port."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable, Sequence
+
+from penstock.config import LimitConfig, ListenConfig
+from penstock.errors import CallerError
+from penstock.gateway.asgi import AsgiApp, AsgiDoor
+from penstock.gateway.call import Door
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.listener import Authenticator, HttpListener
+
+
+class GatewayServer:
+    """Serves one dispatcher. `start`, then `stop`, which drains."""
+
+    def __init__(
+        self,
+        config: ListenConfig,
+        limits: LimitConfig,
+        dispatcher: Dispatcher,
+        doors: Sequence[tuple[bytes, Door]],
+        asgi_app: AsgiApp,
+        authenticator: Authenticator | None = None,
+        *,
+        interest: Iterable[bytes] = (),
+        reuse_port: bool = False,
+    ) -> None:
+        """
+        Args:
+            doors: (path prefix, door) of the hot paths, tried in order.
+            interest: lower-case names of the headers that these doors look for in `Call.rare`.
+            reuse_port: several gateway processes share the port.
+        """
+        self._config = config
+        self._limits = limits
+        self._dispatcher = dispatcher
+        self._reuse_port = reuse_port
+        self.listener = HttpListener(
+            limits=limits,
+            clock=dispatcher.clock,
+            ids=dispatcher.ids,
+            doors=doors,
+            fallback=AsgiDoor(asgi_app),
+            authenticator=authenticator,
+            interest=interest,
+        )
+        self.port = 0
+
+    async def start(self) -> int:
+        """Listens; returns the port. Raises CallerError (`port-in-use`, `tls-unusable`, ...)."""
+        self.port = await self.listener.start(
+            self._config.host,
+            self._config.port,
+            tls=tls_context(self._config),
+            reuse_port=self._reuse_port,
+        )
+        return self.port
+
+    async def stop(self) -> bool:
+        """Refuses what is new, lets what is in flight end; False if some of it had to be cut."""
+        timeout_s = self._limits.drain_s_max
+        drained = await self._dispatcher.drain(timeout_s)
+        await self.listener.stop(1.0 if drained else 0.0)
+        await self._dispatcher.close()
+        return drained
+
+
+def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
+    """The server side of TLS, None without it. Raises CallerError for files that can't be used."""
+    if config.tls_cert is None and config.tls_key is None:
+        return None
+    if config.tls_cert is None or config.tls_key is None:
+        raise CallerError("tls-unusable", "TLS needs both a certificate and a key.")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as cause:
+        raise CallerError(
+            "tls-unusable",
+            f"{config.tls_cert} and {config.tls_key} can't be used: {cause}",
+            hint="Give a PEM certificate chain and the PEM key that belongs to it.",
+        ) from cause
+    return context

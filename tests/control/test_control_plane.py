@@ -1,0 +1,618 @@
+"""The control plane from end to end, with real child processes that speak the real protocol.
+
+Instances are `tests/fleet/fake_instance.py`; the gateway is a recorder of what it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.config import ListenConfig, ServerConfig
+from penstock.control.keys import AccessKeys
+from penstock.control.plane import ControlPlane
+from penstock.control.records import EndpointRecord, NotFound
+from penstock.control.store import Store
+from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
+from penstock.core.placement import MachineCapacity
+from penstock.core.reconcile import ReconcileSpec
+from penstock.errors import CallerError
+from penstock.fleet.local import LocalFleet, runtime_dir_for
+
+PROGRAM = Path(__file__).parents[1] / "fleet" / "fake_instance.py"
+MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * 2**30)
+#: As always, only faster.
+SPEC = ReconcileSpec(backoff_s_min=0.05, gone_s_max=1.0, drain_s_max=5.0)
+DEADLINE_S = 30.0
+
+
+class Gateway:
+    """A `RoutePublisher` that writes down what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.connected: dict[str, str] = {}
+        self.routes: dict[str, EndpointRoutes] = {}
+        self.story: list[str] = []
+        self.busy = asyncio.Event()  #: cleared: copies that drain have requests in flight
+        self.busy.set()
+
+    async def connect(self, instance_id: str, address: str) -> None:
+        self.connected[instance_id] = address
+
+    async def disconnect(self, instance_id: str) -> None:
+        self.connected.pop(instance_id, None)
+
+    def publish(self, routes: EndpointRoutes) -> None:
+        for variant in routes.variants:
+            for copy in variant.copies:
+                assert copy.instance_id in self.connected, "routed to where no request can go"
+        self.routes[routes.endpoint] = routes
+        self.story.append(f"publish {self.copies(routes.endpoint)}")
+
+    def withdraw(self, endpoint: str) -> None:
+        self.routes.pop(endpoint, None)
+        self.story.append("withdraw")
+
+    async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
+        self.story.append(f"drain {list(copies)}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.busy.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def copies(self, endpoint: str = "shop") -> list[int]:
+        routes = self.routes.get(endpoint)
+        if routes is None:
+            return []
+        return [route.copy for variant in routes.variants for route in variant.copies]
+
+
+class Server:
+    """One life of a server: a plane, its gateway and its fleet."""
+
+    def __init__(self, state_dir: Path, machine: MachineCapacity = MACHINE, **listen: Any) -> None:
+        self.gateway = Gateway()
+        config = ServerConfig(state_dir=state_dir, listen=ListenConfig(**listen))
+        self.plane = ControlPlane(
+            config,
+            lambda: LocalFleet(runtime_dir_for(state_dir), command=(sys.executable, str(PROGRAM))),
+            self.gateway,
+            machine=machine,
+            spec=SPEC,
+        )
+
+    async def create(self, name: str = "shop", how: str = "ok", **options: Any) -> None:
+        await self.plane.database.call(
+            Store.create_endpoint, name, deployment(how, **options), arn=name, now=1.0
+        )
+        self.plane.notify(name)
+
+    async def update(self, name: str = "shop", how: str = "ok", **options: Any) -> None:
+        await self.plane.database.call(
+            Store.begin_update, name, deployment(how, **options), now=2.0
+        )
+        self.plane.notify(name)
+
+    async def weights(self, change: tuple[float | None, int | None]) -> None:
+        await self.plane.database.call(Store.update_weights, "shop", {"blue": change}, now=3.0)
+        self.plane.notify("shop")
+
+    async def delete(self, name: str = "shop") -> None:
+        await self.plane.database.call(Store.begin_delete, name, now=4.0)
+        self.plane.notify(name)
+
+    async def record(self, name: str = "shop") -> EndpointRecord:
+        return await self.plane.database.call(Store.describe_endpoint, name)
+
+    async def reaches(self, status: str, name: str = "shop") -> EndpointRecord:
+        async def there() -> bool:
+            return (await self.record(name)).status == status
+
+        await poll(there, lambda: f"not {status}: {self.plane.activities(name)}")
+        return await self.record(name)
+
+    def pids(self) -> list[int]:
+        return [one.pid for one in self.plane.instances("shop") if one.pid is not None]
+
+    async def settled(self, count: int, name: str = "shop") -> None:
+        """Exactly `count` instances, all of them serving."""
+
+        async def there() -> bool:
+            phases = [one.phase for one in self.plane.instances(name)]
+            return phases == ["ready"] * count and len(self.gateway.copies(name)) == count
+
+        await poll(there, lambda: f"{self.plane.instances(name)} {self.plane.activities(name)}")
+
+
+def deployment(
+    how: str = "ok", *, count: int = 1, kind: str = "ml.local.small", gate: Path | None = None
+) -> DeploymentSpec:
+    environment = (("GATE", str(gate)),) if gate is not None else ()
+    source = ModelSource(model_name="intent", uri=f"fake://{how}", environment=environment)
+    variant = VariantSpec(
+        name="blue",
+        model=source,
+        instance_type=kind,
+        instance_count=count,
+        download_timeout_s=20.0,
+        startup_timeout_s=20.0,
+    )
+    return DeploymentSpec(endpoint="", generation=0, config_name=how, variants=(variant,))
+
+
+async def poll(
+    condition: Callable[[], Awaitable[bool]], story: Callable[[], str] = lambda: ""
+) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not await condition():
+        assert time.monotonic() < deadline, story()
+        await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(state_dir: Path, **options: Any) -> AsyncIterator[Server]:
+    server = Server(state_dir, **options)
+    await server.plane.start()
+    try:
+        yield server
+    finally:
+        await server.plane.close()
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def test_an_endpoint_comes_into_service_with_all_its_copies(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(count=2)
+            await server.reaches("InService")
+            assert server.gateway.copies() == [1, 2]
+            routes = server.gateway.routes["shop"].variants[0]
+            assert routes.copies[0].outstanding_max == 64
+            assert routes.model["name"] == "shop"
+            assert server.plane.current_counts("SHOP") == {"blue": 2}
+            assert server.gateway.story == ["publish [1, 2]"]  # not one by one
+            view = server.plane.instances("shop")[0]
+            assert (view.load_s, view.model_memory_bytes, view.generation) == (0.25, 1000, 1)
+            status = await server.plane.instance_status(view.instance_id)
+            assert status["memory_bytes"] == 1200
+            assert await server.plane.explain_copy(view.instance_id, 1) == {
+                "ok": True, "copy": 1, "queue_rows": 0,
+            }  # fmt: skip
+            assert [path.name for path in server.plane.log_paths("Shop")] == [
+                "blue-1-0.log", "blue-1-1.log",
+            ]  # fmt: skip
+            assert "loading fake://ok" in view.log_path.read_text()
+
+    run(test)
+
+
+def test_the_history_tells_what_was_done_and_why(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            assert [(one.what, one.reason) for one in server.plane.activities("shop")] == [
+                ("start ml.local.small for blue generation 1 slot 0", "new-generation"),
+                ("load copy", "instance-running"),
+                ("copy loaded", "load-done"),
+                ("publish routes", "generation-ready"),
+                ("status InService", "generation-ready"),
+            ]
+            assert server.plane.activities("unknown") == []
+
+    run(test)
+
+
+def test_a_wrong_model_fails_the_endpoint_with_file_cause_and_remedy(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(how="bad", count=2)
+            record = await server.reaches("Failed")
+            assert record.failure_reason == (
+                "Model intent of variant blue could not be loaded: model.onnx is cut short."
+                " Upload it again."
+            )
+
+            async def stopped() -> bool:
+                return server.plane.instances("shop") == []
+
+            await poll(stopped)
+            await server.delete()
+            await gone(server)
+            await server.create()  # the name is free again
+            await server.reaches("InService")
+
+    run(test)
+
+
+async def gone(server: Server, name: str = "shop") -> None:
+    async def there() -> bool:
+        try:
+            await server.record(name)
+        except NotFound:
+            return True
+        return False
+
+    await poll(there)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("die", "Variant blue while it loaded its model: the instance ended: signal 9 (SIGKILL)"),
+        ("not-now", "the store does not answer"),
+    ],
+)
+def test_a_failure_that_may_pass_fails_the_creation_after_three_attempts(
+    tmp_path: Path, how: str, words: str
+) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(how=how)
+            record = await server.reaches("Failed")
+            assert words in record.failure_reason
+            assert "MemoryError: no memory for weights" in record.failure_reason or how != "die"
+            starts = [a for a in server.plane.activities("shop") if a.what.startswith("start ml.")]
+            assert len(starts) == 3
+
+    run(test)
+
+
+def test_a_load_that_hangs_ends_in_a_startup_timeout(tmp_path: Path) -> None:
+    async def test() -> None:
+        server = Server(tmp_path / "s")
+        server.plane._spec = replace(SPEC, margin_s=0.2)
+        await server.plane.start()
+        try:
+            spec = deployment("hang")
+            variant = replace(spec.variants[0], download_timeout_s=0.1, startup_timeout_s=0.1)
+            await server.plane.database.call(
+                Store.create_endpoint, "shop", replace(spec, variants=(variant,)), arn="a", now=1.0
+            )
+            server.plane.notify("shop")
+            record = await server.reaches("Failed")
+            assert record.failure_reason.startswith("startup timeout: variant blue")
+        finally:
+            await server.plane.close()
+
+    run(test)
+
+
+def test_an_update_serves_from_the_old_copies_until_the_new_ones_are_ready(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            gate = tmp_path / "gate"
+            await server.update(how="slow", gate=gate)
+            assert (await server.record()).status == "Updating"
+
+            async def both() -> bool:
+                return [one.phase for one in server.plane.instances("shop")] == ["ready", "loading"]
+
+            await poll(both)
+            assert server.gateway.copies() == [1]
+            server.gateway.busy.clear()  # the old copy has requests in flight
+            gate.touch()
+            record = await server.reaches("InService")
+            assert record.config_name == "slow"
+            assert server.gateway.copies() == [2]
+            assert len(server.plane.instances("shop")) == 2  # drained before it is stopped
+            server.gateway.busy.set()
+            await server.settled(1)
+            assert server.gateway.story == ["publish [1]", "publish [2]", "drain [1]"]
+            assert list(server.gateway.connected) == [server.plane.instances("shop")[0].instance_id]
+
+    run(test)
+
+
+def test_a_failed_update_changes_nothing_but_the_failure_reason(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            await server.update(how="bad")
+            record = await server.reaches("InService")
+            assert record.config_name == "ok"
+            assert record.failure_reason.startswith(
+                "the update to configuration bad failed, ok serves on: Model intent"
+            )
+            await server.settled(1)
+            assert server.gateway.story == ["publish [1]"]
+            await server.update(how="ok")  # and the next one succeeds
+            assert (await server.reaches("InService")).failure_reason == ""
+            assert server.gateway.copies() == [3]
+
+    run(test)
+
+
+def test_counts_go_up_and_down_and_weights_are_published(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            await server.weights((None, 3))
+            await server.reaches("InService")
+            assert server.gateway.copies() == [1, 2, 3]
+            await server.weights((4.0, 1))
+            await server.reaches("InService")
+            assert server.gateway.copies() == [1]
+            assert server.gateway.routes["shop"].variants[0].weight == 4.0
+            await server.settled(1)
+
+    run(test)
+
+
+def test_memory_is_not_promised_twice(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(kind="ml.local.machine")
+            await server.reaches("InService")
+            await server.create("second", kind="ml.local.small")
+            record = await server.reaches("Failed", "second")
+            assert record.failure_reason.startswith(
+                "CapacityError: an instance of type ml.local.small asks for 1.00 GiB of memory"
+            )
+            await server.update(kind="ml.local.small")  # no room beside the old generation
+            record = await server.reaches("InService")
+            assert record.failure_reason.startswith("CapacityError:")
+            assert server.gateway.copies() == [1]
+            await server.weights((None, 2))
+            record = await server.reaches("InService")
+            assert record.failure_reason.startswith("CapacityError:")
+            assert record.active is not None
+            assert record.active.variants[0].instance_count == 1
+            # A deletion and a creation in a row: the second waits for the first one's room.
+            await server.delete()
+            await server.create("third", kind="ml.local.machine")
+            await server.reaches("InService", "third")
+
+    run(test)
+
+
+def test_an_unknown_instance_type_is_a_failure_reason(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(kind="huge")
+            record = await server.reaches("Failed")
+            assert record.failure_reason.startswith("'huge' is not an instance type. Use ml.local")
+
+    run(test)
+
+
+def test_a_killed_instance_is_replaced_and_the_endpoint_stays_in_service(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(count=2)
+            await server.reaches("InService")
+            first, second = server.plane.instances("shop")
+            assert first.pid is not None
+            os.kill(first.pid, signal.SIGKILL)
+
+            async def without() -> bool:
+                return server.gateway.copies() == [second.copy]
+
+            await poll(without)
+            await server.settled(2)
+            assert server.gateway.copies() == [second.copy, 3]
+            assert (await server.record()).status == "InService"
+            assert ("instance ended", "instance-exit") in [
+                (one.what, one.reason) for one in server.plane.activities("shop")
+            ]
+
+    run(test)
+
+
+def test_a_stopped_instance_is_found_silent_and_replaced(tmp_path: Path) -> None:
+    """SIGSTOP: the process lives and its connections stand, but nobody answers any more."""
+
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            reconciler = server.plane._reconciler
+            assert reconciler is not None
+            work = reconciler.work
+            work._settings = replace(work._settings, status_s_max=0.05, stop_grace_s=0.1)
+            pid = server.pids()[0]
+            os.kill(pid, signal.SIGSTOP)
+
+            async def replaced() -> bool:
+                work.ask_status()
+                return not alive(pid)
+
+            await poll(replaced, lambda: str(server.plane.activities("shop")))
+            work._settings = replace(work._settings, status_s_max=10.0)
+            await server.settled(1)
+
+    run(test)
+
+
+def test_a_lost_worker_leaves_the_routes_until_the_instance_has_it_back(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            instance_id = server.plane.instances("shop")[0].instance_id
+            reconciler = server.plane._reconciler
+            assert reconciler is not None
+            client = reconciler.work.client(instance_id)
+            assert client is not None
+
+            async def emit(event: str, expected: list[int], **more: object) -> None:
+                fields = {"event": event, "copy": 1, **more}
+                await client.call({"op": "emit", "event": fields}, timeout_s=10.0)
+
+                async def there() -> bool:
+                    return server.gateway.copies() == expected
+
+                await poll(there)
+
+            await emit("copy-lost", [])
+            await emit("copy-ready", [1])
+            await emit("copy-failed", [2], error={"message": "it ends as soon as it starts"})
+            assert any("it ends as soon as it starts" in a.detail
+                       for a in server.plane.activities("shop"))  # fmt: skip
+
+    run(test)
+
+
+def test_a_deleted_endpoint_is_withdrawn_drained_stopped_and_forgotten(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create()
+            await server.reaches("InService")
+            pids = server.pids()
+            await server.delete()
+            await gone(server)
+            assert server.gateway.story == ["publish [1]", "withdraw", "drain [1]"]
+            assert server.gateway.routes == {}
+            assert not any(alive(pid) for pid in pids)
+
+    run(test)
+
+
+@pytest.mark.parametrize("moment", ["starting", "loading", "updating"])
+def test_a_deletion_is_possible_at_any_moment(tmp_path: Path, moment: str) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            if moment == "updating":
+                await server.create()
+                await server.reaches("InService")
+                await server.update(how="hang")
+            else:
+                await server.create(how="hang")
+
+            async def there() -> bool:
+                phases = [one.phase for one in server.plane.instances("shop")]
+                return (moment if moment != "updating" else "loading") in phases
+
+            await poll(there)
+            pids = server.pids()
+            await server.delete()
+            await gone(server)
+            assert not any(alive(pid) for pid in pids)
+
+    run(test)
+
+
+def test_a_restarted_server_brings_everything_back_as_it_was_asked_for(tmp_path: Path) -> None:
+    """Each endpoint is left at another point of its life; the record alone survives."""
+
+    async def test() -> None:
+        gate = tmp_path / "gate"
+        async with running(tmp_path / "s") as first:
+            for name in ("serving", "updating", "failing", "deleted", "weights"):
+                await first.create(name)
+                await first.reaches("InService", name)
+            await first.create("creating", "slow", gate=gate)
+            await first.update("updating", "slow", gate=gate)
+            first.gateway.busy.clear()  # deletions can't finish
+            await first.delete("deleted")
+            await first.plane.database.call(
+                Store.update_weights, "weights", {"blue": (7.0, 2)}, now=3.0
+            )
+            await first.plane.database.call(
+                Store.begin_update, "failing", deployment("bad"), now=3.0
+            )
+        async with running(tmp_path / "s") as second:
+            await second.reaches("InService", "serving")
+            assert (await second.record("creating")).status == "Creating"
+            assert (await second.record("updating")).status == "Updating"
+            gate.touch()
+            await second.reaches("InService", "creating")
+            updated = await second.reaches("InService", "updating")
+            assert updated.config_name == "slow"
+            await gone(second, "deleted")
+            fallen_back = await second.reaches("InService", "failing")
+            assert fallen_back.config_name == "ok"
+            assert fallen_back.failure_reason.startswith("the update to configuration bad failed")
+            await second.reaches("InService", "weights")
+            for name, count in (("serving", 1), ("creating", 1), ("updating", 1), ("failing", 1),
+                                ("weights", 2)):  # fmt: skip
+                await second.settled(count, name)
+            assert second.gateway.routes["weights"].variants[0].weight == 7.0
+
+    run(test)
+
+
+def test_closing_ends_every_process_and_frees_the_state_directory(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(count=2)
+            await server.reaches("InService")
+            await server.create("slow", "hang")
+            pids = server.pids()
+            with pytest.raises(CallerError) as raised:
+                await Server(tmp_path / "s").plane.start()
+            assert raised.value.code == "state-dir-in-use"
+        assert len(pids) == 2
+        assert not any(alive(pid) for pid in pids)
+        await server.plane.close()  # once more: nothing to do
+        async with running(tmp_path / "s"):
+            pass
+
+    run(test)
+
+
+def test_a_database_that_can_not_be_written_holds_nothing_up_for_ever(tmp_path: Path) -> None:
+    """The status is recorded as soon as the disk has room again."""
+
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create(how="slow", gate=tmp_path / "gate")
+
+            def lock_pages(store: Store, pages: int) -> None:
+                with store._database.read() as db:
+                    db.exec_driver_sql(f"PRAGMA query_only={pages}")
+
+            await server.plane.database.call(lock_pages, 1)
+            (tmp_path / "gate").touch()
+
+            async def published() -> bool:
+                return server.gateway.copies() == [1]
+
+            await poll(published)
+            assert (await server.record()).status == "Creating"
+            await server.plane.database.call(lock_pages, 0)
+            await server.reaches("InService")
+
+    run(test)
+
+
+def test_keys_made_by_another_process_are_seen_by_a_running_server(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s", auth=True) as server:
+            ring = server.plane.key_ring
+            store = Store(tmp_path / "s", exclusive=False)
+            made = AccessKeys(store, tmp_path / "s").create_bearer_key("ci", now=1.0)
+
+            async def known() -> bool:
+                return ring.bearer(made.secret) == made.key_id
+
+            await poll(known)
+            store.close()
+
+    run(test)

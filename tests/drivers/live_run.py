@@ -1,0 +1,405 @@
+"""The live drivers under a fake clock: a scenario run by `Dispatcher`, `Copy` and `BatcherDriver`.
+
+What is real: the dispatcher with its deadlines and retries, the copies with their batcher drivers,
+and the frames between them. What is not: time, sockets (frames arrive within the moment), and the
+model (its lanes take as long as the twin's service times say). Every decision is recorded in the
+twin's format, so that the two lists can be compared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import heapq
+import random
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.config import LimitConfig
+from penstock.core.admission import Admission, Refusal
+from penstock.core.batching import Action, RunBatch
+from penstock.core.routing import EndpointRouter, NoRoute, Routed
+from penstock.errors import ModelError, PenstockError
+from penstock.gateway.deadlines import Deadlines
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.invocation import ANSWERED, Invocation
+from penstock.gateway.link import LinkEvents
+from penstock.instance.codecs.base import Decoded
+from penstock.instance.copy import Copy
+from penstock.instance.request import Item, Request
+from penstock.sim import twin
+from penstock.sim.faults import Fault
+from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
+from penstock.sim.scenario import Scenario
+from penstock.sim.service import ServiceTimes
+from penstock.sim.workload import Workload
+from penstock.wire import frames
+
+_BODY = struct.Struct("<II")  #: rows, length
+
+
+class Handle:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeTime:
+    """A clock that jumps from event to event; events of one moment in the twin's order."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._heap: list[tuple[float, int, int, int, Callable[[], None], Handle]] = []
+        self._count = 0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return self.now
+
+    def at(self, when: float, kind: int, key: int, callback: Callable[[], None]) -> Handle:
+        handle = Handle()
+        self._count += 1
+        entry = (max(when, self.now), kind, key, self._count, callback, handle)
+        heapq.heappush(self._heap, entry)
+        return handle
+
+    def next_event(self) -> Callable[[], None] | None:
+        """Moves time to the next event and returns it; None: there are no more."""
+        while self._heap:
+            at, _, _, _, callback, handle = heapq.heappop(self._heap)
+            if not handle.cancelled:
+                self.now = at
+                return callback
+        return None
+
+
+class GatewayTimers:
+    """The dispatcher's timers: of deadlines, and of held requests."""
+
+    def __init__(self, time: FakeTime) -> None:
+        self._time = time
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
+        of_deadlines = isinstance(getattr(callback, "__self__", None), Deadlines)
+        kind = twin.DEADLINES if of_deadlines else twin.HELD_RETRY
+        return self._time.at(when, kind, 0, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        return self._time.at(self._time.now, twin.FAULT, 0, callback)
+
+
+class RecordedRouter(EndpointRouter):
+    __slots__ = ("live",)
+    live: LiveRun
+
+    def pick(
+        self, *, variant: str | None = None, exclude: tuple[int, ...] = ()
+    ) -> Routed | NoRoute:
+        answer = super().pick(variant=variant, exclude=exclude)
+        self.live.recorder.add(router_row(self.live.time.now, self.live.number, answer))
+        return answer
+
+
+class RecordedAdmission(Admission):
+    __slots__ = ("live",)
+    live: LiveRun
+
+    def admit(
+        self, *, outstanding: int, lanes: int, deadline: float | None, now: float
+    ) -> Refusal | None:
+        refusal = super().admit(outstanding=outstanding, lanes=lanes, deadline=deadline, now=now)
+        if refusal is not None:
+            self.live.recorder.add(admission_row(now, self.live.number, refusal))
+        return refusal
+
+
+class NamedDispatcher(Dispatcher):
+    """Tells for which request it routes again: decisions alone do not name it."""
+
+    live: LiveRun
+
+    def _route_again(self, invocation: Invocation, *, same_copy: bool) -> bool:
+        self.live.number = invocation.number
+        return super()._route_again(invocation, same_copy=same_copy)
+
+
+class Engine:
+    """A model whose lanes take as long as the scenario says."""
+
+    def __init__(self, live: LiveRun, number: int) -> None:
+        self._live = live
+        self._number = number
+        self.running: dict[int, tuple[Handle, Callable[[Any], None]]] = {}
+
+    def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
+        rows, length = _BODY.unpack(body)
+        return Decoded({}, rows, lambda outputs: (b"ok", b"")), None, length
+
+    def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
+        live = self._live
+        run_s = live.service.run_s(sum(item.rows for item in items), bucket)
+        key = self._number * live.scenario.batching.lanes + lane
+
+        def over() -> None:
+            del self.running[lane]
+            done([{}] * len(items))
+
+        handle = live.time.at(live.time.now + run_s, twin.LANE_DONE, key, over)
+        self.running[lane] = (handle, done)
+
+
+class Replies:
+    """The copy's way back to the gateway: frames arrive once the present event is over."""
+
+    def __init__(self, live: LiveRun, link: InstanceLink) -> None:
+        self._live = live
+        self._link = link
+
+    def forget(self, ident: int) -> None:
+        self._link.requests.pop(ident, None)
+
+    def send(self, frame: bytes) -> None:
+        self._live.later(lambda: self._link.deliver(frame))
+
+
+class InstanceLink:
+    """A `Link` to an instance of one copy, and that instance."""
+
+    def __init__(self, live: LiveRun, number: int, events: LinkEvents) -> None:
+        self.usable = False
+        self._live = live
+        self._number = number
+        self._events = events
+        self._ident = 0
+        self._pending: dict[int, Invocation] = {}
+        self.requests: dict[int, Request] = {}
+        self._replies = Replies(live, self)
+        self._decoder = frames.FrameDecoder()
+        self._queued: list[int] = []  #: request numbers by the driver's ids, which count from 1
+        self.engine = Engine(live, number)
+        self.copy = Copy(
+            number,
+            self.engine,
+            live.scenario.batching,
+            passes_bodies=False,
+            clock=live.time,
+            call_at=lambda when, callback: live.time.at(when, twin.BATCHER_TIMER, number, callback),
+            on_state=self._tell_state,
+            observe=self._observe,
+        )
+
+    # Link
+
+    def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None:
+        assert copy == self._number
+        self._ident = ident = self._ident + 1
+        invocation.ident = ident
+        self._pending[ident] = invocation
+        frame = frames.encode_invoke(
+            ident, copy, deadline_ms, invocation.priority, invocation.meta, invocation.body
+        )
+        (received,) = self._decoder.feed(frame)
+        wanted = frames.decode_invoke(received.payload, received.meta_bytes)
+        now = self._live.time.now
+        request = Request(
+            self._replies, ident, wanted.meta, wanted.body, now, now + wanted.deadline_ms / 1000,
+            wanted.priority,
+        )  # fmt: skip
+        self.requests[ident] = request
+        self._queued.append(invocation.number)
+        self.copy.accept(request, now)
+        # The instance turns once all frames of a read are added: all arrivals of this moment.
+        self._live.time.at(
+            now, twin.BATCHER_TIMER, self._number, lambda: self.copy.driver.turn(now)
+        )
+
+    def cancel(self, invocation: Invocation) -> None:
+        if self._pending.pop(invocation.ident, None) is not None:
+            self.copy.cancel(self.requests[invocation.ident])
+
+    async def open(self, timeout_s: float) -> None:
+        self.usable = True
+        self._events.on_usable(f"i-{self._number}", fresh=True)
+
+    async def close(self) -> None:
+        self.usable = False
+
+    def deliver(self, frame: bytes) -> None:
+        for kind, _, meta_bytes, ident, payload in frames.FrameDecoder().feed(frame):
+            invocation = self._pending.pop(ident, None)
+            if invocation is None:
+                continue
+            if kind == frames.REPLY:
+                self._events.on_reply(invocation, frames.decode_reply(payload, meta_bytes))
+            elif kind == frames.ERROR:
+                self._events.on_error(invocation, frames.decode_reply(payload, meta_bytes))
+            else:
+                assert kind == frames.RETURNED
+                self._events.on_returned(invocation, payload.decode())
+
+    # the copy's own
+
+    def die(self) -> None:
+        """The workers of its lanes are found dead one by one, as `WorkerProcess` tells it."""
+        error = ModelError("worker-died", "killed")
+        for lane in range(self._live.scenario.batching.lanes):
+            self.copy.lane_lost(lane, error)
+            running = self.engine.running.pop(lane, None)
+            if running is not None:
+                running[0].cancel()
+                running[1](None)
+
+    def come_back(self) -> None:
+        for lane in range(self._live.scenario.batching.lanes):
+            self.copy.lane_ready(lane)
+
+    def _tell_state(self, event: str, error: PenstockError | None) -> None:
+        news = {"event": event, "copy": self._number}
+        self._live.later(lambda: self._events.on_event(f"i-{self._number}", news))
+
+    def _observe(self, actions: list[Action]) -> None:
+        now = self._live.time.now
+        for action in actions:
+            if isinstance(action, RunBatch):
+                ids = tuple(self._queued[ident - 1] for ident in action.ids)
+                named: Action = dataclasses.replace(action, ids=ids)
+            else:
+                named = dataclasses.replace(action, id=self._queued[action.id - 1])
+            self._live.recorder.add(batcher_row(now, self._number, named))
+
+
+class LiveRun:
+    """One run of a scenario; also every request's responder."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        seed = scenario.seed
+        self.scenario = scenario
+        self.time = FakeTime()
+        self.recorder = Recorder(keep=True)
+        self.service = ServiceTimes(scenario.service, seed)
+        self.number = 0  #: the request that the present decision is about
+        self.latencies_s: list[float] = []  #: of answers, in their order
+        self.cancelled = 0
+        self.requests = 0
+        self._workload = Workload(scenario.workload, seed, scenario.length_s)
+        self._later: list[Callable[[], None]] = []
+        self._links: dict[int, InstanceLink] = {}
+        rng = random.Random(f"{seed}/routing")
+        self.dispatcher = NamedDispatcher(
+            clock=self.time,
+            timers=GatewayTimers(self.time),
+            rng=rng,
+            limits=LimitConfig(request_timeout_s=scenario.timeout_s),
+            link_factory=self._link,
+        )
+        self.dispatcher.live = self
+        routes = scenario.routes()
+        self.dispatcher.publish(routes)
+        endpoint = self.dispatcher.table.endpoints[scenario.name]
+        endpoint.router = router = RecordedRouter(routes, rng)
+        endpoint.admission = admission = RecordedAdmission(scenario.admission)
+        router.live = admission.live = self
+        asyncio.run(self._connect())
+
+    async def _connect(self) -> None:
+        for variant in self.scenario.routes().variants:
+            for route in variant.copies:
+                await self.dispatcher.connect(route.instance_id, str(route.copy))
+
+    def _link(self, instance_id: str, address: str, events: LinkEvents) -> InstanceLink:
+        link = self._links[int(address)] = InstanceLink(self, int(address), events)
+        return link
+
+    def later(self, callback: Callable[[], None]) -> None:
+        """Once the present event is over, in the same moment."""
+        self._later.append(callback)
+
+    def run(self) -> None:
+        """From the first arrival until nothing is in flight."""
+        for number, fault in enumerate(self.scenario.faults):
+            self._plan_fault(fault, number)
+        for at in self._workload.first():
+            self.time.at(at, twin.ARRIVAL, 0, self._arrive)
+        arrivals = self._workload.open()
+        self._plan_arrival(arrivals)
+        while (event := self.time.next_event()) is not None:
+            event()
+            while self._later:
+                waiting, self._later = self._later, []
+                for callback in waiting:
+                    callback()
+        assert self.dispatcher.in_flight == 0
+
+    def _plan_arrival(self, arrivals: Iterator[float]) -> None:
+        at = next(arrivals, None)
+        if at is not None:
+
+            def arrive() -> None:
+                self._plan_arrival(arrivals)
+                self._arrive()
+
+            self.time.at(at, twin.ARRIVAL, 0, arrive)
+
+    def _plan_fault(self, fault: Fault, number: int) -> None:
+        link = self._links[fault.copy]
+
+        def die() -> None:
+            back_at = self.time.now + fault.back_after_s
+            self.time.at(back_at, twin.FAULT, 2 * number + 1, link.come_back)
+            link.die()
+
+        self.time.at(fault.at_s, twin.FAULT, 2 * number, die)
+
+    def _arrive(self) -> None:
+        arrival = self._workload.sample()
+        now = self.time.now
+        self.requests += 1
+        self.number = self.requests
+        invocation = Invocation(
+            self.scenario.name,
+            b"",
+            _BODY.pack(arrival.rows, arrival.length),
+            self,
+            received=now,
+            deadline=None if arrival.deadline_s is None else now + arrival.deadline_s,
+            variant=arrival.variant,
+            priority=arrival.priority,
+            number=self.number,
+        )
+        self.dispatcher.invoke(invocation)
+        if arrival.cancel_after_s is not None and invocation.state < ANSWERED:
+            at = now + arrival.cancel_after_s
+            self.time.at(at, twin.CLIENT_GONE, self.number, lambda: self._client_gone(invocation))
+
+    def _client_gone(self, invocation: Invocation) -> None:
+        if invocation.state < ANSWERED:
+            self.dispatcher.cancel(invocation)
+            self.cancelled += 1
+            self._ended()
+
+    def _ended(self) -> None:
+        at = self._workload.again(self.time.now)
+        if at is not None:
+            self.time.at(at, twin.ARRIVAL, 0, self._arrive)
+
+    # Responder
+
+    def on_reply(self, invocation: Invocation, reply: frames.Reply) -> None:
+        self.latencies_s.append(self.time.now - invocation.received)
+        self.dispatcher.written(invocation)
+        self._ended()
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        self.dispatcher.written(invocation)
+        self._ended()
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        raise AssertionError("no answer is streamed here")
+
+    def on_end(self, invocation: Invocation, reply: frames.Reply) -> None:
+        raise AssertionError("no answer is streamed here")

@@ -1,0 +1,383 @@
+"""Stand-ins for what surrounds a gateway: time, links, instances, doors and clients."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+import uvloop
+
+from penstock.clock import ManualClock
+from penstock.config import LimitConfig
+from penstock.core.deployment import (
+    LEAST_OUTSTANDING_REQUESTS,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
+from penstock.errors import PenstockError
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.invocation import Invocation
+from penstock.gateway.request_id import RequestIds
+from penstock.wire import frames
+
+PREFIX = "00000000-0000-4000-8000-"
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> Any:
+    """Runs a test's coroutine on the loop that the server uses; a hang is an error."""
+
+    async def bounded() -> Any:
+        return await asyncio.wait_for(main(), 30)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(bounded())
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 5.0) -> None:
+    """Returns once `condition` holds; fails after `timeout_s`."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + timeout_s
+    while not condition():
+        assert loop.time() < end, "the condition never came true"
+        await asyncio.sleep(0.005)
+
+
+class ManualTimers:
+    """Timers of a manual clock: they fire while `advance` moves it."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, _Timer]] = []
+        self._count = 0
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> _Timer:
+        self._count += 1
+        timer = _Timer(callback)
+        heapq.heappush(self._heap, (when, self._count, timer))
+        return timer
+
+    def call_soon(self, callback: Callable[[], None]) -> _Timer:
+        return self.call_at(self._clock.monotonic(), callback)
+
+    def advance(self, seconds: float) -> None:
+        end = self._clock.monotonic() + seconds
+        while self._heap and self._heap[0][0] <= end:
+            when, _, timer = heapq.heappop(self._heap)
+            if timer.cancelled:
+                continue
+            self._clock.advance(max(0.0, when - self._clock.monotonic()))
+            timer.callback()
+        self._clock.advance(max(0.0, end - self._clock.monotonic()))
+
+
+class _Timer:
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class MemoryLink:
+    """A link without a socket: `sent` is what the instance would have got."""
+
+    def __init__(self, instance_id: str, address: str, events: Any) -> None:
+        self.instance_id = instance_id
+        self.events = events
+        self.usable = False
+        self.sent: list[tuple[Invocation, int, int]] = []  #: (invocation, copy, deadline_ms)
+        self.cancelled: list[Invocation] = []
+
+    async def open(self, timeout_s: float) -> None:
+        self.come_back()
+
+    async def close(self) -> None:
+        self.lose()
+
+    def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None:
+        assert self.usable, "sent over a link that can't take it"
+        self.sent.append((invocation, copy, deadline_ms))
+
+    def cancel(self, invocation: Invocation) -> None:
+        self.cancelled.append(invocation)
+        self.sent = [item for item in self.sent if item[0] is not invocation]
+
+    def come_back(self) -> None:
+        self.usable = True
+        self.events.on_usable(self.instance_id, fresh=True)
+
+    def lose(self) -> None:
+        self.usable = False
+        unanswered, self.sent = [item[0] for item in self.sent], []
+        self.events.on_unusable(self.instance_id, unanswered)
+
+    def take(self) -> Invocation:
+        return self.sent.pop(0)[0]
+
+    def reply(self, body: bytes = b"answer") -> None:
+        self.events.on_reply(self.take(), reply(body))
+
+    def give_back(self, reason: str = "worker-died") -> None:
+        self.events.on_returned(self.take(), reason)
+
+
+def reply(body: bytes = b"answer", meta: bytes = b"") -> frames.Reply:
+    return frames.Reply(200, 2, 0, frames.BATCH_REASON_CODES["batch-full"], 300, 4000, meta, body)
+
+
+class Recording:
+    """A responder that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    @property
+    def final(self) -> list[tuple[str, Any]]:
+        return [entry for entry in self.told if entry[0] != "chunk"]
+
+    def on_reply(self, invocation: Invocation, reply: frames.Reply) -> None:
+        self.told.append(("reply", reply.body))
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        self.told.append(("chunk", chunk))
+
+    def on_end(self, invocation: Invocation, reply: frames.Reply) -> None:
+        self.told.append(("end", None))
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        self.told.append(("error", error.code))
+
+
+class Counting:
+    """Recorders that write down what they are told: (endpoint, variant, what, ...)."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def recorder(self, endpoint: str, variant: str) -> Any:
+        return _CountingRecorder(self.told, endpoint, variant)
+
+
+class _CountingRecorder:
+    def __init__(self, told: list[tuple[Any, ...]], endpoint: str, variant: str) -> None:
+        self._told = told
+        self._who = (endpoint, variant)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: self._told.append((*self._who, name, *args))
+
+
+def routes(
+    *copies: int,
+    endpoint: str = "echo",
+    variant: str = "AllTraffic",
+    outstanding_max: int = 4,
+    model: dict[str, object] | None = None,
+) -> EndpointRoutes:
+    """One variant; copy n lives on instance "i<n>"."""
+    return EndpointRoutes(
+        endpoint=endpoint,
+        variants=(
+            VariantRoutes(
+                name=variant,
+                weight=1.0,
+                strategy=LEAST_OUTSTANDING_REQUESTS,
+                copies=tuple(
+                    CopyRoute(copy=copy, instance_id=f"i{copy}", outstanding_max=outstanding_max)
+                    for copy in copies
+                ),
+                model=model or {},
+            ),
+        ),
+    )
+
+
+class Bench:
+    """A dispatcher under a manual clock with links in memory."""
+
+    def __init__(self, *copies: int, outstanding_max: int = 4, timeout_s: float = 60.0) -> None:
+        self.clock = ManualClock(monotonic_s=100.0)
+        self.timers = ManualTimers(self.clock)
+        self.links: dict[str, MemoryLink] = {}
+        self.counting = Counting()
+        self.dispatcher = Dispatcher(
+            clock=self.clock,
+            timers=self.timers,
+            rng=random.Random(1),
+            limits=LimitConfig(request_timeout_s=timeout_s),
+            recorders=self.counting,
+            ids=RequestIds(PREFIX),
+            link_factory=self._link,
+        )
+        for copy in copies:
+            self.connect(f"i{copy}")
+        self.dispatcher.publish(routes(*copies, outstanding_max=outstanding_max))
+
+    def _link(self, instance_id: str, address: str, events: Any) -> MemoryLink:
+        link = self.links[instance_id] = MemoryLink(instance_id, address, events)
+        return link
+
+    def connect(self, instance_id: str) -> MemoryLink:
+        asyncio.run(self.dispatcher.connect(instance_id, "memory"))
+        return self.links[instance_id]
+
+    def link(self, copy: int) -> MemoryLink:
+        return self.links[f"i{copy}"]
+
+    def invoke(
+        self,
+        *,
+        endpoint: str = "echo",
+        variant: str | None = None,
+        deadline_s: float | None = None,
+        body: bytes = b"body",
+    ) -> tuple[Invocation, Recording]:
+        now = self.clock.monotonic()
+        recording = Recording()
+        invocation = Invocation(
+            endpoint,
+            b"[]",
+            body,
+            recording,
+            received=now,
+            deadline=None if deadline_s is None else now + deadline_s,
+            variant=variant,
+        )
+        self.dispatcher.invoke(invocation)
+        return invocation, recording
+
+    def outstanding(self) -> dict[int, int]:
+        snapshot = self.dispatcher.snapshot()["endpoints"]["echo"]["router"]
+        return {
+            copy["copy"]: copy["outstanding"]
+            for variant in snapshot["variants"]
+            for copy in variant["copies"]
+        }
+
+
+class FakeInstance:
+    """The instance's end of frames connections, on a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        self.address = f"unix:{path}"
+        self._path = path
+        self.cancelled: list[int] = []
+        self.invokes: list[frames.Invoke] = []
+        self.connections: list[_InstanceConnection] = []
+        #: what to do with an INVOKE; the default echoes
+        self.on_invoke: Callable[[_InstanceConnection, int, frames.Invoke], None] = echo
+        self._server: Any = None
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: _InstanceConnection(self), self._path
+        )
+
+    def drop(self) -> None:
+        """Cuts all connections, as a crash does."""
+        for connection in self.connections:
+            connection.transport.abort()
+
+    async def stop(self) -> None:
+        self._server.close()
+        self.drop()
+        await asyncio.sleep(0)
+
+
+class _InstanceConnection(asyncio.Protocol):
+    def __init__(self, instance: FakeInstance) -> None:
+        self._instance = instance
+        self._decoder = frames.FrameDecoder()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self._instance.connections.append(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._instance.connections.remove(self)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._decoder.feed(data):
+            if frame.kind == frames.INVOKE:
+                invoke = frames.decode_invoke(frame.payload, frame.meta_bytes)
+                self._instance.invokes.append(invoke)
+                self._instance.on_invoke(self, frame.ident, invoke)
+            elif frame.kind == frames.CANCEL:
+                self._instance.cancelled.append(frame.ident)
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+def echo(connection: _InstanceConnection, ident: int, invoke: frames.Invoke) -> None:
+    """The body, with the content type and the custom attributes of the request."""
+    asked = frames.decode_request_meta(invoke.meta)
+    meta = frames.encode_reply_meta(
+        frames.ReplyMeta(asked.content_type, asked.custom_attributes, asked.json_header_bytes)
+    )
+    connection.write(
+        frames.encode_reply(ident, batch_rows=1, run_us=50, meta=meta, body=invoke.body)
+    )
+
+
+def fail_with(error: PenstockError) -> Callable[[_InstanceConnection, int, frames.Invoke], None]:
+    def answer(connection: _InstanceConnection, ident: int, invoke: frames.Invoke) -> None:
+        body = orjson.dumps(error.to_dict())
+        connection.write(frames.encode_reply(ident, kind=frames.ERROR, body=body))
+
+    return answer
+
+
+def silent(connection: _InstanceConnection, ident: int, invoke: frames.Invoke) -> None:
+    """Never answers."""
+
+
+class RawClient:
+    """A client that writes bytes and reads whole answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def to(cls, port: int, **options: Any) -> RawClient:
+        return cls(*await asyncio.open_connection("127.0.0.1", port, **options))
+
+    def write(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def answer(self, *, head: bool = False) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the next answer."""
+        text = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        lines = text.split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+        body = b""
+        if headers.get("transfer-encoding") == "chunked":
+            while size := int(await self.reader.readuntil(b"\r\n"), 16):
+                body += (await self.reader.readexactly(size + 2))[:-2]
+            await self.reader.readexactly(2)
+        elif not head:
+            body = await self.reader.readexactly(int(headers.get("content-length", 0)))
+        return int(lines[0].split(" ")[1]), headers, body
+
+    async def closed(self) -> bytes:
+        """Whatever still comes until the server closes."""
+        try:
+            return await self.reader.read()
+        except ConnectionResetError:
+            return b""
+
+    def close(self) -> None:
+        self.writer.transport.abort()
+
+
+def post(path: str, body: bytes = b"", *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

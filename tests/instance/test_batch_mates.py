@@ -1,0 +1,151 @@
+"""An answer never depends on batch mates, order or padding: every runtime, through a real instance.
+
+Each example sends requests in one write, so that they share batches, and compares every answer with
+the one that the same request gets alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from instance_harness import Answer, FrameClient, instance
+from tests.fakes import model_files
+
+AFFINE, SUMS, TEXTS, CODE, TRITON = 1, 2, 3, 4, 5
+
+ADDER = """
+def model_fn(model_dir): return None
+def predict_fn(data, model): return {"sum": sum(data["values"]), "count": len(data["values"])}
+"""
+
+TRITON_MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("y", pb_utils.get_input_tensor_by_name(r, "x").as_numpy() * 2)]
+            )
+            for r in requests
+        ]
+"""
+
+TRITON_CONFIG = """
+name: "doubles"
+backend: "python"
+max_batch_size: 8
+input [{ name: "x" data_type: TYPE_FP32 dims: [ 2 ] }]
+output [{ name: "y" data_type: TYPE_FP32 dims: [ 2 ] }]
+"""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
+    folder = tmp_path_factory.mktemp("mates")
+    triton = folder / "triton" / "doubles"
+    (triton / "1").mkdir(parents=True)
+    (triton / "config.pbtxt").write_text(TRITON_CONFIG)
+    (triton / "1" / "model.py").write_text(TRITON_MODEL)
+    with instance(folder) as running:
+        made = running.client()
+        for copy, model in (
+            (AFFINE, model_files.affine(folder / "affine")),
+            (SUMS, model_files.row_sums(folder / "sums", runtime="onnxruntime")),
+            (TEXTS, model_files.classifier(folder / "texts")),
+            (CODE, model_files.code(folder / "code", ADDER)),
+            (TRITON, folder / "triton"),
+        ):
+            loaded = made.load(copy, model)
+            assert loaded.get("ok"), loaded
+        yield made
+
+
+def together_and_alone(
+    client: FrameClient, copy: int, bodies: list[Any]
+) -> Iterator[tuple[Any, Any]]:
+    encoded = [json.dumps(body).encode() for body in bodies]
+    first = client.next_id + 1
+    client.next_id += len(bodies)
+    client.socket.sendall(
+        b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
+    )
+    together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
+    for body, answer in zip(encoded, together, strict=True):
+        yield answer.json, client.invoke(copy, body).json
+
+
+def rows(width: int, count: int = 12) -> st.SearchStrategy[list[list[int]]]:
+    return st.lists(
+        st.lists(st.integers(-99, 99), min_size=width, max_size=width), min_size=1, max_size=count
+    )
+
+
+relaxed = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+@relaxed
+@given(bodies=st.lists(rows(4), min_size=1, max_size=6))
+def test_tensors_on_openvino(client: FrameClient, bodies: list[Any]) -> None:
+    for body, (together, alone) in zip(
+        bodies, together_and_alone(client, AFFINE, bodies), strict=True
+    ):
+        assert together == alone
+        assert len(together["predictions"]) == len(body)
+
+
+@relaxed
+@given(
+    bodies=st.lists(
+        st.integers(1, 4).flatmap(lambda width: rows(width, count=4)), min_size=1, max_size=6
+    )
+)
+def test_rows_of_different_widths_on_onnx_runtime(client: FrameClient, bodies: list[Any]) -> None:
+    for body, (together, alone) in zip(
+        bodies, together_and_alone(client, SUMS, bodies), strict=True
+    ):
+        assert together == alone
+        assert [each["sum"] for each in together["predictions"]] == [sum(row) for row in body]
+
+
+texts = st.lists(st.sampled_from(model_files.WORDS[1:]), min_size=0, max_size=20).map(" ".join)
+
+
+@relaxed
+@given(bodies=st.lists(st.lists(texts, min_size=1, max_size=4), min_size=1, max_size=6))
+def test_texts_of_different_lengths(client: FrameClient, bodies: list[list[str]]) -> None:
+    requests = [{"inputs": body, "parameters": {"top_k": None}} for body in bodies]
+    for together, alone in together_and_alone(client, TEXTS, requests):
+        for ours, theirs in zip(together, alone, strict=True):
+            ours_by_label = {each["label"]: each["score"] for each in ours}
+            theirs_by_label = {each["label"]: each["score"] for each in theirs}
+            assert ours_by_label == pytest.approx(theirs_by_label, abs=1e-6)
+
+
+@relaxed
+@given(bodies=st.lists(st.lists(st.integers(-9, 9), max_size=5), min_size=1, max_size=20))
+def test_python_code(client: FrameClient, bodies: list[list[int]]) -> None:
+    requests = [{"values": values} for values in bodies]
+    for values, (together, alone) in zip(
+        bodies, together_and_alone(client, CODE, requests), strict=True
+    ):
+        assert together == alone == {"sum": sum(values), "count": len(values)}
+
+
+@relaxed
+@given(bodies=st.lists(rows(2), min_size=1, max_size=6))
+def test_triton_python_models(client: FrameClient, bodies: list[list[list[int]]]) -> None:
+    for body, (together, alone) in zip(
+        bodies, together_and_alone(client, TRITON, bodies), strict=True
+    ):
+        assert together == alone
+        assert together["predictions"] == [[2 * value for value in row] for row in body]

@@ -1,0 +1,176 @@
+"""A copy answers each request exactly once, whatever happens to workers, clients and deadlines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from manual_timers import ManualTimers
+from tests.fakes.fake_runtimes import FakePayloadRuntime
+
+from penstock.clock import ManualClock
+from penstock.core.batching import BatchSpec
+from penstock.errors import ModelError, PenstockError
+from penstock.instance.copy import Copy
+from penstock.instance.engines import PayloadEngine
+from penstock.instance.request import Request
+from penstock.wire import frames
+
+GONE = ModelError("worker-died", "it died")
+
+
+class Sink:
+    """A connection that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[int, str]] = []
+
+    def forget(self, ident: int) -> None:
+        """Nothing is looked up here."""
+
+    def send(self, frame: bytes) -> None:
+        (one,) = frames.FrameDecoder().feed(frame)
+        if one.kind == frames.RETURNED:
+            self.said.append((one.ident, f"returned {one.payload.decode()}"))
+            return
+        reply = frames.decode_reply(one.payload, one.meta_bytes)
+        if one.kind == frames.ERROR:
+            self.said.append((one.ident, f"error {json.loads(reply.body)['code']}"))
+        else:
+            self.said.append((one.ident, reply.body.decode()))
+
+
+class Rig:
+    def __init__(self, **spec: Any) -> None:
+        self.clock = ManualClock()
+        self.timers = ManualTimers(self.clock)
+        self.sink = Sink()
+        self.events: list[str] = []
+        batching = BatchSpec(**({"rows_max": 4} | spec))
+        self.runtime = FakePayloadRuntime(batching.lanes, hold=True)
+        self.copy = Copy(
+            7,
+            PayloadEngine(self.runtime),
+            batching,
+            passes_bodies=True,
+            clock=self.clock,
+            call_at=self.timers.call_at,
+            on_state=self._note,
+        )
+
+    def _note(self, event: str, error: PenstockError | None) -> None:
+        self.events.append(event)
+
+    def read(self, *bodies: bytes, start: int = 1, deadline: float | None = None) -> list[Request]:
+        now = self.clock.monotonic()
+        requests = [
+            Request(self.sink, start + at, b"", body, now, deadline, 0)
+            for at, body in enumerate(bodies)
+        ]
+        for request in requests:
+            self.copy.accept(request, now)
+        self.copy.driver.turn(now)
+        return requests
+
+    def finish(self, *, died: bool = False) -> None:
+        """The oldest batch under way is over."""
+        _, batch, done = self.runtime.held.pop(0)
+        done(None if died else self.runtime.answers(batch))
+
+
+def test_replies_and_errors_go_to_their_own_requests() -> None:
+    rig = Rig()
+    rig.read(b"a", b"fail", b"c")
+    rig.finish()
+    assert rig.sink.said == [(1, "a"), (2, "error model-code-failed"), (3, "c")]
+    assert rig.copy.unanswered == 0
+
+
+def test_a_reply_explains_its_batch() -> None:
+    rig = Rig()
+    frames_sent: list[bytes] = []
+    rig.sink.send = frames_sent.append  # type: ignore[method-assign]
+    rig.read(b"a", b"b")
+    rig.clock.advance(0.002)
+    rig.finish()
+    (frame,) = frames.FrameDecoder().feed(frames_sent[0])
+    reply = frames.decode_reply(frame.payload, frame.meta_bytes)
+    assert (reply.status, reply.batch_rows, reply.lane) == (200, 2, 0)
+    assert frames.BATCH_REASONS[reply.reason] == "lane-free"
+    assert (reply.queue_us, reply.run_us) == (0, 2000)
+
+
+def test_a_dead_worker_gives_back_what_runs_and_what_waits() -> None:
+    rig = Rig(rows_max=1)
+    rig.read(b"a", b"b")
+    rig.copy.lane_lost(0, GONE)
+    rig.finish(died=True)
+    assert rig.sink.said == [(2, "returned copy-lost"), (1, "returned worker-died")]
+    rig.read(b"c", start=3)
+    assert rig.sink.said[2:] == [(3, "returned copy-lost")]
+    rig.copy.lane_ready(0)
+    rig.read(b"d", start=4)
+    rig.finish()
+    assert rig.sink.said[3:] == [(4, "d")]
+    assert rig.events == ["copy-lost", "copy-ready"]
+
+
+def test_a_copy_with_another_living_lane_goes_on() -> None:
+    rig = Rig(rows_max=1, lanes=2)
+    rig.read(b"a", b"b", b"c")
+    rig.copy.lane_lost(0, GONE)
+    rig.finish(died=True)  # lane 0 is the first that runs
+    assert rig.sink.said == [(1, "returned worker-died")]
+    rig.finish()
+    rig.finish()
+    assert rig.sink.said[1:] == [(2, "b"), (3, "c")]
+    assert rig.events == []
+
+
+def test_a_failed_copy_returns_everything() -> None:
+    rig = Rig(rows_max=1)
+    rig.copy.lane_lost(0, GONE)
+    rig.copy.lane_failed(0, GONE)
+    rig.read(b"a")
+    assert rig.sink.said == [(1, "returned copy-failed")]
+    assert rig.events == ["copy-lost", "copy-failed"]
+
+
+def test_a_cancelled_request_is_never_answered() -> None:
+    rig = Rig(rows_max=1)
+    running, queued = rig.read(b"a", b"b")
+    rig.copy.cancel(running)
+    rig.copy.cancel(queued)
+    rig.finish()
+    assert rig.sink.said == []
+    assert rig.runtime.held == []
+    assert rig.copy.unanswered == 0
+
+
+def test_a_deadline_that_passes_in_the_queue_is_not_now() -> None:
+    rig = Rig(rows_max=1)
+    rig.read(b"a")
+    rig.read(b"b", start=2, deadline=1.0)
+    rig.timers.move_to(1.0)
+    assert rig.sink.said == [(2, "error deadline-passed")]
+
+
+def test_a_full_queue_refuses_at_once() -> None:
+    rig = Rig(rows_max=1, queue_rows_max=1)
+    rig.read(b"a")
+    rig.read(b"b", b"c", start=2)
+    assert rig.sink.said == [(3, "error queue-full")]
+
+
+def test_draining_answers_the_queue_and_gives_back_the_rest() -> None:
+    rig = Rig(rows_max=1)
+    idle: list[bool] = []
+    rig.read(b"a", b"b")
+    rig.copy.drain(lambda: idle.append(True))
+    rig.read(b"c", start=3)
+    assert rig.sink.said == [(3, "returned draining")]
+    rig.finish()
+    assert idle == []
+    rig.finish()
+    assert rig.sink.said[1:] == [(1, "a"), (2, "b")]
+    assert idle == [True]

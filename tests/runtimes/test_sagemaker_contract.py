@@ -1,0 +1,154 @@
+"""SageMaker's functions in model code: which are called, with what, and what may come back."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import ModelError
+from penstock.runtimes.sagemaker_contract import SageMakerContract
+from penstock.runtimes.worker_wire import ERROR, WITH_ATTRIBUTES
+from penstock.wire.frames import RequestMeta, encode_request_meta
+
+BASIC = "def model_fn(d): return 10\ndef predict_fn(data, model): return {}\n"
+
+
+@pytest.fixture(autouse=True)
+def _clean_imports() -> Iterator[None]:
+    """Loading a model's code changes the import path; in life the process is its own."""
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+    sys.modules.pop("inference", None)
+
+
+def contract(folder: Path, source: str) -> SageMakerContract:
+    (folder / "code").mkdir(exist_ok=True)
+    (folder / "code" / "inference.py").write_text(source)
+    return SageMakerContract({"model_dir": str(folder), "file": "code/inference.py", "name": "m"})
+
+
+def ask(loaded: SageMakerContract, body: bytes, **meta: Any) -> tuple[bytes, bytes, bytes, int]:
+    encoded = encode_request_meta(RequestMeta(**meta))
+    (answer,) = loaded.answer([(encoded, body)], lambda index: None)
+    return answer
+
+
+def test_defaults_read_and_write_json_csv_and_npy(tmp_path: Path) -> None:
+    loaded = contract(
+        tmp_path, "def model_fn(d): return 10\ndef predict_fn(data, model): return data * model\n"
+    )
+    assert ask(loaded, b"[[1, 2]]")[:2] == (b"[[10,20]]", b"application/json")
+    body, kind, *_ = ask(loaded, b"1,2\n", content_type="text/csv", accept="text/csv")
+    assert (body, kind) == (b"10.0,20.0\n", b"text/csv")
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([1, 2]))
+    body, *_ = ask(
+        loaded, buffer.getvalue(), content_type="application/x-npy", accept="application/x-npy"
+    )
+    assert np.load(io.BytesIO(body)).tolist() == [10, 20]
+
+
+def test_objects_stay_objects(tmp_path: Path) -> None:
+    loaded = contract(tmp_path, BASIC.format("data['a']"))
+    assert ask(loaded, b'{"a": [1, "x"]}')[0] == b'[1,"x"]'
+
+
+def test_context_is_passed_to_functions_that_have_room_for_it(tmp_path: Path) -> None:
+    source = """
+def model_fn(model_dir, context): return context.system_properties["model_dir"]
+def input_fn(data, content_type): return data
+def predict_fn(data, model, context):
+    return [model, context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")]
+def output_fn(prediction, accept, context):
+    context.set_response_header(0, "X-Amzn-SageMaker-Custom-Attributes", "out")
+    context.set_response_content_type(0, "text/x-own")
+    return ",".join(prediction)
+"""
+    body, kind, attributes, outcome = ask(contract(tmp_path, source), b"{}", custom_attributes="in")
+    assert body.decode() == f"{tmp_path},in"
+    assert (kind, attributes, outcome) == (b"text/x-own", b"out", WITH_ATTRIBUTES)
+
+
+def test_transform_fn_does_everything_and_may_name_its_type(tmp_path: Path) -> None:
+    source = """
+def model_fn(model_dir): return "m"
+def transform_fn(model, data, content_type, accept):
+    return f"{model} {data!r} {content_type} {accept}", "text/x-own"
+"""
+    loaded = contract(tmp_path, source)
+    body, kind, *_ = ask(loaded, b"a,b", content_type="text/csv", accept="*/*")
+    assert (body, kind) == (b"m 'a,b' text/csv application/json", b"text/x-own")
+    body, *_ = ask(loaded, b"\xff", content_type="image/png", accept="x/y")
+    assert body == b"m b'\\xff' image/png x/y"
+
+
+def test_warm_up_sees_the_loaded_model(tmp_path: Path) -> None:
+    source = """
+seen = []
+def pre_model_fn(model_dir): seen.append("before")
+def model_fn(model_dir): seen.append("load"); return seen
+def model_warmup_fn(model_dir, model): model.append("warm")
+def predict_fn(data, model): return model
+"""
+    assert json.loads(ask(contract(tmp_path, source), b"[]")[0]) == ["before", "load", "warm"]
+
+
+@pytest.mark.parametrize(
+    ("body", "meta", "status", "words"),
+    [
+        (b"{", {}, 400, "not JSON"),
+        (b"\xff", {}, 400, "UTF-8"),
+        (b"x", {"content_type": "image/png"}, 415, "application/json, text/csv"),
+        (b"[]", {"accept": "image/png"}, 406, "Accept"),
+        (b'{"status": 429}', {}, 429, "slow down"),
+        (b'{"exit": 1}', {}, 500, "SystemExit"),
+        (b'{"object": 1}', {}, 500, "cannot be written as JSON: object"),
+    ],
+)
+def test_failures_are_answers_with_a_status(
+    tmp_path: Path, body: bytes, meta: dict[str, Any], status: int, words: str
+) -> None:
+    source = """
+import sys
+class Busy(Exception):
+    status_code = 429
+def model_fn(d): return None
+def predict_fn(data, model):
+    if "status" in data: raise Busy("slow down")
+    if "exit" in data: sys.exit(1)
+    if "object" in data: return object()
+    return data
+"""
+    error, _, _, outcome = ask(contract(tmp_path, source), body, **meta)
+    assert outcome == ERROR
+    fields = json.loads(error)
+    assert fields["original_status"] == status
+    assert words in fields["message"]
+    assert "Traceback" not in fields["message"]
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("def predict_fn(data, model): return data\n", "model-code-incomplete"),
+        ("def model_fn(d): return None\n", "model-code-incomplete"),
+        (
+            "def model_fn(d): return None\ndef transform_fn(m, d, c, a): return d\n"
+            "def predict_fn(data, model): return data\n",
+            "model-code-conflict",
+        ),
+    ],
+)
+def test_code_that_lacks_or_contradicts_is_refused(tmp_path: Path, source: str, code: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        contract(tmp_path, source)
+    assert caught.value.code == code
+    assert caught.value.hint
