@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: run test check bench sim setup setup-dev clean
 
 run: $(VENV)/.run-ready
-	@$(BIN)/penstock up --example query-intent
+	@$(BIN)/penstock up --deploy query-intent=examples/query_intent/artifact --log-level warning $(FLAGS)
 
 test: $(VENV)/.dev-ready
 	@$(BIN)/python tests/clients/set_up.py

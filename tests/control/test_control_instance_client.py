@@ -43,19 +43,20 @@ def with_peer(
     events: list[Any] = []
 
     async def run() -> None:
+        closed = asyncio.Event()
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(lambda: Peer(on_call), str(tmp_path / "i.sock"))
         client = await InstanceClient.connect(
             "one",
             f"unix:{tmp_path / 'i.sock'}",
             on_event=events.append,
-            on_close=lambda: events.append("closed"),
+            on_close=closed.set,
         )
         await test(client, events)
         client.close()
         server.close()
-        while "closed" not in events:
-            await asyncio.sleep(0)
+        await asyncio.wait_for(closed.wait(), 10.0)
+        events.append("closed")
 
     asyncio.run(run())
     return events

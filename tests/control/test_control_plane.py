@@ -558,6 +558,19 @@ def test_a_restarted_server_brings_everything_back_as_it_was_asked_for(tmp_path:
     run(test)
 
 
+def test_a_wish_is_found_although_nobody_told_of_it(tmp_path: Path) -> None:
+    """A front door may be cut off between writing the record and saying so."""
+
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.plane.database.call(
+                Store.create_endpoint, "shop", deployment(), arn="shop", now=1.0
+            )
+            await server.reaches("InService")
+
+    run(test)
+
+
 def test_closing_ends_every_process_and_frees_the_state_directory(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "s") as server:

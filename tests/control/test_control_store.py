@@ -198,6 +198,18 @@ def test_a_deletion_wins_over_what_reconciliation_finds_out(store: Store) -> Non
     assert store.describe_endpoint("shop").status == "Creating"
 
 
+def test_what_is_on_its_way_is_known_by_name(store: Store) -> None:
+    in_service(store, "settled")
+    create(store, "Creating")
+    in_service(store, "updating")
+    store.begin_update("updating", deployment("config-b"), now=2.0)
+    create(store, "deleting")
+    store.begin_delete("deleting", now=2.0)
+    create(store, "failed")
+    store.set_status("failed", "Failed", now=2.0)
+    assert store.unsettled_endpoints() == ["Creating", "deleting", "updating"]
+
+
 def test_only_what_is_being_deleted_can_be_finished(store: Store) -> None:
     create(store)
     store.finish_delete("shop")

@@ -28,7 +28,7 @@ from penstock.gateway.link import LinkEvents
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.request import Item, Request
-from penstock.sim import twin
+from penstock.sim import events as kinds
 from penstock.sim.faults import Fault
 from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import Scenario
@@ -86,11 +86,11 @@ class GatewayTimers:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
         of_deadlines = isinstance(getattr(callback, "__self__", None), Deadlines)
-        kind = twin.DEADLINES if of_deadlines else twin.HELD_RETRY
+        kind = kinds.DEADLINES if of_deadlines else kinds.HELD_RETRY
         return self._time.at(when, kind, 0, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> object:
-        return self._time.at(self._time.now, twin.FAULT, 0, callback)
+        return self._time.at(self._time.now, kinds.FAULT, 0, callback)
 
 
 class RecordedRouter(EndpointRouter):
@@ -149,7 +149,7 @@ class Engine:
             del self.running[lane]
             done([{}] * len(items))
 
-        handle = live.time.at(live.time.now + run_s, twin.LANE_DONE, key, over)
+        handle = live.time.at(live.time.now + run_s, kinds.LANE_DONE, key, over)
         self.running[lane] = (handle, done)
 
 
@@ -188,7 +188,9 @@ class InstanceLink:
             live.scenario.batching,
             passes_bodies=False,
             clock=live.time,
-            call_at=lambda when, callback: live.time.at(when, twin.BATCHER_TIMER, number, callback),
+            call_at=lambda when, callback: live.time.at(
+                when, kinds.BATCHER_TIMER, number, callback
+            ),
             on_state=self._tell_state,
             observe=self._observe,
         )
@@ -215,7 +217,7 @@ class InstanceLink:
         self.copy.accept(request, now)
         # The instance turns once all frames of a read are added: all arrivals of this moment.
         self._live.time.at(
-            now, twin.BATCHER_TIMER, self._number, lambda: self.copy.driver.turn(now)
+            now, kinds.BATCHER_TIMER, self._number, lambda: self.copy.driver.turn(now)
         )
 
     def cancel(self, invocation: Invocation) -> None:
@@ -324,7 +326,7 @@ class LiveRun:
         for number, fault in enumerate(self.scenario.faults):
             self._plan_fault(fault, number)
         for at in self._workload.first():
-            self.time.at(at, twin.ARRIVAL, 0, self._arrive)
+            self.time.at(at, kinds.ARRIVAL, 0, self._arrive)
         arrivals = self._workload.open()
         self._plan_arrival(arrivals)
         while (event := self.time.next_event()) is not None:
@@ -343,17 +345,17 @@ class LiveRun:
                 self._plan_arrival(arrivals)
                 self._arrive()
 
-            self.time.at(at, twin.ARRIVAL, 0, arrive)
+            self.time.at(at, kinds.ARRIVAL, 0, arrive)
 
     def _plan_fault(self, fault: Fault, number: int) -> None:
         link = self._links[fault.copy]
 
         def die() -> None:
             back_at = self.time.now + fault.back_after_s
-            self.time.at(back_at, twin.FAULT, 2 * number + 1, link.come_back)
+            self.time.at(back_at, kinds.FAULT, 2 * number + 1, link.come_back)
             link.die()
 
-        self.time.at(fault.at_s, twin.FAULT, 2 * number, die)
+        self.time.at(fault.at_s, kinds.FAULT, 2 * number, die)
 
     def _arrive(self) -> None:
         arrival = self._workload.sample()
@@ -374,7 +376,7 @@ class LiveRun:
         self.dispatcher.invoke(invocation)
         if arrival.cancel_after_s is not None and invocation.state < ANSWERED:
             at = now + arrival.cancel_after_s
-            self.time.at(at, twin.CLIENT_GONE, self.number, lambda: self._client_gone(invocation))
+            self.time.at(at, kinds.CLIENT_GONE, self.number, lambda: self._client_gone(invocation))
 
     def _client_gone(self, invocation: Invocation) -> None:
         if invocation.state < ANSWERED:
@@ -385,7 +387,7 @@ class LiveRun:
     def _ended(self) -> None:
         at = self._workload.again(self.time.now)
         if at is not None:
-            self.time.at(at, twin.ARRIVAL, 0, self._arrive)
+            self.time.at(at, kinds.ARRIVAL, 0, self._arrive)
 
     # Responder
 

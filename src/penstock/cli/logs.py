@@ -26,4 +26,4 @@ def logs(
         return
     for log in found["logs"]:
         for line in log["lines"]:
-            print(f"{log['instance_id']} | {line}")
+            print(f"{log['log']} | {line}")

@@ -39,7 +39,8 @@ class Database:
         if store is None or self._closed:
             raise NotNowError("server-stopping", "the server is stopping", retry_after_s=1.0)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: method(store, *args, **kwargs))
+        call = loop.run_in_executor(self._thread, lambda: method(store, *args, **kwargs))
+        return await asyncio.shield(call)
 
     async def close(self) -> None:
         """Waits for calls under way. Idempotent."""

@@ -143,6 +143,15 @@ class ReconcilerDriver:
         if now >= self._status_due:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.ask_status()
+            await self._look_for_wishes()
+
+    async def _look_for_wishes(self) -> None:
+        """Who recorded a wish may have been cut off before it said so."""
+        try:
+            for name in await self._database.call(Store.unsettled_endpoints):
+                self.notify(name)
+        except PenstockError as error:
+            _log.warning("endpoints can't be read: %s: %s", error.code, error.message)
 
     async def _wait(self) -> None:
         """Until something has changed or the nearest deadline has come."""

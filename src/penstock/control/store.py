@@ -141,6 +141,17 @@ class Store:
             found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
             return [rows.with_deployments(db, row) for row in found.mappings().all()]
 
+    def unsettled_endpoints(self) -> list[str]:
+        """Names of endpoints that are on their way: Creating, Updating or Deleting."""
+        columns = schema.endpoints.c
+        with self._database.read() as db:
+            found = db.execute(
+                select(columns.name)
+                .where(columns.status.in_((CREATING, UPDATING, DELETING)))
+                .order_by(columns.key)
+            )
+            return [name for (name,) in found]
+
     def begin_update(
         self,
         name: str,

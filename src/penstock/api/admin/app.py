@@ -78,11 +78,8 @@ def routes(services: AdminServices) -> list[Route]:
         except PenstockError as error:
             return _error(error)
         found = [
-            {
-                "instance_id": view.instance_id,
-                "lines": await asyncio.to_thread(tail, view.log_path, lines),
-            }
-            for view in services.plane.instances(name)
+            {"log": path.stem, "lines": await asyncio.to_thread(tail, path, lines)}
+            for path in services.plane.log_paths(name)
         ]
         return JSONResponse({"endpoint": name, "logs": found})
 

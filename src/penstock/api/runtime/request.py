@@ -121,7 +121,8 @@ def _variant(value: bytes | None) -> str | None:
         raise CallerError(
             "variant-name-invalid",
             f"1 validation error detected: Value '{name[:64]}' at 'targetVariant' failed to "
-            f"satisfy constraint: Member must satisfy regular expression pattern: {_VARIANT_NAME.pattern}",
+            "satisfy constraint: Member must satisfy regular expression pattern: "
+            f"{_VARIANT_NAME.pattern}",
         )
     return name
 

@@ -1,0 +1,151 @@
+"""A copy's part of a run: its `Batcher`, its timer, and lanes that take as long as drawn.
+
+It follows the live copy and batcher driver step by step.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+from typing import Protocol
+
+from penstock.core.batching import Action, Batcher, RunBatch
+from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
+from penstock.sim.outcome import Outcome
+from penstock.sim.record import Recorder, batcher_row
+from penstock.sim.scenario import Scenario
+from penstock.sim.service import ServiceTimes
+from penstock.sim.workload import Arrival
+
+_INF = float("inf")
+
+
+class Reports(Protocol):
+    """Whom a copy reports to: the gateway. Calls are the frames of the live instance."""
+
+    def answered(self, numbers: tuple[int, ...], run_s: float, rows: int, now: float) -> None: ...
+
+    def not_run(self, number: int, reason: str, now: float) -> None: ...
+
+    def returned(self, numbers: tuple[int, ...], now: float) -> None: ...
+
+    def copy_lost(self, copy: int) -> None: ...
+
+    def copy_ready(self, copy: int, now: float) -> None: ...
+
+
+class TwinCopy:
+    """One copy on an instance of its own."""
+
+    __slots__ = (
+        "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder", "_service",
+        "_timer_at", "batcher",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        number: int,
+        scenario: Scenario,
+        gateway: Reports,
+        service: ServiceTimes,
+        events: list[Event],
+        recorder: Recorder,
+        outcome: Outcome,
+    ) -> None:
+        self.batcher = Batcher(scenario.batching)
+        self._number = number
+        self._gateway = gateway
+        self._service = service
+        self._events = events
+        self._recorder = recorder
+        self._outcome = outcome
+        #: what runs on each lane since when; stays after a death, until the lane has a new worker
+        self._lanes: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
+        self._epoch = 0  #: deaths so far: what an earlier worker ran is never done
+        self._timer_at = _INF
+
+    def accept(self, number: int, arrival: Arrival, deadline: float, now: float) -> None:
+        """An INVOKE frame."""
+        actions = self.batcher.add(
+            number,
+            rows=arrival.rows,
+            length=arrival.length,
+            priority=arrival.priority,
+            deadline=deadline,
+            now=now,
+        )
+        if actions:
+            self._carry_out(actions, now)
+        self._arm(now)
+
+    def cancel(self, number: int, now: float) -> None:
+        """A CANCEL frame. What runs already finishes unseen."""
+        self.batcher.cancel(number, now=now)
+
+    def _carry_out(self, actions: list[Action], now: float) -> None:
+        outcome = self._outcome
+        for action in actions:
+            self._recorder.add(batcher_row(now, self._number, action))
+            if isinstance(action, RunBatch):
+                rows, lane = action.rows, action.lane
+                outcome.batches[rows] += 1
+                outcome.reasons[action.reason] += 1
+                self._lanes[lane] = (action, now)
+                done_at = now + self._service.run_s(rows, action.bucket)
+                key = self._number * len(self._lanes) + lane
+                heappush(self._events, (done_at, LANE_DONE, key, self._epoch))
+            else:
+                self._gateway.not_run(action.id, action.reason, now)
+
+    def _arm(self, now: float) -> None:
+        """A timer that is set too early stays: it fires for nothing and is set anew."""
+        due = self.batcher.next_deadline()
+        if due is not None and due < self._timer_at:
+            self._timer_at = due = due if due > now else now
+            heappush(self._events, (due, BATCHER_TIMER, self._number, 0))
+
+    def on_timer(self, now: float) -> None:
+        if now != self._timer_at:
+            return
+        self._timer_at = _INF
+        actions = self.batcher.on_timer(now=now)
+        if actions:
+            self._carry_out(actions, now)
+        self._arm(now)
+
+    def on_lane_done(self, lane: int, epoch: int, now: float) -> None:
+        if epoch != self._epoch:
+            return  # its worker died
+        running = self._lanes[lane]
+        assert running is not None, f"nothing runs on lane {lane} of copy {self._number}"
+        batch, started = running
+        self._lanes[lane] = None
+        self._outcome.busy_s += now - started
+        actions = self.batcher.lane_freed(lane, now=now)
+        if actions:
+            self._carry_out(actions, now)
+        self._arm(now)
+        run_s = int((now - started) * 1e6) * 1e-6  # whole microseconds, as in a REPLY frame
+        self._gateway.answered(batch.ids, run_s, batch.rows, now)
+
+    def die(self, now: float) -> None:
+        """Its workers are found dead lane by lane; with the last of them the copy is lost."""
+        self._epoch += 1
+        queued = self.batcher.give_back(now=now)
+        ran: list[tuple[int, ...]] = []
+        for running in self._lanes:
+            ran.append(running[0].ids if running is not None else ())
+            if running is not None:
+                self._outcome.busy_s += now - running[1]
+        for numbers in ran[:-1]:
+            self._gateway.returned(numbers, now)
+        self._gateway.returned(queued, now)
+        self._gateway.copy_lost(self._number)
+        self._gateway.returned(ran[-1], now)
+
+    def come_back(self, now: float) -> None:
+        """New workers are ready."""
+        for lane, running in enumerate(self._lanes):
+            if running is not None:
+                self._lanes[lane] = None
+                self.batcher.lane_freed(lane, now=now, timed=False)
+        self._gateway.copy_ready(self._number, now)

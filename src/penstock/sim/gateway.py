@@ -1,0 +1,266 @@
+"""The gateway's part of a run: admit, route, send; deadlines, clients that leave, retries.
+
+It follows the live dispatcher step by step. What decides is `Admission` and `EndpointRouter`; the
+rules for requests that a copy gave back are the dispatcher's.
+"""
+
+from __future__ import annotations
+
+import random
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from penstock.core.admission import Admission
+from penstock.core.routing import CopyState, EndpointRouter, NoRoute
+from penstock.sim.copy import TwinCopy
+from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
+from penstock.sim.outcome import Outcome
+from penstock.sim.record import Recorder, admission_row, router_row
+from penstock.sim.scenario import Scenario
+from penstock.sim.workload import Arrival, Workload
+
+ATTEMPTS_MAX: Final = 4
+HELD_MAX: Final = 8192
+HELD_RETRY_S: Final = 0.05
+
+_INF = float("inf")
+_SWEEP_MIN = 1024
+
+
+class Request:
+    """A request in flight."""
+
+    __slots__ = (
+        "arrival", "at", "attempts", "copy", "deadline", "failures", "held", "number", "variant",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, arrival: Arrival, at: float, deadline: float, variant: str
+    ) -> None:
+        self.number = number
+        self.arrival = arrival
+        self.at = at
+        self.deadline = deadline
+        self.variant = variant  #: that took it
+        self.copy: CopyState | None = None  #: whose slot it holds
+        self.attempts = 0
+        self.failures: tuple[int, ...] = ()  #: copies that gave it back
+        self.held = False
+
+
+class TwinGateway:
+    """One endpoint in one gateway process."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: object,
+        events: list[Event],
+        recorder: Recorder,
+        outcome: Outcome,
+    ) -> None:
+        routes = scenario.routes()
+        self.router = EndpointRouter(routes, random.Random(f"{seed}/routing"))
+        self.admission = Admission(scenario.admission)
+        self.workload = Workload(scenario.workload, seed, scenario.length_s)
+        self.copies: dict[int, TwinCopy] = {}
+        self.requests: dict[int, Request] = {}  #: in flight, by number
+        self._closed_loop = scenario.workload.arrivals == "closed-loop"
+        self._timeout_s = scenario.timeout_s
+        copies = sum(len(variant.copies) for variant in routes.variants)
+        self._lanes = copies * scenario.batching.lanes
+        self._events = events
+        self._recorder = recorder
+        self._outcome = outcome
+        self._held: list[Request] = []
+        self._held_timer = False
+        self._deadlines: list[tuple[float, int]] = []  #: (deadline, request), answered ones too
+        self._deadlines_at = _INF
+        self._sweep_at = _SWEEP_MIN
+
+    # requests
+
+    def on_arrival(self, now: float, _key: int, _epoch: int) -> None:
+        arrival = self.workload.sample()
+        self._outcome.requests = number = self._outcome.requests + 1
+        deadline = now + self._timeout_s
+        if arrival.deadline_s is not None:
+            deadline = min(deadline, now + arrival.deadline_s)
+        refusal = self.admission.admit(
+            outstanding=len(self.requests), lanes=self._lanes, deadline=deadline, now=now
+        )
+        if refusal is not None:
+            self._recorder.add(admission_row(now, number, refusal))
+            self._turned_away(f"admission: {refusal.reason}", now)
+            return
+        answer = self.router.pick(variant=arrival.variant)
+        self._recorder.add(router_row(now, number, answer))
+        if isinstance(answer, NoRoute):
+            self._turned_away(f"router: {answer.reason}", now)
+            return
+        request = Request(number, arrival, now, deadline, answer.variant)
+        self.requests[number] = request
+        if arrival.cancel_after_s is not None:
+            heappush(self._events, (now + arrival.cancel_after_s, CLIENT_GONE, number, 0))
+        self._watch(deadline, number)
+        self._send(request, answer.state, now)
+
+    def _send(self, request: Request, state: CopyState, now: float) -> None:
+        request.copy = state
+        request.attempts += 1
+        # As in an INVOKE frame: whole milliseconds, rounded down, 0 would mean none.
+        left_ms = int((request.deadline - now) * 1000.0)
+        deadline = now + (left_ms if left_ms > 0 else 1) / 1000
+        self.copies[state.copy].accept(request.number, request.arrival, deadline, now)
+
+    def _turned_away(self, why: str, now: float) -> None:
+        self._outcome.ends[why] += 1
+        if self._closed_loop:
+            self._come_again(now)
+
+    def _end(self, request: Request, now: float) -> None:
+        """Its last byte is written."""
+        del self.requests[request.number]
+        if request.copy is not None:
+            self.router.release(request.copy)
+        if self._closed_loop:
+            self._come_again(now)
+
+    def _come_again(self, now: float) -> None:
+        at = self.workload.again(now)
+        if at is not None:
+            heappush(self._events, (at, ARRIVAL, 0, 0))
+
+    def on_client_gone(self, now: float, number: int, _epoch: int) -> None:
+        request = self.requests.get(number)
+        if request is not None:
+            self._withdraw(request, now)
+            self._outcome.cancelled += 1
+            self._end(request, now)
+
+    def _withdraw(self, request: Request, now: float) -> None:
+        """CANCEL to the copy, or out of those held."""
+        request.held = False
+        if request.copy is not None:
+            self.copies[request.copy.copy].cancel(request.number, now)
+
+    # deadlines: one event for the earliest, as the dispatcher has one timer
+
+    def _watch(self, deadline: float, number: int) -> None:
+        heap = self._deadlines
+        heappush(heap, (deadline, number))
+        if deadline < self._deadlines_at:
+            self._deadlines_at = deadline
+            heappush(self._events, (deadline, DEADLINES, 0, 0))
+        if len(heap) >= self._sweep_at:
+            requests = self.requests
+            heap[:] = [entry for entry in heap if entry[1] in requests]
+            heapify(heap)
+            self._sweep_at = 2 * len(heap) + _SWEEP_MIN
+
+    def on_deadlines(self, now: float, _key: int, _epoch: int) -> None:
+        if now != self._deadlines_at:
+            return  # an earlier deadline came meanwhile and had an event of its own
+        heap, requests = self._deadlines, self.requests
+        self._deadlines_at = _INF
+        while heap and (heap[0][1] not in requests or now >= heap[0][0]):
+            request = requests.get(heappop(heap)[1])
+            if request is not None:
+                self._withdraw(request, now)
+                self._give_up(request, "gateway: deadline-passed", now)
+        if heap and heap[0][0] < self._deadlines_at:
+            self._deadlines_at = heap[0][0]
+            heappush(self._events, (heap[0][0], DEADLINES, 0, 0))
+
+    def _give_up(self, request: Request, why: str, now: float) -> None:
+        self._outcome.ends[why] += 1
+        self._end(request, now)
+
+    # what copies report
+
+    def answered(self, numbers: tuple[int, ...], run_s: float, rows: int, now: float) -> None:
+        """A batch is done; whose client went away or whose deadline passed is not told."""
+        requests, outcome = self.requests, self._outcome
+        latencies_s = outcome.latencies_s
+        observe, level_max = self.admission.observe, len(latencies_s) - 1
+        for number in numbers:
+            request = requests.get(number)
+            if request is not None:
+                observe(run_s, rows, request.at)
+                level = request.arrival.priority
+                latencies_s[level if level < level_max else level_max].append(now - request.at)
+                outcome.events += 1
+                outcome.answered_at = now
+                self._end(request, now)
+
+    def not_run(self, number: int, reason: str, now: float) -> None:
+        """The batcher refused it or let it expire."""
+        request = self.requests.get(number)
+        if request is not None:
+            self._give_up(request, f"batcher: {reason}", now)
+
+    def returned(self, numbers: tuple[int, ...], now: float) -> None:
+        """Not answered, nothing computed that anybody has seen: to another copy, or held."""
+        for number in numbers:
+            request = self.requests.get(number)
+            if request is not None:
+                self._take_back(request, now)
+
+    def copy_lost(self, copy: int) -> None:
+        self.router.set_healthy(copy, False)
+
+    def copy_ready(self, copy: int, now: float) -> None:
+        self.router.set_healthy(copy, True)
+        self._try_held(now)
+
+    # retries
+
+    def _take_back(self, request: Request, now: float) -> None:
+        state = request.copy
+        assert state is not None, f"request {request.number} came back from nowhere"
+        request.copy = None
+        self.router.release(state)
+        request.failures += (state.copy,)
+        if request.attempts >= ATTEMPTS_MAX:
+            self._give_up(request, "gateway: given-up", now)
+        elif not self._route_again(request, now, same_copy=False):
+            self._hold(request, now)
+
+    def _route_again(self, request: Request, now: float, *, same_copy: bool) -> bool:
+        """`same_copy`: a copy that gave it back may have it again."""
+        answer = self.router.pick(variant=request.variant, exclude=request.failures)
+        self._recorder.add(router_row(now, request.number, answer))
+        if isinstance(answer, NoRoute):
+            return False
+        if answer.state.copy in request.failures and not same_copy:
+            self.router.release(answer.state)
+            return False
+        self._outcome.retries += 1
+        request.held = False
+        self._send(request, answer.state, now)
+        return True
+
+    def _hold(self, request: Request, now: float) -> None:
+        if len(self._held) >= HELD_MAX:
+            self._give_up(request, "gateway: given-up", now)
+            return
+        request.held = True
+        self._held.append(request)
+        self._set_held_timer(now)
+
+    def _set_held_timer(self, now: float) -> None:
+        if not self._held_timer:
+            self._held_timer = True
+            heappush(self._events, (now + HELD_RETRY_S, HELD_RETRY, 0, 0))
+
+    def _try_held(self, now: float) -> None:
+        held, self._held = self._held, []
+        for request in held:
+            if request.held and not self._route_again(request, now, same_copy=True):
+                self._held.append(request)
+
+    def on_held_retry(self, now: float, _key: int, _epoch: int) -> None:
+        self._held_timer = False
+        self._try_held(now)
+        if self._held:
+            self._set_held_timer(now)
