@@ -193,6 +193,51 @@ def test_a_hanging_model_times_out_alone_and_its_mates_are_returned(
     assert client.invoke(12, b'{"a": 1}').json == {"a": 1}
 
 
+def test_large_bodies_are_read_and_answered_like_small_ones(
+    shared: Instance, tmp_path: Path
+) -> None:
+    client = shared.client()
+    client.load(15, model_files.row_sums(tmp_path / "m"))
+    row = [1.0] * 50_000
+    answer = client.invoke(15, json.dumps({"inputs": [row, row]}).encode())
+    assert [each["sum"] for each in answer.json["predictions"]] == [50_000.0, 50_000.0]
+    assert answer.json["predictions"][1]["twice"] == [2.0] * 50_000
+    refused = client.invoke(15, b"[" + b"1," * 50_000 + b"]")
+    assert refused.error["code"] == "bad-json"
+
+
+def test_each_lane_of_a_python_model_is_a_process(shared: Instance, tmp_path: Path) -> None:
+    source = "import os\ndef model_fn(d): return None\ndef predict_fn(d, m):\n    import time\n    time.sleep(0.2)\n    return os.getpid()\n"  # noqa: E501
+    client = shared.client()
+    client.load(16, model_files.code(tmp_path / "m", source, rows_max=1, lanes=2))
+    client.socket.sendall(client.frame(1001, 16, b"[]") + client.frame(1002, 16, b"[]"))
+    first, second = Answer(client.answer(1001)), Answer(client.answer(1002))
+    assert {first.reply.lane, second.reply.lane} == {0, 1}
+    assert first.json != second.json
+
+
+def test_unloading_answers_what_is_queued_then_the_copy_is_gone(
+    shared: Instance, tmp_path: Path
+) -> None:
+    client = shared.client()
+    client.load(17, model_files.code(tmp_path / "m", SLEEPER, rows_max=1))
+    idents = [client.send(17, b'{"sleep": 0.1}') for _ in range(3)]
+    assert client.control(op="unload", copy=17, drain_s=20) == {"ok": True, "found": True}
+    assert [Answer(client.answer(ident)).json for ident in idents] == [{"sleep": 0.1}] * 3
+    assert client.invoke(17, b"{}").reason == "unknown-copy"
+    assert client.control(op="unload", copy=17) == {"ok": True, "found": False}
+
+
+def test_what_is_unanswered_after_the_drain_time_is_returned(
+    shared: Instance, tmp_path: Path
+) -> None:
+    client = shared.client()
+    client.load(18, model_files.code(tmp_path / "m", SLEEPER, rows_max=1))
+    idents = [client.send(18, b'{"sleep": 60}') for _ in range(2)]
+    client.control(op="unload", copy=18, drain_s=0.1)
+    assert {Answer(client.answer(ident)).kind for ident in idents} == {frames.RETURNED}
+
+
 def test_what_cannot_be_loaded_is_named(shared: Instance, tmp_path: Path) -> None:
     client = shared.client()
     cut = model_files.affine(tmp_path / "cut")

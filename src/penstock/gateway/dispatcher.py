@@ -421,9 +421,7 @@ class Dispatcher:
             await link.close()
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
-        """Waits until copies that left the routes have answered all they had; False: out of
-        time.
-        """
+        """Waits until copies that left the routes have answered all; False: out of time."""
         watched = set(copies)
         return await self._watch(lambda: watched.isdisjoint(self._draining), timeout_s)
 

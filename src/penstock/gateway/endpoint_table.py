@@ -98,9 +98,7 @@ class EndpointTable:
         return gone
 
     def set_usable(self, instance_id: str, usable: bool, *, fresh: bool = False) -> None:
-        """The link of an instance takes requests, or not. `fresh`: what it reported before is
-        void.
-        """
+        """The link of an instance takes requests, or not; `fresh`: its earlier reports are void."""
         if usable:
             self._usable.add(instance_id)
         else:

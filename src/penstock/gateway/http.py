@@ -6,9 +6,10 @@ This class adds the limits, the order of pipelined answers, backpressure in both
 detection of clients that went away. It decides nothing about a request but whether it is whole and
 allowed in; paths belong to doors.
 
-The transport's high-water mark is 0. So a write goes to the kernel at once, `pause_writing` means
-precisely "some bytes did not leave", and `resume_writing` means "now all have": that is how the end
-of a request is known to the last byte without asking the transport for each answer.
+The transport's high-water mark is 0 (but for TLS, where what is written may be up to the
+transport's own mark early). So a write goes to the kernel at once, `pause_writing` means precisely
+"some bytes did not leave", and `resume_writing` means "now all have": that is how the end of a
+request is known to the last byte without asking the transport for each answer.
 
 Timeouts are not timers here: the connection notes the time of its last change, and the listener's
 one coarse timer calls `check`.
@@ -49,7 +50,6 @@ FIELDS: Final = (
     CONNECTION,
     b"authorization",
     b"expect",
-    b"upgrade",
 )
 UNLEARNED: Final = b""
 
@@ -77,7 +77,7 @@ class HttpConnection(asyncio.Protocol):
         "_connection_header", "_content_type", "_continue_owed", "_drain_waiters", "_fields",
         "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize", "_parser", "_paused",
         "_paused_since", "_phase", "_queue", "_rare", "_read_bytes", "_reading", "_since",
-        "_transport", "_unread_input", "_unusual", "_unwritten", "_upgrade", "_url",
+        "_transport", "_unread_input", "_unusual", "_unwritten", "_url",
         "_wire_bytes", "_write", "current", "listener", "received", "speaks_1_1",
     )  # fmt: skip
 
@@ -118,14 +118,15 @@ class HttpConnection(asyncio.Protocol):
             self._body_buffer: bytearray | None = None
             self._connection_header = False
             self._oversize = False
-            self._upgrade = False
             self._authorized = False
 
     # The transport's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)
+        if self._transport.get_extra_info("sslcontext") is None:
+            # uvloop's TLS transport pauses at the mark and not above it: 0 would mean for ever.
+            self._transport.set_write_buffer_limits(high=0)
         self._write = self._transport.write
         self._parser = httptools.HttpRequestParser(self)
         if not self.listener.admit(self):
@@ -146,6 +147,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self.received = self.listener.monotonic()
         self._read_bytes = len(data)
+        headers = self._headers
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -157,8 +159,9 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(CallerError("http-malformed", f"This is not HTTP/1.1: {malformed}."))
         else:
             if self._phase in _UNDER_WAY:
-                # What came before a head in the same read is not counted against it.
-                self._count_wire(len(data) if phase == self._phase else 1)
+                # What came before it in the same read is not counted against a request.
+                same = headers is self._headers and phase == self._phase
+                self._count_wire(self._wire_bytes + len(data) if same else 1)
 
     def eof_received(self) -> None:
         """A client that has stopped sending is taken as gone: the transport closes."""
@@ -226,8 +229,6 @@ class HttpConnection(asyncio.Protocol):
         self._unusual = True
         if field == b"authorization":
             self._authorized = True
-        elif field == b"upgrade":
-            self._upgrade = True
         if self._rare is None:
             self._rare = {}
         before = self._rare.get(field)
@@ -277,7 +278,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(self._too_large())
 
     def on_message_complete(self) -> None:
-        if self._phase != BODY or (self._upgrade and self._parser.should_upgrade()):
+        if self._phase != BODY or self._parser.should_upgrade():
             return  # refused, or an upgrade that `_ignore_upgrade` feeds again without it
         self._phase = IDLE
         if self._body_buffer is not None:
@@ -490,9 +491,9 @@ class HttpConnection(asyncio.Protocol):
         self._forget_request()
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
-    def _count_wire(self, size: int) -> None:
+    def _count_wire(self, wire_bytes: int) -> None:
         """Bounds heads and bodies that never end."""
-        self._wire_bytes += size
+        self._wire_bytes = wire_bytes
         limits = self.listener.limits
         if self._phase == HEAD:
             if self._wire_bytes > limits.head_bytes_max:

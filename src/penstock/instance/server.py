@@ -13,6 +13,7 @@ instance should have is the control plane's business; nothing here plans.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import Coroutine
@@ -165,6 +166,8 @@ class InstanceServer:
         self.copies[number] = copy
         self._loaded[number] = loaded
         listener.attach(copy)
+        gc.collect()
+        gc.freeze()  # a loaded model stays: collections under traffic need not walk it again
         workers = sum(rss_bytes(pid) for pid in loaded.pids())
         return {
             "description": loaded.described,
@@ -184,6 +187,7 @@ class InstanceServer:
         loaded = self._loaded.pop(number, None)
         if loaded is not None:
             await loaded.close()
+            gc.unfreeze()
         return {"found": True}
 
     async def _drained(self, copy: Copy, drain_s: float) -> None:
