@@ -372,6 +372,13 @@ def test_items_longer_than_the_last_bucket_belong_to_the_last() -> None:
     assert batcher.add(2, length=1000, now=0.0) == [run_batch(0, (1, 2), "batch-full", bucket=64)]
 
 
+def test_an_item_that_fills_a_batch_alone_leaves_at_once_in_its_bucket() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=1.0, buckets=(16, 64)))
+    assert batcher.add(1, rows=2, length=17, now=0.0) == [
+        run_batch(0, (1,), "batch-full", rows=2, bucket=64)
+    ]
+
+
 def test_among_ready_buckets_the_longest_waiting_leads() -> None:
     batcher = Batcher(BatchSpec(rows_max=4, buckets=(16, 64)))
     batcher.add(1, rows=4, now=0.0)

@@ -276,9 +276,7 @@ class FakeInstance:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: _InstanceConnection(self), self._path
-        )
+        self._server = await loop.create_unix_server(lambda: _InstanceConnection(self), self._path)
 
     def drop(self) -> None:
         """Cuts all connections, as a crash does."""

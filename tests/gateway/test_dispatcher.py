@@ -292,7 +292,9 @@ def test_whatever_happens_each_request_ends_once_and_no_slot_is_lost(seed: int) 
     told = []
     for _ in range(300):
         link = bench.link(rng.choice((1, 2, 3)))
-        action = rng.choice(("invoke", "invoke", "invoke", "reply", "back", "lose", "event", "time"))
+        action = rng.choice(
+            ("invoke", "invoke", "invoke", "reply", "back", "lose", "event", "time")
+        )
         if action == "invoke":
             told.append(bench.invoke(deadline_s=rng.choice((None, 0.2))))
         elif action == "reply" and link.sent:

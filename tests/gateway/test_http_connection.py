@@ -582,7 +582,9 @@ def mutated(rng: random.Random) -> bytes:
         elif change == "cut":
             del data[at:]
         elif change == "insert":
-            data[at:at] = rng.choice((b"\r\n", b"\x00", b"\n", rng.randbytes(8), b": ", b"\r\n\r\n"))
+            data[at:at] = rng.choice(
+                (b"\r\n", b"\x00", b"\n", rng.randbytes(8), b": ", b"\r\n\r\n")
+            )
         elif change == "double":
             data[at:at] = data[: rng.randrange(60)]
         elif data:

@@ -347,3 +347,25 @@ def test_the_end_of_the_server_ends_instance_and_workers(tmp_path: Path) -> None
         running.process.stdin.close()
         running.process.wait(20)
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker is gone")
+
+
+def test_long_texts_are_tokenized_beside_the_loop(shared: Instance, tmp_path: Path) -> None:
+    client = shared.client()
+    client.load(19, model_files.classifier(tmp_path / "m"))
+    texts = ["very good film " * 10] * 1000
+    answers = client.invoke(19, json.dumps({"inputs": texts}).encode()).json
+    assert [each["label"] for each in answers] == ["positive"] * 1000
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_a_graph_with_its_batch_size_baked_in_takes_any_number_of_rows(
+    shared: Instance, tmp_path: Path, runtime: str
+) -> None:
+    client = shared.client()
+    folder = model_files.affine(tmp_path / "m", runtime=runtime, rows=2)
+    copy = {"openvino": 30, "onnxruntime": 31}[runtime]
+    loaded = client.load(copy, folder)
+    assert loaded.get("ok"), loaded
+    for count in (1, 2, 5):
+        answer = client.invoke(copy, json.dumps([[1, 0, 0, 0]] * count).encode())
+        assert answer.json == {"predictions": [[0.0, 0.5, 1.0]] * count}

@@ -150,9 +150,9 @@ def test_the_command_line_deploys_calls_explains_and_deletes(server: Server) -> 
     called = json.loads(penstock("invoke", "by-hand", '{"inputs": "where is my order"}', "--json"))
     assert called["body"][0]["label"] == "order-status"
     story = json.loads(penstock("explain", called["request_id"], "--json"))
-    assert (story["endpoint"], story["variant"]) == ("by-hand", "AllTraffic")
-    assert story["route_reason"] == "only-copy"
-    assert story["batch_rows"] == 1
+    assert (story["endpoint"], story["route"]["variant"]) == ("by-hand", "AllTraffic")
+    assert story["route"]["reason"] == "only-copy"
+    assert story["batch"]["rows"] == 1
     status = json.loads(penstock("status", "by-hand", "--json"))
     assert [copy["state"] for copy in status["copies"]] == ["ready"]
     assert json.loads(penstock("logs", "by-hand", "--json"))["logs"]

@@ -24,6 +24,9 @@ def transform_fn(model, body, content_type, accept, context):
 BROKEN = """
 def model_fn(model_dir):
     raise RuntimeError("the weights are not here")
+
+def predict_fn(data, model):
+    return data
 """
 
 

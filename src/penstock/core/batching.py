@@ -126,18 +126,21 @@ class Batcher:
             return [Refuse(id, "draining")]
         if deadline is not None and now >= deadline:
             return [Refuse(id, "deadline-passed")]
+        waiting = self._waiting
+        if rows == self._rows_max and not waiting and self._lanes_free:
+            # What a model without batching sees nearly always: no need to go through the queue.
+            lane = self._lanes_free.pop()
+            self._started[lane] = now
+            length = self._buckets[self._bucket_of(length)] if self._buckets else 0
+            return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason)]
         actions: list[Action] = []
         if self._queue_rows + rows > self._queue_rows_max:
             self._expire(now, actions)  # the dead hold no room
             if self._queue_rows + rows > self._queue_rows_max:
                 actions.append(Refuse(id, "queue-full"))
                 return actions
-        waiting = self._waiting
         assert id not in waiting, f"item {id} is queued already"
-        index = 0
-        if self._buckets and length > self._buckets[0]:
-            index = min(bisect_left(self._buckets, length), self._widths - 1)
-        bucket = index
+        index = bucket = self._bucket_of(length) if self._buckets else 0
         if priority and self._priorities > 1:
             index += min(priority, self._priorities - 1) * self._widths
         self._number = number = self._number + 1
@@ -356,6 +359,9 @@ class Batcher:
             return "deadline-near"
         return ""
 
+    def _bucket_of(self, length: int) -> int:
+        return min(bisect_left(self._buckets, length), self._widths - 1)
+
     def _lead(self, bucket: int) -> int:
         """The queue that goes first: the highest priority, or in its turn the oldest head."""
         lead, oldest = -1, _INF
@@ -500,6 +506,7 @@ class Batcher:
             queue.popleft()
         if not waiting:
             self._deadlines.clear()
+            self._passes = 0
         if self._stale > _SWEEP_MIN + len(waiting):
             for queue in self._queues:  # in place: callers hold these very queues
                 live = [entry for entry in queue if waiting.get(entry[2]) is entry]

@@ -61,6 +61,7 @@ class Copy:
         self._engine = engine
         self._spec = spec
         self._passes_bodies = passes_bodies
+        self._loop_bytes_max: int = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self._clock = clock
         self._call_at = call_at
         self._helper = helper
@@ -91,7 +92,7 @@ class Copy:
             request.number = self.driver.add(
                 request, priority=request.priority, deadline=request.deadline, now=now
             )
-        elif len(request.body) > LOOP_BYTES_MAX and self._helper is not None:
+        elif len(request.body) > self._loop_bytes_max and self._helper is not None:
             self._helper.submit(
                 0,
                 lambda: self._engine.decode(request.meta, request.body),

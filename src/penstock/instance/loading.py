@@ -52,6 +52,7 @@ class LoadCall:
     environment: dict[str, str]
     cores: float
     memory_bytes_max: int
+    accelerators: int
     download_timeout_s: float
     startup_timeout_s: float
     batching: dict[str, Any]  #: fields of Batching that overrule the description's
@@ -68,6 +69,7 @@ class LoadCall:
                 environment={str(k): str(v) for k, v in (call.get("environment") or {}).items()},
                 cores=float(call.get("cores") or settings.cores),
                 memory_bytes_max=int(call.get("memory_bytes_max") or settings.memory_bytes),
+                accelerators=int(call.get("accelerators") or settings.accelerators),
                 download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
                 startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
                 batching=dict(call.get("batching") or {}),
@@ -114,7 +116,7 @@ async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListene
         variant_name=call.variant,
         cores=call.cores,
         memory_bytes_max=call.memory_bytes_max,
-        accelerators=settings.accelerators,
+        accelerators=call.accelerators,
         environment={**call.source.environment, **call.environment},
         cache_dir=settings.cache_dir / "compiled",
         startup_timeout_s=call.startup_timeout_s,

@@ -40,6 +40,9 @@ _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 class TextEngine:
     """As `TensorEngine`; an item's data is a list of token id lists."""
 
+    #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would stall the loop.
+    loop_bytes_max = 8_192
+
     def __init__(
         self,
         runtime: TensorRuntime,

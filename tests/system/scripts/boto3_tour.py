@@ -76,12 +76,12 @@ except sagemaker.exceptions.ClientError as error:
 
 now = datetime.datetime.now(datetime.timezone.utc)  # noqa: UP017 - old clients run on old Pythons
 cloudwatch.put_metric_data(
-    Namespace="Shop", MetricData=[{"MetricName": "Clicks", "Value": 3.0, "Unit": "Count"}]
+    Namespace=f"Shop-{name}", MetricData=[{"MetricName": "Clicks", "Value": 3.0, "Unit": "Count"}]
 )
 seen["clicks"] = [
     point["Sum"]
     for point in cloudwatch.get_metric_statistics(
-        Namespace="Shop",
+        Namespace=f"Shop-{name}",
         MetricName="Clicks",
         StartTime=now - datetime.timedelta(minutes=5),
         EndTime=now + datetime.timedelta(minutes=5),
@@ -119,7 +119,7 @@ while invocations < 1 and time.monotonic() < deadline:
 seen["invocations"] = invocations
 try:
     cloudwatch.get_metric_statistics(
-        Namespace="Shop",
+        Namespace=f"Shop-{name}",
         MetricName="Clicks",
         StartTime=now,
         EndTime=now - datetime.timedelta(minutes=5),

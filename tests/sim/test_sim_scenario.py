@@ -1,0 +1,172 @@
+"""Scenario files: what they may say, and that a mistake names its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.core.admission import AdmissionSpec
+from penstock.core.batching import BatchSpec
+from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.errors import CallerError
+from penstock.sim.faults import Fault
+from penstock.sim.scenario import Scenario, VariantScenario, load_scenario
+from penstock.sim.service import ServiceSpec
+from penstock.sim.workload import WorkloadSpec
+
+SMALL = """
+about = "one copy"
+seed = 1
+length_s = 2
+
+[[variants]]
+name = "blue"
+
+[workload]
+arrivals = "poisson"
+rate_rps = 10
+"""
+
+
+def load(tmp_path: Path, text: str) -> Scenario:
+    path = tmp_path / "example.toml"
+    path.write_text(text)
+    return load_scenario(path)
+
+
+def test_what_a_small_file_does_not_say_has_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, SMALL) == Scenario(
+        name="example",
+        about="one copy",
+        seed=1,
+        length_s=2.0,
+        variants=(VariantScenario(name="blue"),),
+        batching=BatchSpec(),
+        admission=AdmissionSpec(in_flight_max=100_000),
+        workload=WorkloadSpec(arrivals="poisson", rate_rps=10.0),
+        service=ServiceSpec(),
+        faults=(),
+    )
+
+
+def test_every_table_is_read(tmp_path: Path) -> None:
+    scenario = load(
+        tmp_path,
+        SMALL
+        + """
+rows = 2
+deadline_s = [[0, 1], [0.5, 3]]
+
+[batching]
+rows_max = 4
+queue_wait_s_max = 1
+buckets = [16, 64]
+
+[admission]
+in_flight_max = 9
+queue_wait_s_max = 0.5
+
+[service]
+base_s = 1
+
+[[faults]]
+at_s = 1
+copy = 1
+""",
+    )
+    assert scenario.batching == BatchSpec(rows_max=4, queue_wait_s_max=1.0, buckets=(16, 64))
+    assert scenario.admission == AdmissionSpec(in_flight_max=9, queue_wait_s_max=0.5)
+    assert scenario.service == ServiceSpec(base_s=1.0)
+    assert scenario.faults == (Fault(at_s=1.0, copy=1, back_after_s=1.0),)
+    assert scenario.workload.rows == ((2, 1.0),)
+    assert scenario.workload.deadline_s == ((0, 1.0), (0.5, 3.0))
+
+
+def test_copies_are_numbered_through_all_variants(tmp_path: Path) -> None:
+    text = SMALL.replace(
+        'name = "blue"',
+        """name = "blue"
+copies = 2
+
+[[variants]]
+name = "green"
+weight = 3
+strategy = "RANDOM"
+outstanding_max = 5""",
+    )
+    assert load(tmp_path, text + "[batching]\nlanes = 2\n").routes() == EndpointRoutes(
+        endpoint="example",
+        variants=(
+            VariantRoutes(
+                name="blue",
+                weight=1.0,
+                strategy="LEAST_OUTSTANDING_REQUESTS",
+                copies=(
+                    CopyRoute(copy=1, instance_id="i-1", outstanding_max=2050),
+                    CopyRoute(copy=2, instance_id="i-2", outstanding_max=2050),
+                ),
+                model={"lanes": 2},
+            ),
+            VariantRoutes(
+                name="green",
+                weight=3.0,
+                strategy="RANDOM",
+                copies=(CopyRoute(copy=3, instance_id="i-3", outstanding_max=5),),
+                model={"lanes": 2},
+            ),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("seed = 1", "sed = 1"), "example.toml: sed: unknown key; known: name, about, seed"),
+        (("seed = 1", ""), "example.toml: seed: missing"),
+        (("seed = 1", 'seed = "1"'), "example.toml: seed: '1' is not of type int"),
+        (("seed = 1", "seed = true"), "example.toml: seed: True is not of type int"),
+        (("length_s = 2", "length_s = 0"), "example.toml: length_s: not valid; allowed: more"),
+        (('"poisson"', '"never"'), "example.toml: workload.arrivals: not valid; allowed: poisson"),
+        (("rate_rps = 10", "rows = [[1, 0]]"), "example.toml: workload: rows: [1, 0] is not a"),
+        (("rate_rps = 10", "rows = 2"), "example.toml: workload.rows: not valid"),
+        (("rate_rps = 10", "trace_s = [2, 1]"), "example.toml: workload.trace_s: not valid"),
+        (("rate_rps = 10", "trace_s = 1"), "example.toml: workload: trace_s: 1 is not a list"),
+        (
+            ("rate_rps = 10", "cancel_fraction = 0.5"),
+            "example.toml: workload.cancel_after_s_mean: not valid; allowed: more than 0",
+        ),
+        (
+            ('name = "blue"', 'name = "blue"\nstrategy = "FIRST"'),
+            "example.toml: variants.strategy: not valid; allowed: RANDOM or LEAST",
+        ),
+        (('name = "blue"', 'name = "blue"\ncopies = 0'), "example.toml: variants: not valid"),
+        (("[workload]", "[batching]\nlanes = 0\n[workload]"), "example.toml: batching: batching."),
+        (("[workload]", "batching = 1\n[workload]"), "example.toml: variants[0]: batching: unkn"),
+        (("[[variants]]", "service = 1\n[[variants]]"), "example.toml: service: 1 is not a table"),
+        (
+            ("[workload]", "[[faults]]\nat_s = 1\ncopy = 2\n[workload]"),
+            "example.toml: faults.copy: not valid; allowed: 1 to 1",
+        ),
+        (
+            ("[workload]", '[[faults]]\nat_s = 1\ncopy = 1\nkind = "flood"\n[workload]'),
+            "example.toml: faults.kind: not valid; allowed: copy-lost",
+        ),
+        (
+            ("[workload]", "[[faults]]\nat_s=1\ncopy=1\n[[faults]]\nat_s=2\ncopy=1\n[workload]"),
+            "example.toml: faults: not valid; allowed: a copy that is lost must be back",
+        ),
+    ],
+)
+def test_a_mistake_names_its_place(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    with pytest.raises(CallerError) as caught:
+        load(tmp_path, SMALL.replace(*change))
+    assert caught.value.code == "invalid-scenario"
+    assert caught.value.message.startswith(message)
+
+
+def test_a_file_that_is_not_toml_or_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CallerError, match=r"example\.toml"):
+        load(tmp_path, "=")
+    with pytest.raises(CallerError, match="No such file"):
+        load_scenario(tmp_path / "none.toml")

@@ -1,0 +1,32 @@
+"""Service times: affine in rows and padded tokens, noise of mean 1."""
+
+from __future__ import annotations
+
+from penstock.sim.service import ServiceSpec, ServiceTimes
+
+
+def test_a_constant_service_time_ignores_rows_and_seed() -> None:
+    service = ServiceTimes(ServiceSpec(base_s=0.25), 1)
+    assert [service.run_s(rows, 0) for rows in (1, 8)] == [0.25, 0.25]
+
+
+def test_rows_and_tokens_of_the_bucket_cost_time() -> None:
+    service = ServiceTimes(ServiceSpec(base_s=1.0, row_s=0.5, token_s=0.25), 1)
+    assert service.run_s(1, 0) == 1.5
+    assert service.run_s(4, 8) == 1.0 + 4 * (0.5 + 8 * 0.25)
+
+
+def test_noise_is_lognormal_and_keeps_the_mean() -> None:
+    service = ServiceTimes(ServiceSpec(base_s=2.0, sigma=0.5), 1)
+    drawn = sorted(service.run_s(1, 0) for _ in range(20_000))
+    assert 1.97 < sum(drawn) / len(drawn) < 2.03
+    # The median of a lognormal of mean 1 and sigma 0.5 is exp(-0.125).
+    assert 1.74 < drawn[10_000] < 1.79
+
+
+def test_one_seed_gives_one_sequence() -> None:
+    spec = ServiceSpec(base_s=1.0, sigma=1.0)
+    runs = [ServiceTimes(spec, seed) for seed in (1, 1, 2)]
+    drawn = [[run.run_s(1, 0) for _ in range(5)] for run in runs]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
