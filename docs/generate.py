@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import typer
 
 from penstock.cli import main as cli
@@ -49,8 +48,8 @@ def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, 
 
 
 def _parameter(item: Any) -> str:
-    if isinstance(item, click.Argument) or item.param_type_name == "argument":
-        name = f"`{item.human_readable_name}`"
+    if item.param_type_name == "argument":
+        name = f"`{item.metavar or item.name.upper()}`"
     else:
         name = ", ".join(f"`{option}`" for option in (*item.opts, *item.secondary_opts))
     default = item.default

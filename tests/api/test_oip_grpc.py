@@ -53,8 +53,8 @@ def test_the_names_are_scanned_out_of_a_message_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\x0a", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x0b", b"\x00\x00",
-     b"\x0a\x01\xff", b"\x09\x00", b"\x80"],
+    [b"\x0a", b"\x0a\x05ab", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"\x0b",
+     b"\x00\x00", b"\x0a\x01\xff", b"\x09\x00", b"\x80"],
 )  # fmt: skip
 def test_what_is_no_message_is_the_callers_error(data: bytes) -> None:
     with pytest.raises(CallerError):

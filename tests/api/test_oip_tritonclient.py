@@ -1,4 +1,4 @@
-"""The unmodified tritonclient, in a process of its own, against a gateway with an echoing instance."""
+"""The unmodified tritonclient, in its own process, against a gateway with an echoing instance."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_without_a_content_type_the_model_gets_none() -> None:
             {"OriginalStatusCode": 500, "ErrorCode": "INTERNAL_FAILURE_FROM_MODEL"},
         ),
         (NotNowError("queue-full", "Later."), 503, "ServiceUnavailable", {"Message": "Later."}),
-        (NotNowError("rate", "Slow.", status=429), 429, "ThrottlingException", {"Message": "Slow."}),
+        (NotNowError("rate", "No.", status=429), 429, "ThrottlingException", {"Message": "No."}),
         (
             InternalError("bug", "a secret path"),
             500, "InternalFailure", {"Message": "Internal failure (bug)."},

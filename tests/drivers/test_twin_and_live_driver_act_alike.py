@@ -25,7 +25,10 @@ def shortened(scenario: Scenario) -> Scenario:
     """The scenario cut to `REQUESTS_MAX`, its faults moved together into what is left."""
     arrivals = Twin(scenario).run().requests
     share = min(1.0, REQUESTS_MAX / arrivals)
-    faults = tuple(dataclasses.replace(fault, at_s=fault.at_s * share) for fault in scenario.faults)
+    faults = tuple(
+        dataclasses.replace(fault, at_s=fault.at_s * share, back_after_s=fault.back_after_s * share)
+        for fault in scenario.faults
+    )
     return dataclasses.replace(scenario, length_s=scenario.length_s * share, faults=faults)
 
 

@@ -1,4 +1,4 @@
-"""The dispatcher under a manual clock: each request ends exactly once, whatever happens to copies."""
+"""The dispatcher under a manual clock: each request ends exactly once, whatever happens."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def test_at_the_servers_limit_the_instance_is_told_and_the_caller_gets_deadline_
 
 def test_a_callers_own_deadline_comes_first_and_may_not_exceed_the_servers() -> None:
     bench = Bench(1)
-    short, told_short = bench.invoke(deadline_s=0.25)
-    long, told_long = bench.invoke(deadline_s=1000.0)
+    _, told_short = bench.invoke(deadline_s=0.25)
+    _, told_long = bench.invoke(deadline_s=1000.0)
     assert [item[2] for item in bench.link(1).sent] == [250, 60_000]
     bench.timers.advance(0.25)
     assert told_short.told == [("error", "deadline-passed")]
@@ -226,8 +226,8 @@ def test_a_request_whose_variant_left_with_an_update_is_retried_on_the_new_one()
 
 def test_withdrawing_an_endpoint_ends_what_is_held_and_not_what_is_running() -> None:
     bench = Bench(1, 2)
-    running, told_running = bench.invoke()
-    held, told_held = bench.invoke()
+    _, told_running = bench.invoke()
+    _, told_held = bench.invoke()
     bench.dispatcher.on_event("i1", {"event": "copy-lost", "copy": 1})
     bench.dispatcher.on_event("i2", {"event": "copy-lost", "copy": 2})
     bench.link(2).give_back()

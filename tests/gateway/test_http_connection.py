@@ -192,7 +192,7 @@ def test_expect_100_continue_is_answered_before_the_body_is_sent() -> None:
         async with site() as served:
             client = await served.client()
             client.write(
-                b"POST /hot/x HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+                b"POST /hot/x HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
             )
             assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             client.write(b"ok")
@@ -569,7 +569,7 @@ def mutated(rng: random.Random) -> bytes:
             (
                 post("/hot/x", body, "Content-Type: application/json"),
                 post("/other", body),
-                b"POST /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+                b"PUT /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
                 b"GET /hot/x?y=z HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n",
             )
         )

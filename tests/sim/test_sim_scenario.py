@@ -154,7 +154,7 @@ outstanding_max = 5""",
         ),
         (
             ("[workload]", "[[faults]]\nat_s=1\ncopy=1\n[[faults]]\nat_s=2\ncopy=1\n[workload]"),
-            "example.toml: faults: not valid; allowed: a copy that is lost must be back",
+            "example.toml: faults: a copy that is lost must be back before",
         ),
     ],
 )

@@ -19,7 +19,12 @@ DTYPES = (
 )  # fmt: skip
 
 RUNTIMES = ("openvino", "onnxruntime", "python", "process")
-TASKS = ("tensor", "text-classification", "feature-extraction", "payload")
+TASKS = (
+    "tensor",
+    "text-classification",
+    "feature-extraction",
+    "payload",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,7 @@ class Batching:
     )
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = no length buckets
     priorities: int = 1  #: number of priority levels; 0 is served first
+    latency_s_p99_max: float | None = None  #: service level: delay and size follow from it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,28 @@ class Embedding:
 
     pooling: str = "mean"  #: mean | cls
     normalize: bool = True  #: L2 norm 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """One of several heads over a shared backbone; all heads run in one forward pass."""
+
+    name: str  #: how requests and answers call it
+    task: str  #: classification | regression | embedding
+    output: str  #: the model's output tensor that holds it
+    labels: tuple[str, ...] = ()  #: classification: class names, in the order of the logits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """How an encoder-decoder model writes its answer."""
+
+    encoder_file: str = "encoder.xml"
+    decoder_file: str = "decoder.xml"
+    eos_ids: tuple[int, ...] = (1,)
+    decoder_start_id: int = 0
+    tokens_new_max: int = 64  #: upper bound of what a request may ask for
+    beams_max: int = 4  #: likewise; 1 = greedy only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +114,8 @@ class ModelDescription:
     labels: tuple[str, ...] = ()  #: class names, in the order of the logits
     tokenizer: Tokenizer | None = None
     embedding: Embedding | None = None
+    heads: tuple[Head, ...] = ()  #: `multi-head`
+    generation: Generation | None = None  #: `text2text-generation`
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1  #: batches of one copy that may run at once
     threads_per_lane: int = 0  #: intra-op threads; 0 = what the instance's cores leave per lane

@@ -17,7 +17,6 @@ clock. A request's life:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 from collections import deque
@@ -29,10 +28,11 @@ import orjson
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
-from penstock.core.routing import CopyState, NoRoute, Routed
+from penstock.core.routing import NoRoute, Routed
 from penstock.errors import InternalError, ModelError, PenstockError, from_dict
 from penstock.gateway import refusals
 from penstock.gateway.deadlines import Deadlines
+from penstock.gateway.draining import DrainWatch
 from penstock.gateway.endpoint_table import Endpoint, EndpointTable
 from penstock.gateway.explain import ExplainRing
 from penstock.gateway.invocation import (
@@ -96,8 +96,7 @@ class Dispatcher:
         self._stopping = False
         self._waiting: deque[Invocation] = deque()
         self._waiting_timer: TimerHandle | None = None
-        self._draining: dict[int, CopyState] = {}
-        self._drain_watchers: list[Callable[[], None]] = []
+        self._drains = DrainWatch(clock, timers)
 
     @property
     def in_flight(self) -> int:
@@ -193,7 +192,7 @@ class Dispatcher:
         if copy is not None:
             endpoint.router.release(copy)
             if copy.draining and not copy.outstanding:
-                self._copy_drained(copy)
+                self._drains.released(copy)
         error = invocation.error
         if error is not None:
             status = error.status
@@ -217,8 +216,8 @@ class Dispatcher:
         if endpoint is not None:
             endpoint.in_flight -= 1
             self._bodies_bytes -= len(invocation.body)
-        if self._drain_watchers and not self._live:
-            self._call_watchers()
+        if self._drains.waits and not self._live:
+            self._drains.look()
 
     @staticmethod
     def _record_failure(invocation: Invocation, status: int, total_s: float) -> None:
@@ -268,7 +267,7 @@ class Dispatcher:
             invocation.copy = None
             invocation.entry.router.release(copy)
             if copy.draining and not copy.outstanding:
-                self._copy_drained(copy)
+                self._drains.released(copy)
 
     # What links report (LinkEvents)
 
@@ -394,13 +393,12 @@ class Dispatcher:
 
     def publish(self, routes: EndpointRoutes) -> None:
         """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
-        self._note_draining(self.table.publish(routes))
-        self._draining = {copy: state for copy, state in self._draining.items() if state.draining}
+        self._drains.add(self.table.publish(routes))
         self._try_waiting()
 
     def withdraw(self, endpoint: str) -> None:
         """The endpoint is gone: new requests are told so, those in flight are still answered."""
-        self._note_draining(self.table.withdraw(endpoint))
+        self._drains.add(self.table.withdraw(endpoint))
         self._try_waiting()
 
     async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
@@ -422,13 +420,12 @@ class Dispatcher:
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
         """Waits until copies that left the routes have answered all; False: out of time."""
-        watched = set(copies)
-        return await self._watch(lambda: watched.isdisjoint(self._draining), timeout_s)
+        return await self._drains.copies_drained(copies, timeout_s)
 
     async def drain(self, timeout_s: float) -> bool:
         """Refuses new requests from now on and waits for those in flight; False: out of time."""
         self._stopping = True
-        return await self._watch(lambda: not self._live, timeout_s)
+        return await self._drains.wait(lambda: not self._live, timeout_s)
 
     async def close(self) -> None:
         """Ends all links. What is still in flight is told so."""
@@ -474,42 +471,6 @@ class Dispatcher:
                 for name, endpoint in sorted(self._endpoints.items())
             },
         }
-
-    # Draining
-
-    def _note_draining(self, states: tuple[CopyState, ...]) -> None:
-        for state in states:
-            if state.outstanding:
-                self._draining[state.copy] = state
-
-    def _copy_drained(self, state: CopyState) -> None:
-        self._draining.pop(state.copy, None)
-        self._call_watchers()
-
-    def _call_watchers(self) -> None:
-        for watcher in list(self._drain_watchers):
-            watcher()
-
-    async def _watch(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        if condition():
-            return True
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def look() -> None:
-            if condition() and not future.done():
-                future.set_result(True)
-
-        def give_up() -> None:
-            if not future.done():
-                future.set_result(False)
-
-        timer = self._timers.call_at(self._monotonic() + timeout_s, give_up)
-        self._drain_watchers.append(look)
-        try:
-            return await future
-        finally:
-            timer.cancel()
-            self._drain_watchers.remove(look)
 
 
 def _error_of(reply: Reply) -> PenstockError:

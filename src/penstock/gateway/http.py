@@ -6,11 +6,6 @@ This class adds the limits, the order of pipelined answers, backpressure in both
 detection of clients that went away. It decides nothing about a request but whether it is whole and
 allowed in; paths belong to doors.
 
-The transport's high-water mark is 0 (but for TLS, where what is written may be up to the
-transport's own mark early). So a write goes to the kernel at once, `pause_writing` means precisely
-"some bytes did not leave", and `resume_writing` means "now all have": that is how the end of a
-request is known to the last byte without asking the transport for each answer.
-
 Timeouts are not timers here: the connection notes the time of its last change, and the listener's
 one coarse timer calls `check`.
 """
@@ -19,24 +14,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
 from penstock.errors import CallerError, InternalError, NotNowError, PenstockError
 from penstock.gateway.call import Call, Door
+from penstock.gateway.pipeline import (
+    BODY,
+    CLOSE_LINE,
+    CONTINUE,
+    HEAD,
+    IDLE,
+    LINGER,
+    PIPELINE_MAX,
+    REFUSED,
+    UNDER_WAY,
+    AnswerPipeline,
+)
 
 if TYPE_CHECKING:
     from penstock.gateway.listener import HttpListener
 
 log = logging.getLogger(__name__)
-
-IDLE: Final = 0  #: between requests
-HEAD: Final = 1
-BODY: Final = 2
-REFUSED: Final = 3  #: nothing more is read from this connection, it ends after its last answer
-LINGER: Final = 4  #: the last answer is out; what still comes is thrown away so that it can be read
 
 CONTENT_TYPE: Final = b"content-type"
 ACCEPT: Final = b"accept"
@@ -54,50 +54,31 @@ FIELDS: Final = (
 UNLEARNED: Final = b""
 
 SLASH: Final = ord("/")
-PENDING_PIECES_MAX: Final = 256
-_UNDER_WAY: Final = (HEAD, BODY)
-PIPELINE_MAX: Final = 64  #: requests waiting on one connection before reading pauses
 LINGER_S_MAX: Final = 5.0
 LINGER_BYTES_MAX: Final = 64 << 20
 #: A chunk of one byte takes six on the wire: bounds what framing and trailers may add to a body.
 WIRE_BYTES_PER_BODY_BYTE: Final = 8
-#: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
-UNREAD_BYTES_MAX: Final = 16 << 20
 
-CLOSE_LINE: Final = b"connection: close\r\n"
 KEEP_ALIVE_LINE: Final = b"connection: keep-alive\r\n"
-CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(AnswerPipeline):
     """The protocol of one client connection. Its public methods are for `Call` and the listener."""
 
     __slots__ = (
         "_accept", "_authorized", "_body", "_body_buffer", "_body_bytes_max",
-        "_connection_header", "_content_type", "_continue_owed", "_drain_waiters", "_fields",
-        "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize", "_parser", "_paused",
-        "_paused_since", "_phase", "_queue", "_rare", "_read_bytes", "_reading", "_since",
-        "_transport", "_unread_input", "_unusual", "_unwritten", "_url",
-        "_wire_bytes", "_write", "current", "listener", "received", "speaks_1_1",
+        "_connection_header", "_content_type", "_fields",
+        "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize", "_parser",
+        "_rare", "_read_bytes",
+        "_unusual", "_url",
+        "_wire_bytes", "received",
     )  # fmt: skip
 
     def __init__(self, listener: HttpListener) -> None:
-        self.listener = listener
-        self.current: Call | None = None  #: the request whose answer may be written now
+        super().__init__(listener)
         self.received = 0.0  #: monotonic s of the last read
-        self.speaks_1_1 = True
-        self._queue: deque[Call] = deque()  #: later requests of the pipeline
-        self._phase = HEAD
-        self._since = listener.now
-        self._paused = False  #: the transport holds bytes that the client has not taken
-        self._paused_since = 0.0
-        self._reading = True
-        self._unwritten: list[Call] = []  #: answered, their last bytes still in the transport
         self._read_bytes = 0  #: of the last read
-        self._unread_input = False  #: the client may still be sending what nobody will read
-        self._drain_waiters: list[asyncio.Future[None]] = []
         self._lingered_bytes = 0
-        self._continue_owed = False
         self._wire_bytes = 0  #: of the head or the body that is being read, at least
         self._fields = listener.fields
         self._body_bytes_max = listener.limits.body_bytes_max
@@ -158,7 +139,7 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError as malformed:
             self._refuse(CallerError("http-malformed", f"This is not HTTP/1.1: {malformed}."))
         else:
-            if self._phase in _UNDER_WAY:
+            if self._phase in UNDER_WAY:
                 # What came before it in the same read is not counted against a request.
                 same = headers is self._headers and phase == self._phase
                 self._count_wire(self._wire_bytes + len(data) if same else 1)
@@ -170,26 +151,7 @@ class HttpConnection(asyncio.Protocol):
         self.listener.forget(self)
         self._phase = REFUSED
         self._parser = None  # it holds this object's methods: together they would wait for the GC
-        gone = [self.current] if self.current is not None else []
-        gone += self._queue
-        self.current = None
-        self._queue.clear()
-        for call in gone:
-            call.connection = None
-            call.front_door.abandoned(call)
-        self._report_written()
-        self._wake_drain_waiters()
-
-    def pause_writing(self) -> None:
-        self._paused = True
-        self._paused_since = self.listener.now
-        self._update_reading()
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self._report_written()
-        self._wake_drain_waiters()
-        self._update_reading()
+        self._abandon_all()
 
     # The parser's callbacks
 
@@ -343,90 +305,6 @@ class HttpConnection(asyncio.Protocol):
                 self._update_reading()
         return call
 
-    def put_last(self, call: Call, data: bytes) -> None:
-        """The last bytes of the answer whose turn it is."""
-        self._write(data)
-        if self._queue or self._phase or call.connection_line or self._paused:
-            self._finish(call)
-            return
-        # The common case by itself: nothing else is under way on this connection.
-        self.current = None
-        self._since = self.listener.now
-        call.front_door.written(call)
-
-    def put(self, call: Call, data: bytes, *, last: bool) -> None:
-        """Bytes of an answer, whether or not it is its turn."""
-        if self.current is not call:
-            self._keep_for_later(call, data)
-            return
-        if data:
-            self._write(data)
-        if last:
-            self._finish(call)
-        elif self._paused and call.started:
-            self._cut_if_unread(self._transport.get_write_buffer_size())
-
-    def _keep_for_later(self, call: Call, data: bytes) -> None:
-        pending = call.pending
-        if pending is None:
-            call.pending = [data]
-            return
-        pending.append(data)
-        if len(pending) >= PENDING_PIECES_MAX:
-            call.pending = [b"".join(pending)]
-            self._cut_if_unread(len(call.pending[0]))
-
-    def _cut_if_unread(self, size: int) -> None:
-        if size > UNREAD_BYTES_MAX:
-            log.warning("a client does not read its answer: connection cut")
-            self.abort()
-
-    def _finish(self, call: Call) -> None:
-        """After the last byte of the current answer: the next one's turn, or the end."""
-        # A loop and not recursion: one read can bring thousands of requests.
-        while True:
-            self.current = None
-            if self._phase not in _UNDER_WAY:
-                self._since = self.listener.now
-            if self._paused:
-                self._unwritten.append(call)
-            else:
-                call.front_door.written(call)
-            if call.connection_line == CLOSE_LINE:
-                self._end()
-                return
-            if not self._queue:
-                break
-            call = self.current = self._queue.popleft()
-            if call.pending is not None:
-                data, call.pending = b"".join(call.pending), None
-                self._write(data)
-            if not call.finished:
-                self._wake_drain_waiters()
-                break
-        if self.current is None and self._continue_owed:
-            self._continue_owed = False
-            self._write(CONTINUE)
-        if not self._reading:
-            self._update_reading()
-
-    def _end(self) -> None:
-        """The last answer of this connection is on its way."""
-        dropped = list(self._queue)
-        self._queue.clear()
-        for call in dropped:
-            call.connection = None
-            call.front_door.abandoned(call)
-        if self._unread_input and self._transport.can_write_eof():
-            # Closing while the client still sends would reset the connection and lose the answer.
-            self._phase = LINGER
-            self._since = self.listener.now
-            self._transport.write_eof()
-            self._update_reading()
-        else:
-            self._phase = REFUSED
-            self._transport.close()
-
     # Refusals
 
     def _refuse(self, error: PenstockError) -> None:
@@ -519,35 +397,6 @@ class HttpConnection(asyncio.Protocol):
 
     # Flow and time
 
-    def _update_reading(self) -> None:
-        """Reads only while the client takes its answers and the pipeline is short."""
-        wanted = self._phase == LINGER or (not self._paused and len(self._queue) < PIPELINE_MAX)
-        if wanted != self._reading and not self._transport.is_closing():
-            self._reading = wanted
-            if wanted:
-                self._transport.resume_reading()
-            else:
-                self._transport.pause_reading()
-
-    def _report_written(self) -> None:
-        if self._unwritten:
-            calls, self._unwritten = self._unwritten, []
-            for call in calls:
-                call.front_door.written(call)
-
-    def _wake_drain_waiters(self) -> None:
-        waiters, self._drain_waiters = self._drain_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def wait_writable(self, call: Call) -> None:
-        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
-        while call.connection is not None and (self._paused or self.current is not call):
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._drain_waiters.append(waiter)
-            await waiter
-
     def check(self, now: float) -> None:
         """Ends what takes too long. Called by the listener's timer."""
         limits = self.listener.limits
@@ -586,13 +435,6 @@ class HttpConnection(asyncio.Protocol):
         if last is not None and self._phase == IDLE:
             last.connection_line = CLOSE_LINE
             self._phase = REFUSED
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def about(self, name: str) -> Any:
-        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
-        return self._transport.get_extra_info(name)
 
 
 def origin_form(url: bytes) -> bytes:

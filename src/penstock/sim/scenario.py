@@ -58,6 +58,10 @@ class Scenario:
     faults: tuple[Fault, ...] = field(default_factory=tuple)
     timeout_s: float = 60.0  #: the gateway's limit on every request
 
+    def __post_init__(self) -> None:
+        if not _apart(self.faults):
+            raise _wrong("faults", "a copy that is lost must be back before it is lost again")
+
     def routes(self) -> EndpointRoutes:
         """The endpoint: copies 1, 2, ... on one instance each."""
         batching = self.batching
@@ -148,11 +152,6 @@ def _check(scenario: Scenario, where: str) -> None:
             "1 to batching.rows_max: an instance cuts larger requests, the twin does not",
         ),
         ("faults.kind", all(f.kind in KINDS for f in scenario.faults), ", ".join(KINDS)),
-        (
-            "faults",
-            _apart(scenario.faults),
-            "a copy that is lost must be back before it is lost again",
-        ),
         ("faults.copy", all(1 <= f.copy <= copies for f in scenario.faults), f"1 to {copies}"),
     ):
         if not good:

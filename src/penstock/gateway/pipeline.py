@@ -1,0 +1,222 @@
+"""The answering side of an HTTP connection: order, backpressure, and the last byte.
+
+Answers leave in the order of the requests, whichever is ready first. Reading pauses while the
+client does not take its answers or has too many requests waiting. A request is over when its last
+byte has left: the transport's high-water mark is 0 (but for TLS, where what is written may be up to
+the transport's own mark early), so a write goes to the kernel at once, `pause_writing` means
+precisely "some bytes did not leave", and `resume_writing` means "now all have".
+
+What is read, and whether it is allowed in, is `http.py`'s, which extends this class.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.gateway.call import Call
+
+if TYPE_CHECKING:
+    from penstock.gateway.listener import HttpListener
+
+log = logging.getLogger(__name__)
+
+IDLE: Final = 0  #: between requests
+HEAD: Final = 1
+BODY: Final = 2
+REFUSED: Final = 3  #: nothing more is read from this connection, it ends after its last answer
+LINGER: Final = 4  #: the last answer is out; what still comes is thrown away so that it can be read
+UNDER_WAY: Final = (HEAD, BODY)
+
+PIPELINE_MAX: Final = 64  #: requests waiting on one connection before reading pauses
+PENDING_PIECES_MAX: Final = 256
+#: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
+UNREAD_BYTES_MAX: Final = 16 << 20
+
+CLOSE_LINE: Final = b"connection: close\r\n"
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class AnswerPipeline(asyncio.Protocol):
+    """Requests of one connection whose answers are not out. Its public methods are for `Call`."""
+
+    __slots__ = (
+        "_continue_owed",
+        "_drain_waiters",
+        "_paused",
+        "_paused_since",
+        "_phase",
+        "_queue",
+        "_reading",
+        "_since",
+        "_transport",
+        "_unread_input",
+        "_unwritten",
+        "_write",
+        "current",
+        "listener",
+        "speaks_1_1",
+    )
+
+    _transport: asyncio.Transport
+    _write: Any  #: the transport's, bound once
+
+    def __init__(self, listener: HttpListener) -> None:
+        self.listener = listener
+        self.current: Call | None = None  #: the request whose answer may be written now
+        self.speaks_1_1 = True
+        self._queue: deque[Call] = deque()  #: later requests of the pipeline
+        self._phase = HEAD
+        self._since = listener.now
+        self._paused = False  #: the transport holds bytes that the client has not taken
+        self._paused_since = 0.0
+        self._reading = True
+        self._unwritten: list[Call] = []  #: answered, their last bytes still in the transport
+        self._unread_input = False  #: the client may still be sending what nobody will read
+        self._drain_waiters: list[asyncio.Future[None]] = []
+        self._continue_owed = False
+
+    def put_last(self, call: Call, data: bytes) -> None:
+        """The last bytes of the answer whose turn it is."""
+        self._write(data)
+        if self._queue or self._phase or call.connection_line or self._paused:
+            self._finish(call)
+            return
+        # The common case by itself: nothing else is under way on this connection.
+        self.current = None
+        self._since = self.listener.now
+        call.front_door.written(call)
+
+    def put(self, call: Call, data: bytes, *, last: bool) -> None:
+        """Bytes of an answer, whether or not it is its turn."""
+        if self.current is not call:
+            self._keep_for_later(call, data)
+            return
+        if data:
+            self._write(data)
+        if last:
+            self._finish(call)
+        elif self._paused and call.started:
+            self._cut_if_unread(self._transport.get_write_buffer_size())
+
+    def _keep_for_later(self, call: Call, data: bytes) -> None:
+        pending = call.pending
+        if pending is None:
+            call.pending = [data]
+            return
+        pending.append(data)
+        if len(pending) >= PENDING_PIECES_MAX:
+            call.pending = [b"".join(pending)]
+            self._cut_if_unread(len(call.pending[0]))
+
+    def _cut_if_unread(self, size: int) -> None:
+        if size > UNREAD_BYTES_MAX:
+            log.warning("a client does not read its answer: connection cut")
+            self.abort()
+
+    def _finish(self, call: Call) -> None:
+        """After the last byte of the current answer: the next one's turn, or the end."""
+        # A loop and not recursion: one read can bring thousands of requests.
+        while True:
+            self.current = None
+            if self._phase not in UNDER_WAY:
+                self._since = self.listener.now
+            if self._paused:
+                self._unwritten.append(call)
+            else:
+                call.front_door.written(call)
+            if call.connection_line == CLOSE_LINE:
+                self._end()
+                return
+            if not self._queue:
+                break
+            call = self.current = self._queue.popleft()
+            if call.pending is not None:
+                data, call.pending = b"".join(call.pending), None
+                self._write(data)
+            if not call.finished:
+                self._wake_drain_waiters()
+                break
+        if self.current is None and self._continue_owed:
+            self._continue_owed = False
+            self._write(CONTINUE)
+        if not self._reading:
+            self._update_reading()
+
+    def _end(self) -> None:
+        """The last answer of this connection is on its way."""
+        dropped = list(self._queue)
+        self._queue.clear()
+        for call in dropped:
+            call.connection = None
+            call.front_door.abandoned(call)
+        if self._unread_input and self._transport.can_write_eof():
+            # Closing while the client still sends would reset the connection and lose the answer.
+            self._phase = LINGER
+            self._since = self.listener.now
+            self._transport.write_eof()
+            self._update_reading()
+        else:
+            self._phase = REFUSED
+            self._transport.close()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+        self._paused_since = self.listener.now
+        self._update_reading()
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._report_written()
+        self._wake_drain_waiters()
+        self._update_reading()
+
+    def _update_reading(self) -> None:
+        """Reads only while the client takes its answers and the pipeline is short."""
+        wanted = self._phase == LINGER or (not self._paused and len(self._queue) < PIPELINE_MAX)
+        if wanted != self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _report_written(self) -> None:
+        if self._unwritten:
+            calls, self._unwritten = self._unwritten, []
+            for call in calls:
+                call.front_door.written(call)
+
+    def _wake_drain_waiters(self) -> None:
+        waiters, self._drain_waiters = self._drain_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_writable(self, call: Call) -> None:
+        """Returns when it is the call's turn and the client has taken all so far, or is gone."""
+        while call.connection is not None and (self._paused or self.current is not call):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._drain_waiters.append(waiter)
+            await waiter
+
+    def _abandon_all(self) -> None:
+        """The client is gone: nobody will see what is still answered."""
+        gone = [self.current] if self.current is not None else []
+        gone += self._queue
+        self.current = None
+        self._queue.clear()
+        for call in gone:
+            call.connection = None
+            call.front_door.abandoned(call)
+        self._report_written()
+        self._wake_drain_waiters()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def about(self, name: str) -> Any:
+        """What the transport knows: `peername`, `sockname`, `sslcontext`."""
+        return self._transport.get_extra_info(name)
