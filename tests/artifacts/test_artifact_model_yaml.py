@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from penstock.artifacts.description import (
     Batching,
     Embedding,
+    Generation,
+    Head,
     ModelDescription,
     TensorSpec,
     Tokenizer,
@@ -38,6 +40,7 @@ batching:
   queue_wait_ms_max: 250
   buckets: [16, 32, 64]
   priorities: 2
+  latency_ms_p99_max: 10
 lanes: 2
 threads_per_lane: 1
 parameters: {threshold: "0.5"}
@@ -63,6 +66,7 @@ DESCRIPTION = ModelDescription(
         queue_wait_s_max=0.25,
         buckets=(16, 32, 64),
         priorities=2,
+        latency_s_p99_max=0.01,
     ),
     lanes=2,
     threads_per_lane=1,
@@ -94,6 +98,27 @@ def test_every_key_is_read() -> None:
             runtime="openvino", task="text-classification", tokenizer=Tokenizer(),
             labels=("yes", "no", "1.0", "é: #", "null", "\n"), parameters={"empty": ""},
         ),
+        ModelDescription(
+            runtime="torch", task="pair-classification", tokenizer=Tokenizer(), labels=("a", "b"),
+            precision="f16", batching=Batching(latency_s_p99_max=0.0125),
+        ),
+        ModelDescription(runtime="openvino", task="text-regression", tokenizer=Tokenizer()),
+        ModelDescription(
+            runtime="onnxruntime", task="multi-head", tokenizer=Tokenizer(),
+            embedding=Embedding(pooling="cls"),
+            heads=(
+                Head(name="same-brand", task="classification", output="o1", labels=("no", "yes")),
+                Head(name="alike", task="regression", output="o2"),
+                Head(name="vector", task="embedding", output="o3"),
+            ),
+        ),
+        ModelDescription(
+            runtime="seq2seq", task="text2text-generation", tokenizer=Tokenizer(),
+            generation=Generation(
+                encoder_file="a/encoder.xml", decoder_file="a/decoder.xml", eos_ids=(2, 3),
+                decoder_start_id=2, tokens_new_max=24, beams_max=1,
+            ),
+        ),
     ],
 )  # fmt: skip
 def test_what_is_written_is_read_back(description: ModelDescription) -> None:
@@ -107,10 +132,20 @@ def test_trust_is_not_written() -> None:
 def test_the_task_follows_from_the_runtime() -> None:
     assert parse("{schema: 1, runtime: python}").task == "payload"
     assert parse("{schema: 1, runtime: openvino}").task == "tensor"
+    assert parse("{schema: 1, runtime: torch}").task == "tensor"
+    assert parse("{schema: 1, runtime: seq2seq, tokenizer: {}}").task == "text2text-generation"
+
+
+def test_a_model_that_writes_gets_a_section_of_defaults() -> None:
+    assert parse("{schema: 1, runtime: seq2seq, tokenizer: {}}").generation == Generation()
 
 
 BASE = "schema: 1\nruntime: openvino\n"
 TEXT = BASE + "task: text-classification\ntokenizer: {}\nlabels: [a, b]\n"
+
+
+HEADS = BASE + "task: multi-head\ntokenizer: {}\n"
+WRITER = "schema: 1\nruntime: seq2seq\ntokenizer: {}\n"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +154,7 @@ TEXT = BASE + "task: text-classification\ntokenizer: {}\nlabels: [a, b]\n"
         ("runtime: openvino", "schema is None", "given"),
         ("schema: 2\nruntime: openvino", "schema is 2", "an integer from 1 to 1"),
         ("schema: 1", "runtime is None", "given"),
-        ("schema: 1\nruntime: torch", "runtime is 'torch'", "'openvino', 'onnxruntime'"),
+        ("schema: 1\nruntime: jax", "runtime is 'jax'", "'openvino', 'onnxruntime'"),
         (BASE + "rows: 3", "unknown key rows", "The keys here are: schema, runtime"),
         (BASE + "batching: {rowsmax: 3}", "unknown key batching.rowsmax", "rows_max"),
         (BASE + "trusted: true", "trusted is True", "given by the operator"),
@@ -163,9 +198,39 @@ TEXT = BASE + "task: text-classification\ntokenizer: {}\nlabels: [a, b]\n"
         (BASE + "task: text-classification\ntokenizer: {}", "labels is []", "class names"),
         (BASE + "tokenizer: {}", "tokenizer is 'a section'", "left out"),
         (TEXT + "embedding: {}", "embedding is 'a section'", "feature-extraction only"),
+        (BASE + "task: pair-classification\ntokenizer: {}", "labels is []", "class names"),
+        (BASE + "task: text-regression", "tokenizer is None", "given"),
+        (HEADS, "heads is []", "multi-head"),
+        (TEXT + "heads: [{name: a, task: regression, output: o}]", "heads is ['a']", "multi-head"),
+        (HEADS + "labels: [a]\nheads: [{name: a, task: regression, output: o}]", "labels is ['a']",
+         "each head has its own"),
+        (HEADS + "heads: [{task: regression, output: o}]", "heads[0].name is None", "given"),
+        (HEADS + "heads: [{name: a, task: regression}]", "heads[0].output is None", "given"),
+        (HEADS + "heads: [{name: a.b, task: regression, output: o}]", "heads[0].name is 'a.b'",
+         "letters, digits"),
+        (HEADS + "heads: [{name: a, task: tagging, output: o}]", "heads[0].task is 'tagging'",
+         "'classification', 'regression', 'embedding'"),
+        (HEADS + "heads: [{name: a, task: classification, output: o}]", "heads[0].labels is []",
+         "class names"),
+        (HEADS + "heads: [{name: a, task: regression, output: o, labels: [b]}]",
+         "heads[0].labels is ['b']", "classification head"),
+        (HEADS + "heads: [{name: a, task: regression, output: o}, "
+         "{name: a, task: embedding, output: p}]", "heads[1].name is 'a'", "no other head"),
+        (HEADS + "heads: [{name: a, task: regression, output: o, weight: 2}]",
+         "unknown key heads[0].weight", "name, task, output, labels"),
+        (TEXT + "generation: {}", "generation is 'a section'", "text2text-generation only"),
+        (WRITER + "task: text-regression", "runtime is 'seq2seq'", "text2text-generation"),
+        (BASE + "task: text2text-generation\ntokenizer: {}", "runtime is 'openvino'",
+         "seq2seq or torch"),
+        ("schema: 1\nruntime: seq2seq", "tokenizer is None", "given"),
+        (WRITER + "generation: {eos_ids: [-1]}", "generation.eos_ids[0] is -1", "from 0"),
+        (WRITER + "generation: {beams_max: 0}", "generation.beams_max is 0", "from 1 to 64"),
+        (WRITER + "generation: {decoder_file: ../x}", "'../x' is refused", "relative"),
+        (BASE + "batching: {latency_ms_p99_max: 0}", "batching.latency_ms_p99_max is 0", "number"),
         (BASE + "command: [serve]", "command is ['serve']", "process"),
         ("schema: 1\nruntime: process", "command is []", "process"),
-        ("schema: 1\nruntime: python\nprecision: f32", "precision is 'f32'", "openvino only"),
+        ("schema: 1\nruntime: python\nprecision: f32", "precision is 'f32'",
+         "openvino, torch, seq2seq only"),
         ("[1, 2]", "the file holds [1, 2]", "a mapping"),
         ("", "the file holds None", "a mapping"),
     ],
@@ -220,7 +285,7 @@ _TREES = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["name", "dtype", "shape", "rows_max", "wait_ms_max", "buckets", "file"]
+                ["name", "dtype", "shape", "rows_max", "wait_ms_max", "buckets", "file", "output"]
             ),
             inner,
             max_size=3,
@@ -230,7 +295,7 @@ _TREES = st.recursive(
 )
 _KEYS = st.sampled_from(
     ["name", "runtime", "task", "file", "inputs", "labels", "tokenizer", "embedding", "batching",
-     "lanes", "command", "parameters", "environment", "precision", "other"]
+     "lanes", "heads", "generation", "command", "parameters", "environment", "precision", "other"]
 )  # fmt: skip
 
 

@@ -18,13 +18,18 @@ DTYPES = (
     "FP16", "FP32", "FP64", "BF16", "BYTES",
 )  # fmt: skip
 
-RUNTIMES = ("openvino", "onnxruntime", "python", "process")
+RUNTIMES = ("openvino", "onnxruntime", "torch", "seq2seq", "python", "process")
 TASKS = (
     "tensor",
     "text-classification",
+    "pair-classification",
+    "text-regression",
     "feature-extraction",
+    "multi-head",
+    "text2text-generation",
     "payload",
 )
+HEAD_TASKS = ("classification", "regression", "embedding")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,7 @@ class Head:
     """One of several heads over a shared backbone; all heads run in one forward pass."""
 
     name: str  #: how requests and answers call it
-    task: str  #: classification | regression | embedding
+    task: str  #: one of HEAD_TASKS
     output: str  #: the model's output tensor that holds it
     labels: tuple[str, ...] = ()  #: classification: class names, in the order of the logits
 
@@ -99,9 +104,9 @@ class Generation:
 class ModelDescription:
     """Everything the instance needs to load and serve a copy.
 
-    `task` says who understands the body: `tensor` (the tensor codecs), `text-classification` and
-    `feature-extraction` (tokenizer in, labels or vectors out), `payload` (the model's own code:
-    runtimes `python` and `process`, bytes pass through).
+    `task` says who understands the body: `tensor` (the tensor codecs), the text tasks (tokenizer
+    in; labels, numbers, vectors or text out), `payload` (the model's own code: runtimes `python`
+    and `process`, bytes pass through).
     """
 
     runtime: str  #: one of RUNTIMES
@@ -111,7 +116,7 @@ class ModelDescription:
     version: str = "1"
     inputs: tuple[TensorSpec, ...] = ()  #: empty: read from the model file when it is loaded
     outputs: tuple[TensorSpec, ...] = ()
-    labels: tuple[str, ...] = ()  #: class names, in the order of the logits
+    labels: tuple[str, ...] = ()  #: class (regression: value) names, in the order of the logits
     tokenizer: Tokenizer | None = None
     embedding: Embedding | None = None
     heads: tuple[Head, ...] = ()  #: `multi-head`
@@ -125,7 +130,7 @@ class ModelDescription:
         default_factory=dict
     )  #: config.pbtxt / model.yaml parameters, for the model's code
     environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
-    precision: str = ""  #: openvino inference precision hint: "", "f32", "bf16", "f16"
+    precision: str = ""  #: what to compute in: "" (the runtime's choice), "f32", "bf16", "f16"
     trusted: bool = (
         False  #: pickle formats may be loaded: set by the operator, never by the artifact
     )

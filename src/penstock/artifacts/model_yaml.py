@@ -1,15 +1,12 @@
 """model.yaml: the explicit description of a model, checked to the last key.
 
-The file is untrusted: it is read with a bound on its size and depth, without aliases (they can grow
-a small file into a huge tree), without tags other than YAML's plain ones, and without repeated
-keys. Every mistake names the key's path, the value and what is allowed. `dump` writes the same
-form.
+Every mistake names the key's path, the value and what is allowed. `dump` writes the same form. That
+the file is untrusted is `yaml_tree`'s business; which keys fit together is `model_rules`'.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +15,29 @@ import yaml
 from penstock.artifacts.budget import too_large
 from penstock.artifacts.description import (
     DTYPES,
+    HEAD_TASKS,
     RUNTIMES,
     TASKS,
     Batching,
     Embedding,
+    Generation,
+    Head,
     ModelDescription,
     TensorSpec,
     Tokenizer,
 )
-from penstock.artifacts.yaml_keys import TEXT_CHARS_MAX, Keys, invalid
-from penstock.errors import CallerError
+from penstock.artifacts.model_rules import OWN_CODE, check_together
+from penstock.artifacts.yaml_keys import Keys
+from penstock.artifacts.yaml_tree import FILE_BYTES_MAX, read_tree
 
 FILE_NAME = "model.yaml"
-FILE_BYTES_MAX = 1024 * 1024  #: room for tens of thousands of labels
-_DEPTH_MAX = 16
 _POOLINGS = ("mean", "cls")
 _PRECISIONS = ("", "f32", "bf16", "f16")
-_TEXT_TASKS = ("text-classification", "feature-extraction")
-_OWN_CODE = ("python", "process")
 _ROWS_MAX = 65_536
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _MS_MAX = 3_600_000
+_ID_MAX = 2**31 - 1
+#: Part of tensor names of the Open Inference Protocol, after which a full stop follows.
+HEAD_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 
 def load(root: Path) -> ModelDescription:
@@ -55,11 +54,10 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
 
     Raises `CallerError` (`model-yaml-invalid`) with the key's path, the value, what is allowed.
     """
-    top = Keys(_tree(content, where), where=where)
+    top = Keys(read_tree(content, where), where=where)
     top.integer("schema", 1, low=1, high=1, required=True)
     runtime = top.choice("runtime", RUNTIMES, required=True)
-    own_code = runtime in _OWN_CODE
-    task = top.choice("task", TASKS, default="payload" if own_code else "tensor")
+    task = top.choice("task", TASKS, default=_task_of(runtime))
     batching = _batching(top.section("batching"))
     description = ModelDescription(
         runtime=runtime,
@@ -72,6 +70,8 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
         labels=top.texts("labels"),
         tokenizer=_tokenizer(top.section("tokenizer")),
         embedding=_embedding(top.section("embedding"), task),
+        heads=_heads(top),
+        generation=_generation(top.section("generation"), task),
         batching=batching,
         lanes=top.integer("lanes", 1, low=1, high=1024),
         threads_per_lane=top.integer("threads_per_lane", 0, low=0, high=1024),
@@ -82,7 +82,7 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
         precision=top.choice("precision", _PRECISIONS, default=""),
     )
     top.done()
-    _check_together(description, where)
+    check_together(description, where)
     return description
 
 
@@ -104,6 +104,8 @@ def dump(description: ModelDescription) -> str:
         "labels": list(description.labels),
         "tokenizer": _slots(description.tokenizer),
         "embedding": _slots(description.embedding),
+        "heads": [_slots(head) for head in description.heads],
+        "generation": _slots(description.generation),
         "batching": {
             "rows_max": batching.rows_max,
             "wait_ms_max": _to_ms(batching.wait_s_max),
@@ -112,6 +114,7 @@ def dump(description: ModelDescription) -> str:
             "queue_wait_ms_max": _to_ms(batching.queue_wait_s_max),
             "buckets": list(batching.buckets),
             "priorities": batching.priorities,
+            "latency_ms_p99_max": _to_ms(batching.latency_s_p99_max),
         },
         "lanes": description.lanes,
         "threads_per_lane": description.threads_per_lane,
@@ -158,7 +161,7 @@ def _tokenizer(section: Keys | None) -> Tokenizer | None:
     tokenizer = Tokenizer(
         file=section.path("file", Tokenizer().file),
         tokens_max=section.integer("tokens_max", Tokenizer().tokens_max, low=1, high=1_000_000),
-        pad_id=section.integer("pad_id", Tokenizer().pad_id, low=0, high=2**31 - 1),
+        pad_id=section.integer("pad_id", Tokenizer().pad_id, low=0, high=_ID_MAX),
     )
     section.done()
     return tokenizer
@@ -175,6 +178,48 @@ def _embedding(section: Keys | None, task: str) -> Embedding | None:
     return embedding
 
 
+def _heads(top: Keys) -> tuple[Head, ...]:
+    heads: list[Head] = []
+    for item in top.sections("heads"):
+        head = Head(
+            name=item.text("name", required=True),
+            task=item.choice("task", HEAD_TASKS, required=True),
+            output=item.text("output", required=True),
+            labels=item.texts("labels"),
+        )
+        item.done()
+        if not HEAD_NAME.match(head.name):
+            raise item.wrong("name", head.name, "up to 64 letters, digits, hyphens, underscores")
+        if any(head.name == other.name for other in heads):
+            raise item.wrong("name", head.name, "a name that no other head has")
+        if bool(head.labels) != (head.task == "classification"):
+            raise item.wrong(
+                "labels", list(head.labels), "class names of a classification head, and only there"
+            )
+        heads.append(head)
+    return tuple(heads)
+
+
+def _generation(section: Keys | None, task: str) -> Generation | None:
+    if section is None:
+        return Generation() if task == "text2text-generation" else None
+    default = Generation()
+    generation = Generation(
+        encoder_file=section.path("encoder_file", default.encoder_file),
+        decoder_file=section.path("decoder_file", default.decoder_file),
+        eos_ids=section.integers("eos_ids", low=0, high=_ID_MAX) or default.eos_ids,
+        decoder_start_id=section.integer(
+            "decoder_start_id", default.decoder_start_id, low=0, high=_ID_MAX
+        ),
+        tokens_new_max=section.integer(
+            "tokens_new_max", default.tokens_new_max, low=1, high=1_000_000
+        ),
+        beams_max=section.integer("beams_max", default.beams_max, low=1, high=64),
+    )
+    section.done()
+    return generation
+
+
 def _batching(section: Keys | None) -> Batching:
     if section is None:
         return Batching()
@@ -182,6 +227,7 @@ def _batching(section: Keys | None) -> Batching:
     rows_max = section.integer("rows_max", default.rows_max, low=0, high=_ROWS_MAX)
     wait_ms = section.number("wait_ms_max", low=0, high=_MS_MAX)
     queue_wait_ms = section.number("queue_wait_ms_max", low=0.001, high=_MS_MAX)
+    latency_ms = section.number("latency_ms_p99_max", low=0.001, high=_MS_MAX)
     batching = Batching(
         rows_max=rows_max,
         wait_s_max=default.wait_s_max if wait_ms is None else wait_ms / 1000,
@@ -192,6 +238,7 @@ def _batching(section: Keys | None) -> Batching:
         queue_wait_s_max=None if queue_wait_ms is None else queue_wait_ms / 1000,
         buckets=section.ascending("buckets", high=1_000_000),
         priorities=section.integer("priorities", default.priorities, low=1, high=100),
+        latency_s_p99_max=None if latency_ms is None else latency_ms / 1000,
     )
     if rows_max == 0 and batching.wait_s_max > 0:
         raise section.wrong("wait_ms_max", wait_ms, "0 where rows_max is 0: nothing is joined")
@@ -199,113 +246,25 @@ def _batching(section: Keys | None) -> Batching:
     return batching
 
 
-def _check_together(description: ModelDescription, where: str) -> None:
-    """Keys that are right by themselves and wrong beside each other."""
-    runtime, task = description.runtime, description.task
-    if (task == "payload") != (runtime in _OWN_CODE):
-        allowed = (
-            "payload (the model's own code answers)"
-            if runtime in _OWN_CODE
-            else f"one of {', '.join(name for name in TASKS if name != 'payload')}"
-        )
-        raise invalid(where, "task", task, f"{allowed} with runtime: {runtime}")
-    if task in _TEXT_TASKS and description.tokenizer is None:
-        raise invalid(where, "tokenizer", None, f"given for task: {task}")
-    if task not in _TEXT_TASKS and description.tokenizer is not None:
-        raise invalid(where, "tokenizer", "a section", f"left out for task: {task}")
-    if task == "text-classification" and not description.labels:
-        raise invalid(where, "labels", [], f"a list of class names for task: {task}")
-    if task != "feature-extraction" and description.embedding is not None:
-        raise invalid(where, "embedding", "a section", "given for task: feature-extraction only")
-    if (runtime == "process") != bool(description.command):
-        raise invalid(
-            where,
-            "command",
-            list(description.command),
-            "given for runtime: process, and only there",
-        )
-    if description.triton_python and runtime != "python":
-        raise invalid(where, "triton_python", True, "given for runtime: python only")
-    if description.precision and runtime != "openvino":
-        raise invalid(where, "precision", description.precision, "given for runtime: openvino only")
-    tensors = (*description.inputs, *description.outputs)
-    if runtime == "openvino" and any(tensor.dtype == "BYTES" for tensor in tensors):
-        raise invalid(where, "runtime", runtime, "onnxruntime for tensors of dtype BYTES")
-    for name in description.environment:
-        if not _VARIABLE.match(name):
-            raise invalid(where, "environment", name, "names of letters, digits and underscores")
-    if runtime == "process" and description.file:
-        raise invalid(where, "file", description.file, "left out for runtime: process")
-
-
-def _tree(content: bytes | str, where: str) -> dict[str, Any]:
-    if len(content) > FILE_BYTES_MAX:
-        raise too_large(where, f"{len(content)} bytes", FILE_BYTES_MAX)
-    try:
-        _refuse_deep_or_aliased(content)
-        tree = yaml.load(content, Loader=_Loader)  # noqa: S506 - derived from the safe loader
-    except CallerError:
-        raise
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        cause = " ".join(str(error).split())[:300]
-        raise CallerError(
-            "model-yaml-invalid", f"{where}: {cause}", hint="Check the YAML of the file."
-        ) from error
-    if not isinstance(tree, dict):
-        raise invalid(where, "", tree, "a mapping that begins with `schema: 1`")
-    return tree
-
-
-def _refuse_deep_or_aliased(content: bytes | str) -> None:
-    depth = 0
-    for event in yaml.parse(content, Loader=_BASE_LOADER):
-        if isinstance(event, yaml.AliasEvent):
-            raise yaml.YAMLError(f"aliases are not allowed ({_line(event.start_mark)})")
-        if isinstance(event, yaml.ScalarEvent) and len(event.value) > TEXT_CHARS_MAX:
-            line = _line(event.start_mark)
-            raise yaml.YAMLError(f"a value of more than {TEXT_CHARS_MAX} characters ({line})")
-        if isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            depth += 1
-            if depth > _DEPTH_MAX:
-                raise yaml.YAMLError(f"nested deeper than {_DEPTH_MAX} levels")
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            depth -= 1
-
-
-#: libyaml's parser where PyYAML was built with it: ten times faster on long label lists.
-_BASE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_BASE_LOADER):  # type: ignore[misc]
-    """The safe loader, which refuses a key given twice where YAML's takes the last."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        keys = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, str):
-                line = _line(key_node.start_mark)
-                raise yaml.YAMLError(f"a key of type {type(key).__name__}; quote it ({line})")
-            if key in keys:
-                line = _line(key_node.start_mark)
-                raise yaml.YAMLError(f"the key {key!a} is given twice ({line})")
-            keys.add(key)
-        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
-
-
-def _line(mark: Any) -> str:
-    return "" if mark is None else f"line {mark.line + 1}"
+def _task_of(runtime: str) -> str:
+    if runtime in OWN_CODE:
+        return "payload"
+    return "text2text-generation" if runtime == "seq2seq" else "tensor"
 
 
 def _dump_tensor(tensor: TensorSpec) -> dict[str, Any]:
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
 
 
-def _slots(part: Tokenizer | Embedding | None) -> dict[str, Any] | None:
+def _slots(part: Tokenizer | Embedding | Head | Generation | None) -> dict[str, Any] | None:
     if part is None:
         return None
-    return {name: getattr(part, name) for name in type(part).__slots__}
+    values = {name: getattr(part, name) for name in type(part).__slots__}
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in values.items()
+        if value != ()
+    }
 
 
 def _to_ms(seconds: float | None) -> float | None:

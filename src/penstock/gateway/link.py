@@ -181,7 +181,8 @@ class FrameLink(asyncio.Protocol):
         self._pending.clear()
         self._lost.set()
         if not self._closing:
-            log.warning("lost instance %s, %d unanswered", self.instance_id, len(unanswered))
+            level = logging.WARNING if unanswered else logging.INFO
+            log.log(level, "lost instance %s, %d unanswered", self.instance_id, len(unanswered))
         self._events.on_unusable(self.instance_id, unanswered)
 
     def pause_writing(self) -> None:

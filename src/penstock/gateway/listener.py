@@ -30,6 +30,7 @@ TICK_S_MAX = 1.0
 #: Spellings of header names that are remembered; a stranger can only make us forget and learn
 #: again.
 SPELLINGS_MAX = 4096
+SPELLING_BYTES_MAX = 128
 #: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
 BACKLOG = 2048
 
@@ -155,9 +156,10 @@ class HttpListener:
     def learn_field(self, name: bytes) -> bytes | None:
         """What a header name is to us, remembered under the spelling that came."""
         field = self._interest.get(name.lower())
-        if len(self.fields) >= SPELLINGS_MAX:
-            self.fields.clear()
-        self.fields[name] = field
+        if len(name) <= SPELLING_BYTES_MAX:
+            if len(self.fields) >= SPELLINGS_MAX:
+                self.fields.clear()
+            self.fields[name] = field
         return field
 
     def hand_over(self, call: Call) -> None:

@@ -134,7 +134,11 @@ class OipGrpc:
         return handle
 
     def _model_ready(self, asked: Any) -> dict[str, Any]:
-        return {"ready": self._models.model_ready(asked.name, asked.version)}
+        """An unknown model is not ready; Triton says so too, and no error."""
+        try:
+            return {"ready": self._models.model_ready(asked.name, asked.version)}
+        except CallerError:
+            return {"ready": False}
 
     async def _model_infer(self, request: bytes, context: Any) -> bytes:
         try:

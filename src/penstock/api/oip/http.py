@@ -8,6 +8,7 @@ Errors are `{"error": "..."}`.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -30,6 +31,7 @@ CONTENT_ENCODING = b"content-encoding"
 INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
 
 _CACHE_MAX = 4096
+_KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
 _WBITS = {b"gzip": 31, b"deflate": 15}
@@ -48,6 +50,8 @@ class OipDoor:
 
     def __init__(self, dispatcher: Dispatcher, models: OipModels, limits: LimitConfig) -> None:
         self._dispatcher = dispatcher
+        self.written: Callable[[Call], None] = dispatcher.written
+        self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = models
         self._limits = limits
         self._targets: dict[bytes, Target] = {}  #: request target of `infer` -> what it names
@@ -74,12 +78,6 @@ class OipDoor:
         if error.retry_after_s is not None:
             head += b"retry-after: %d\r\n" % max(1, round(error.retry_after_s))
         call.answer(head, orjson.dumps({"error": message}))
-
-    def written(self, call: Call) -> None:
-        self._dispatcher.written(call)
-
-    def abandoned(self, call: Call) -> None:
-        self._dispatcher.cancel(call)
 
     # Responder
 
@@ -161,9 +159,10 @@ class OipDoor:
         head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
         if meta.json_header_bytes is not None:
             head += b"inference-header-content-length: %d\r\n" % meta.json_header_bytes
-        if len(self._heads) >= _CACHE_MAX:
-            self._heads.clear()
-        self._heads[reply_meta] = head
+        if len(reply_meta) <= _KEY_BYTES_MAX:
+            if len(self._heads) >= _CACHE_MAX:
+                self._heads.clear()
+            self._heads[reply_meta] = head
         return head
 
     # Everything else
@@ -178,9 +177,10 @@ class OipDoor:
             target = _model_target(parts[1:], path)
             if target.action == "infer":
                 _only(call, b"POST")
-                if len(self._targets) >= _CACHE_MAX:
-                    self._targets.clear()
-                self._targets[call.url] = target
+                if len(call.url) <= _KEY_BYTES_MAX:
+                    if len(self._targets) >= _CACHE_MAX:
+                        self._targets.clear()
+                    self._targets[call.url] = target
                 return target
             _only(call, b"GET", b"HEAD")
             self._answer_about(call, target)

@@ -7,6 +7,7 @@ came, so a usual request costs a few look-ups and no parsing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from penstock.api.runtime import request
@@ -21,6 +22,7 @@ PREFIX = b"/endpoints/"
 INTEREST = request.INTEREST
 
 _CACHE_MAX = 4096
+_KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
 _OPERATIONS = (b"invocations",)
 
 
@@ -29,9 +31,9 @@ class RuntimeDoor:
 
     def __init__(self, dispatcher: Dispatcher, *, account_id: str, region: str) -> None:
         self._invoke = dispatcher.invoke
-        self._written = dispatcher.written
+        self.written: Callable[[Call], None] = dispatcher.written
+        self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._metas = request.PLAIN_METAS
-        self._dispatcher = dispatcher
         self._errors = RuntimeErrors(account_id, region)
         self._names: dict[bytes, str] = {}  #: request target -> endpoint
         self._heads: dict[tuple[str | None, bytes], bytes] = {}  #: variant, reply meta -> head
@@ -71,12 +73,6 @@ class RuntimeDoor:
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         self._answer_error(call, error, endpoint_of(call.path)[0])
-
-    def written(self, call: Call) -> None:
-        self._written(call)
-
-    def abandoned(self, call: Call) -> None:
-        self._dispatcher.cancel(call)
 
     # Responder
 
@@ -127,9 +123,10 @@ class RuntimeDoor:
                 hint="POST /endpoints/{name}/invocations invokes an endpoint.",
                 status=404,
             )
-        if len(self._names) >= _CACHE_MAX:
-            self._names.clear()
-        self._names[call.url] = name
+        if len(call.url) <= _KEY_BYTES_MAX:
+            if len(self._names) >= _CACHE_MAX:
+                self._names.clear()
+            self._names[call.url] = name
         return name
 
     def _learn_head(self, variant: str | None, reply_meta: bytes) -> bytes:
@@ -142,9 +139,10 @@ class RuntimeDoor:
         if meta.custom_attributes is not None:
             attributes = header_value(meta.custom_attributes)
             head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
-        if len(self._heads) >= _CACHE_MAX:
-            self._heads.clear()
-        self._heads[variant, reply_meta] = head
+        if len(reply_meta) <= _KEY_BYTES_MAX:
+            if len(self._heads) >= _CACHE_MAX:
+                self._heads.clear()
+            self._heads[variant, reply_meta] = head
         return head
 
 
