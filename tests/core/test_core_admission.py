@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.admission import Admission, AdmissionSpec, Refusal
+from penstock.core.admission import Admission, AdmissionSpec, Refusal, admission_spec
+from penstock.core.deployment import EndpointRoutes, VariantRoutes
 from penstock.errors import CallerError
 
 
@@ -115,3 +116,37 @@ def test_wrong_settings_name_their_key() -> None:
         AdmissionSpec(in_flight_max=0)
     with pytest.raises(CallerError, match="queue_wait_s_max is -1"):
         AdmissionSpec(in_flight_max=1, queue_wait_s_max=-1)
+
+
+def routes(*bounds: float | None) -> EndpointRoutes:
+    return EndpointRoutes(
+        endpoint="e",
+        variants=tuple(
+            VariantRoutes(
+                name=f"v{number}",
+                weight=1.0,
+                strategy="RANDOM",
+                copies=(),
+                model={"batching": {"queue_wait_s_max": bound}},
+            )
+            for number, bound in enumerate(bounds)
+        ),
+    )
+
+
+def test_the_bound_on_waiting_is_the_loosest_of_all_variants() -> None:
+    """A request is admitted before its variant is drawn."""
+    assert admission_spec(routes(0.5), in_flight_max=9) == AdmissionSpec(9, 0.5)
+    assert admission_spec(routes(0.5, 2), in_flight_max=9) == AdmissionSpec(9, 2.0)
+    assert admission_spec(routes(0.5, None), in_flight_max=9) == AdmissionSpec(9, None)
+    assert admission_spec(routes(), in_flight_max=9) == AdmissionSpec(9, None)
+
+
+def test_new_bounds_hold_at_once_and_keep_what_was_learned() -> None:
+    admission = Admission(AdmissionSpec(in_flight_max=100))
+    admission.observe(1.0, 1, 0.0)
+    assert admission.admit(outstanding=3, lanes=1, deadline=None, now=0.0) is None
+    admission.revise(AdmissionSpec(in_flight_max=100, queue_wait_s_max=2.0))
+    assert admission.admit(outstanding=3, lanes=1, deadline=None, now=0.0) == Refusal(
+        "queue-wait-limit", 1.0
+    )

@@ -123,9 +123,9 @@ class NamedDispatcher(Dispatcher):
 
     live: LiveRun
 
-    def _route_again(self, invocation: Invocation, *, same_copy: bool) -> bool:
+    def _route_again(self, invocation: Invocation, *, was_held: bool) -> bool:
         self.live.number = invocation.number
-        return super()._route_again(invocation, same_copy=same_copy)
+        return super()._route_again(invocation, was_held=was_held)
 
 
 class Engine:

@@ -8,7 +8,7 @@ import random
 import pytest
 from tests.gateway.gateway_fakes import PREFIX, Bench, reply, routes
 
-from penstock.gateway.dispatcher import ATTEMPTS_MAX
+from penstock.core.retry import ATTEMPTS_MAX
 
 
 def test_an_answer_goes_to_the_responder_and_the_slot_is_free_once_it_is_written() -> None:

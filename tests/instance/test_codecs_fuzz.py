@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description import Head, TensorSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel
 from penstock.instance.codecs.select import decode_tensors
-from penstock.instance.codecs.text import EMBEDDING_OUTPUTS, INPUTS, LABEL_OUTPUTS, decode_texts
+from penstock.instance.codecs.text import TextModel, decode_texts
 from penstock.wire.frames import RequestMeta
 from penstock.wire.oip_messages import ModelInferRequest
 
@@ -27,7 +27,19 @@ MODELS = [
     for dtype in DTYPES
     for batched in (True, False)
 ]  # fmt: skip
-TEXT = CodecModel(name="t", version="1", inputs=INPUTS, outputs=LABEL_OUTPUTS, batched=True)
+EMPTY = CodecModel(name="t", version="1", inputs=(), outputs=(), batched=True)
+LABELS = Head(name="", task="classification", output="", labels=("no", "yes"))
+TEXT = TextModel(EMPTY, "text-classification", (LABELS,))
+PAIRS = TextModel(EMPTY, "pair-classification", (LABELS,))
+HEADS = TextModel(
+    EMPTY,
+    "multi-head",
+    (
+        Head(name="same", task="classification", output="", labels=("no", "yes")),
+        Head(name="alike", task="regression", output="", labels=("LABEL_0",)),
+        Head(name="vector", task="embedding", output=""),
+    ),
+)
 
 TYPES = (
     None, "application/json", "text/csv", "text/plain", "application/x-npy", "application/x-npz",
@@ -41,7 +53,7 @@ values = st.recursive(
     | st.dictionaries(
         st.sampled_from(
             ["inputs", "instances", "x", "name", "shape", "datatype", "data", "parameters",
-             "outputs", "id", "top_k", "binary_data_size", "text"]
+             "outputs", "id", "top_k", "binary_data_size", "text", "text_pair", "heads", "same"]
         ),
         inner,
         max_size=4,
@@ -51,7 +63,7 @@ values = st.recursive(
 
 tensor_entries = st.fixed_dictionaries(
     {
-        "name": st.sampled_from(["x", "text"]),
+        "name": st.sampled_from(["x", "text", "text_pair"]),
         "shape": st.lists(st.integers(-2, 2**63 - 1) | st.integers(0, 3), max_size=4),
         "datatype": st.sampled_from(DTYPES),
         "data": values,
@@ -67,7 +79,9 @@ oip_requests = st.fixed_dictionaries(
 def survive(model: CodecModel, meta: RequestMeta, body: bytes) -> None:
     for decode in (
         lambda: decode_tensors(model, meta, body),
-        lambda: decode_texts(TEXT, ("a", "b"), meta, body),
+        lambda: decode_texts(TEXT, meta, body),
+        lambda: decode_texts(PAIRS, meta, body),
+        lambda: decode_texts(HEADS, meta, body),
     ):
         refused: ModelError | None = None
         try:
@@ -121,9 +135,7 @@ def test_texts_over_the_open_inference_protocol() -> None:
     request = {
         "inputs": [{"name": "text", "shape": [2, 1], "datatype": "BYTES", "data": ["a", "ü"]}]
     }
-    decoded = decode_texts(
-        TEXT, ("no", "yes"), RequestMeta(door="oip"), json.dumps(request).encode()
-    )
+    decoded = decode_texts(TEXT, RequestMeta(door="oip"), json.dumps(request).encode())
     assert decoded.texts == ["a", "ü"]
     import numpy as np
 
@@ -135,15 +147,12 @@ def test_texts_over_the_open_inference_protocol() -> None:
 
 
 def test_embeddings_over_grpc() -> None:
-    model = CodecModel(
-        name="e", version="1", inputs=INPUTS, outputs=EMBEDDING_OUTPUTS, batched=True
-    )
+    head = Head(name="", task="embedding", output="")
+    model = TextModel(EMPTY, "feature-extraction", (head,))
     request = ModelInferRequest(model_name="e")
     request.inputs.add(name="text", datatype="BYTES", shape=[1])
     request.raw_input_contents.append(b"\x02\x00\x00\x00hi")
-    decoded = decode_texts(
-        model, (), RequestMeta(content_type=OIP_GRPC), request.SerializeToString()
-    )
+    decoded = decode_texts(model, RequestMeta(content_type=OIP_GRPC), request.SerializeToString())
     import numpy as np
 
     body, _ = decoded.encode({"embedding": np.array([[1.0, 2.0]], dtype=np.float32)})
@@ -153,4 +162,4 @@ def test_embeddings_over_grpc() -> None:
 @pytest.mark.parametrize("inputs", [7, [], [1], None, {"a": 1}])
 def test_what_is_no_text_is_refused(inputs: Any) -> None:
     with pytest.raises(ModelError, match="text"):
-        decode_texts(TEXT, ("a",), RequestMeta(), json.dumps({"inputs": inputs}).encode())
+        decode_texts(TEXT, RequestMeta(), json.dumps({"inputs": inputs}).encode())

@@ -174,3 +174,15 @@ def test_draining_answers_the_queue_and_gives_back_the_rest() -> None:
     rig.finish()
     assert rig.sink.said[1:] == [(1, "a"), (2, "b")]
     assert idle == [True]
+
+
+def test_the_start_of_a_new_worker_is_no_run_time() -> None:
+    """Else deadlines would be judged by the seconds that a worker takes to start."""
+    rig = Rig(lanes=1)
+    rig.read(b"a")
+    rig.copy.lane_lost(0, GONE)
+    rig.finish(died=True)
+    rig.timers.move_to(5.0)
+    rig.copy.lane_ready(0)
+    assert rig.copy.driver.running == 0
+    assert rig.copy.explain()["batcher"]["run_s_mean"] == 0.0

@@ -22,7 +22,7 @@ ARTIFACT = EXAMPLE / "artifact"
 QUERIES = {
     "blue wireless headphones": "product-search",
     "stainless steel water bottle 500 ml": "product-search",
-    "which laptop should i buy for college": "product-advice",
+    "which laptop should i buy": "product-advice",
     "best tent for two people": "product-advice",
     "coupon code for running shoes": "price-deals",
     "birthday present for my grandma": "gifts",

@@ -80,7 +80,7 @@ def test_a_killed_worker_loses_no_accepted_request_and_comes_back(two_copies: Se
 def test_the_only_copy_dies_and_what_was_accepted_is_answered_when_it_is_back(
     fresh_server: Server, tmp_path: Path
 ) -> None:
-    """New requests are refused at once meanwhile (503); those already accepted wait for the copy."""
+    """New requests are refused at once meanwhile (503); those accepted wait for the copy."""
     fresh_server.deploy("echo", python_model(tmp_path / "echo", ECHO))
     victim = int(str(ready_copies(fresh_server)[0]["pid"]))
     with Load(fresh_server.port, "/endpoints/echo/invocations") as load:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -11,6 +12,9 @@ from starlette.routing import Mount, Route
 
 from penstock.api.admin.app import AdminServices, routes
 from penstock.api.aws import AwsFrontDoor
+from penstock.errors import PenstockError
+from penstock.gateway.asgi import head_of
+from penstock.gateway.call import Call
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.wire.aws.http import HttpRequest
 
@@ -19,14 +23,11 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
     """The application; the scope's `penstock.request_id` is what the connection answers with."""
 
     async def post_root(request: Request) -> Response:
-        http = HttpRequest(
-            request.method,
-            request.scope["raw_path"].decode("latin-1"),
-            request.scope["query_string"].decode("latin-1"),
-            [
-                (name.decode("latin-1"), value.decode("latin-1"))
-                for name, value in request.scope["headers"]
-            ],
+        http = http_request(
+            request.method.encode(),
+            request.scope["raw_path"],
+            request.scope["query_string"],
+            request.scope["headers"],
             await request.body(),
         )
         answer = await aws.handle(http, request.scope["penstock.request_id"])
@@ -72,4 +73,38 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
             Mount("/admin", routes=routes(admin)),
         ],
         exception_handlers={404: not_found},
+    )
+
+
+def build_refusal(aws: AwsFrontDoor) -> Callable[[Call, PenstockError], bool]:
+    """How a request is told no before the application sees it: AWS's clients in their own form."""
+
+    def refuse(call: Call, error: PenstockError) -> bool:
+        if call.method != b"POST" or call.path != b"/":
+            return False
+        http = http_request(call.method, call.path, call.query, call.headers, b"")
+        answer = aws.refuse(http, error, call.request_id)
+        headers = [
+            (name.lower().encode(), value.encode("latin-1")) for name, value in answer.headers
+        ]
+        call.answer(head_of(answer.status, headers), answer.body)
+        return True
+
+    return refuse
+
+
+def http_request(
+    method: bytes,
+    path: bytes,
+    query: bytes,
+    headers: Iterable[tuple[bytes, bytes]],
+    body: bytes,
+) -> HttpRequest:
+    """What came off the wire, one character per byte."""
+    return HttpRequest(
+        method.decode("latin-1"),
+        path.decode("latin-1"),
+        query.decode("latin-1"),
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
+        body,
     )

@@ -15,6 +15,7 @@ from typing import Any
 from botocore.model import OperationModel, ServiceModel
 
 from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.gateway.listener import Denied
 from penstock.wire.aws import json_rpc, query, validate
 from penstock.wire.aws.errors import AwsError, unknown_operation
 from penstock.wire.aws.http import HttpRequest, HttpResponse
@@ -80,6 +81,16 @@ class AwsFrontDoor:
             failure = AwsError("InternalFailure", "An internal error occurred.", status=500)
             return _error(protocol, model, failure, request_id)
 
+    def refuse(self, http: HttpRequest, error: PenstockError, request_id: str) -> HttpResponse:
+        """The answer to a POST / that never reached `handle`: a stranger's, too large, too late.
+
+        Its head tells the protocol; its body may not have been read.
+        """
+        name, protocol = dispatch(http)
+        told = as_aws_error(error)
+        told.status = error.status
+        return _error(protocol, service_model(name or SAGEMAKER), told, request_id)
+
 
 def dispatch(http: HttpRequest) -> tuple[str, Any]:
     """botocore's name of the service that is meant ("" if none), and the module of its protocol."""
@@ -101,6 +112,8 @@ def region_of(http: HttpRequest) -> str:
 
 def as_aws_error(error: PenstockError) -> AwsError:
     """Our tree in the words of the JSON and Query services."""
+    if isinstance(error, Denied):
+        return AwsError(error.code, error.message, status=error.status)
     message = f"{error.message} {error.hint}".strip()
     if isinstance(error, CallerError):
         return AwsError("ValidationException", message, status=400)

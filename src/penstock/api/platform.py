@@ -18,7 +18,7 @@ import orjson
 
 from penstock.api.access import Authenticator, check_binding
 from penstock.api.admin.app import AdminServices
-from penstock.api.app import build_app
+from penstock.api.app import build_app, build_refusal
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.api.observation import Observation
@@ -38,7 +38,7 @@ from penstock.control.plane import ControlPlane
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.server import GatewayServer
+from penstock.gateway.server import GatewayServer, tls_context
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics.driver import MetricsDriver
 from penstock.metrics.prometheus import PrometheusPage
@@ -88,8 +88,9 @@ class Platform:
     """One server. `start`, then `stop`, each once."""
 
     def __init__(self, config: ServerConfig, clock: Clock | None = None) -> None:
-        """Raises CallerError if strangers could come in (`credentials-required`)."""
+        """Raises CallerError: `credentials-required` if strangers could come in, `tls-unusable`."""
         check_binding(config.listen)
+        tls_context(config.listen)
         self._config = config
         self._clock = clock or SystemClock()
         self._store = MetricStore()
@@ -181,6 +182,7 @@ class Platform:
             build_app(self._aws, admin, PrometheusPage(self._registry, self._store)),
             authenticator,
             interest=(*RUNTIME_INTEREST, *OIP_INTEREST),
+            refusal=build_refusal(self._aws),
         )
         port = await server.start()
         stack.push_async_callback(server.stop)

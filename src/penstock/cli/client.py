@@ -31,13 +31,7 @@ class Client:
         self.url = (url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL).rstrip("/")
         self._key = key or os.environ.get("PENSTOCK_KEY", "")
         self._timeout_s = timeout_s
-        parts = urlsplit(self.url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise CallerError(
-                "url-invalid",
-                f"{self.url!r} is not a server's address",
-                hint=f"Write it like {DEFAULT_URL}.",
-            )
+        self._tls, self._host, self._port = _parts(self.url)
 
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
         """One call of the SageMaker control plane."""
@@ -67,35 +61,59 @@ class Client:
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """One exchange. Raises NotNowError when nobody answers there."""
-        parts = urlsplit(self.url)
         sent = dict(headers or {})
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
         connection: http.client.HTTPConnection
-        if parts.scheme == "https":
+        if self._tls:
             connection = http.client.HTTPSConnection(
-                parts.hostname or "",
-                parts.port,
+                self._host,
+                self._port,
                 timeout=self._timeout_s,
                 context=ssl.create_default_context(),
             )
         else:
-            connection = http.client.HTTPConnection(
-                parts.hostname or "", parts.port, timeout=self._timeout_s
-            )
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.request(method, path, body=body, headers=sent)
             answer = connection.getresponse()
             names = {name.lower(): value for name, value in answer.getheaders()}
             return answer.status, names, answer.read()
+        except ssl.SSLCertVerificationError as error:
+            raise CallerError(
+                "certificate-untrusted",
+                f"the certificate of {self.url} is not trusted: {error.verify_message}",
+                hint="Name the certificate, or its authority's, in the variable SSL_CERT_FILE.",
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             raise NotNowError(
                 "server-unreachable",
-                f"no answer from {self.url}: {error}",
+                f"no answer from {self.url}: {error or type(error).__name__}",
                 hint="Start it with 'penstock up', or name it with --url.",
+            ) from error
+        except ValueError as error:
+            raise CallerError(
+                "header-invalid",
+                f"the request can't be written: {error}",
+                hint="Check the key and the headers: no line breaks, no characters beyond Latin-1.",
             ) from error
         finally:
             connection.close()
+
+
+def _parts(url: str) -> tuple[bool, str, int | None]:
+    """Whether it is TLS, host, and port."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return parts.scheme == "https", parts.hostname, parts.port
+    except ValueError:
+        pass
+    raise CallerError(
+        "url-invalid",
+        f"{url!r} is not a server's address",
+        hint=f"Write it like {DEFAULT_URL}.",
+    )
 
 
 def _answer(status: int, body: bytes) -> dict[str, Any]:
@@ -110,6 +128,8 @@ def _answer(status: int, body: bytes) -> dict[str, Any]:
     message = str(fields.get("message") or fields.get("Message") or f"HTTP status {status}")
     hint = str(fields.get("hint") or "")
     family: type[PenstockError] = CallerError
+    if status == 403 and not hint:
+        hint = "Give a key of 'penstock keys create --bearer' with --key or PENSTOCK_KEY."
     if status in {429, 503}:
         family = NotNowError
     elif status == 424:

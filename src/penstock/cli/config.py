@@ -10,7 +10,7 @@ import typer
 from penstock.cli import options, settings
 from penstock.cli.output import print_json, print_table
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.callback()

@@ -163,5 +163,5 @@ def _unless_there(client: SageMaker, operation: str, **members: Any) -> None:
 def _pair(item: str) -> tuple[str, str]:
     name, equals, value = item.partition("=")
     if not equals or not name:
-        raise CallerError("env-invalid", f"--env {item!r}: write NAME=VALUE")
+        raise CallerError("env-invalid", f"--env {item!r} has no name", hint="Write NAME=VALUE.")
     return name, value

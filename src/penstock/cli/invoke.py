@@ -12,6 +12,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.output import note, print_json
+from penstock.errors import CallerError
 
 
 def invoke(
@@ -52,7 +53,16 @@ def invoke(
 def _read(body: str) -> bytes:
     if body == "-":
         return sys.stdin.buffer.read()
-    return Path(body[1:]).read_bytes() if body.startswith("@") else body.encode()
+    if not body.startswith("@"):
+        return body.encode("utf-8", "surrogateescape")
+    try:
+        return Path(body[1:]).read_bytes()
+    except OSError as error:
+        raise CallerError(
+            "body-unreadable",
+            f"{body[1:]} can't be read: {error.strerror}",
+            hint="A body that begins with @ names a file; - reads standard input.",
+        ) from error
 
 
 def _as_value(reply: bytes) -> object:

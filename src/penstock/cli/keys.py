@@ -22,7 +22,7 @@ from penstock.cli.output import note, print_json, print_table
 if TYPE_CHECKING:
     from penstock.control.keys import AccessKeys
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer()
 
 
 @app.command("create")
@@ -74,11 +74,15 @@ def delete(
     key_id: Annotated[str, typer.Argument(help="As 'penstock keys list' shows it.")],
     state_dir: options.StateDir = None,
     config: options.ConfigFile = None,
+    json_: options.Json = False,
 ) -> None:
     """Delete a key; a running server refuses it within seconds."""
     with _opened(state_dir, config) as keys:
         keys.delete(key_id)
-    note(f"key {key_id} is deleted")
+    if json_:
+        print_json({"deleted": key_id})
+    else:
+        note(f"key {key_id} is deleted")
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,10 +23,13 @@ from penstock.cli import (
 )
 from penstock.errors import CallerError, PenstockError
 
+#: What a wrong command line raises. Typer exports its children only, and may bring its own click.
+USAGE_ERROR: type[Any] = typer.BadParameter.__mro__[1]
+INTERRUPTED = 130  #: what a shell reports for a command that Ctrl-C ended
+
 app = typer.Typer(
     name="penstock",
     help="Self-hosted inference behind the APIs that teams already call.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -64,11 +67,17 @@ app.add_typer(config.app, name="config", help="Settings, and where they come fro
 def main() -> None:
     """Entry point: every error a person can cause ends in `error[code]` and a hint."""
     try:
-        app()
+        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
     except PenstockError as error:
         output.fail(error)
-    except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
-    except KeyboardInterrupt:
-        output.fail(CallerError("interrupted", "interrupted", hint=""))
+    except USAGE_ERROR as error:
+        output.fail(usage_error(error), status=error.exit_code)
+    except typer.Abort:
+        raise SystemExit(INTERRUPTED) from None
+    raise SystemExit(status or 0)
+
+
+def usage_error(error: Any) -> CallerError:
+    """A wrong command line in the form of every other error."""
+    command = error.ctx.command_path if error.ctx is not None else "penstock"
+    return CallerError("usage", error.format_message(), hint=f"See '{command} --help'.")

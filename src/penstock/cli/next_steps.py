@@ -13,18 +13,28 @@ TEXT = "where is my order"
 NUMPY = {"FP32": "float32", "FP64": "float64", "INT64": "int64", "INT32": "int32"}
 
 
-def text(name: str, model: Mapping[str, Any], addresses: Addresses) -> str:
-    """Snippets for a model whose description (`task`, `inputs`) the instance gave."""
+BEARER = "Authorization: Bearer $PENSTOCK_KEY"
+
+
+def text(name: str, model: Mapping[str, Any], addresses: Addresses, *, auth: bool) -> str:
+    """Snippets for a model whose description (`task`, `inputs`) the instance gave.
+
+    With `auth` they take their keys from the variables that `penstock keys create` prints.
+    """
     body = json.dumps(example_body(model))
+    scheme, _, host = addresses.http.partition("://")
+    curl_headers = "-H 'Content-Type: application/json'" + (f' -H "{BEARER}"' if auth else "")
+    boto3_keys = "" if auth else ', aws_access_key_id="none", aws_secret_access_key="none"'
+    tls = ", ssl=True" if scheme == "https" else ""
     return f"""
 endpoint {name} is in service. Call it:
 
-  curl {addresses.http}/endpoints/{name}/invocations -H 'Content-Type: application/json' -d '{body}'
+  curl {addresses.http}/endpoints/{name}/invocations {curl_headers} -d '{body}'
 
   python - <<'PY'
   import boto3
   runtime = boto3.client("sagemaker-runtime", endpoint_url="{addresses.http}",
-      region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+      region_name="us-east-1"{boto3_keys})
   answer = runtime.invoke_endpoint(EndpointName="{name}", ContentType="application/json",
       Body='{body}')
   print(answer["Body"].read().decode())
@@ -32,8 +42,8 @@ endpoint {name} is in service. Call it:
 
   python - <<'PY'
   import numpy as np, tritonclient.http as triton
-  client = triton.InferenceServerClient("{addresses.http.partition("://")[2]}")
-{triton_lines(name, model)}
+  client = triton.InferenceServerClient("{host}"{tls})
+{triton_lines(name, model, auth=auth)}
   PY
 """
 
@@ -49,7 +59,7 @@ def example_body(model: Mapping[str, Any]) -> object:
     return {"inputs": next(iter(rows.values()), [[1.0, 2.0, 3.0, 4.0]])}
 
 
-def triton_lines(name: str, model: Mapping[str, Any]) -> str:
+def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
     """The middle of a tritonclient script."""
     lines = ["  inputs = []"]
     if model.get("task") in {"text-classification", "feature-extraction"}:
@@ -62,7 +72,12 @@ def triton_lines(name: str, model: Mapping[str, Any]) -> str:
     for tensor, datatype, shape, values in tensors:
         lines.append(f'  inputs.append(triton.InferInput("{tensor}", {shape}, "{datatype}"))')
         lines.append(f"  inputs[-1].set_data_from_numpy({values})")
-    lines.append(f'  print(client.infer("{name}", inputs).get_response())')
+    headers = ""
+    if auth:
+        lines.append("  import os")
+        lines.append("""  headers = {"Authorization": "Bearer " + os.environ["PENSTOCK_KEY"]}""")
+        headers = ", headers=headers"
+    lines.append(f'  print(client.infer("{name}", inputs{headers}).get_response())')
     return "\n".join(lines)
 
 

@@ -21,6 +21,15 @@ StateDir = Annotated[
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")]
 Port = Annotated[int | None, typer.Option("--port", help="HTTP port [8080]; 0 = any.")]
 GrpcPort = Annotated[int | None, typer.Option("--grpc-port", help="gRPC port [8081]; 0 = any.")]
+Auth = Annotated[
+    bool | None, typer.Option("--auth", help="Ask for credentials (penstock keys create).")
+]
+Insecure = Annotated[
+    bool | None,
+    typer.Option("--insecure", help="Let anybody in who reaches a non-loopback address."),
+]
+TlsCert = Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain.")]
+TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM key.")]
 InstanceType = Annotated[
     str, typer.Option("--instance-type", help="Of the catalogue, for example ml.local.small.")
 ]

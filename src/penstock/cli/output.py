@@ -33,9 +33,9 @@ def note(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def fail(error: PenstockError) -> NoReturn:
+def fail(error: PenstockError, *, status: int | None = None) -> NoReturn:
     """Prints the error and its hint; exits with 75 if it may pass later, else with 1."""
     print(f"error[{error.code}]: {error.message}", file=sys.stderr)
     if error.hint:
         print(f"hint: {error.hint}", file=sys.stderr)
-    raise SystemExit(75 if error.family == "not-now" else 1)
+    raise SystemExit(status or (75 if error.family == "not-now" else 1))

@@ -20,6 +20,10 @@ def serve(
     port: options.Port = None,
     grpc_port: options.GrpcPort = None,
     state_dir: options.StateDir = None,
+    auth: options.Auth = None,
+    insecure: options.Insecure = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     instance_type: options.InstanceType = "ml.local.small",
     config: options.ConfigFile = None,
 ) -> None:
@@ -28,6 +32,10 @@ def serve(
         "listen.host": host,
         "listen.port": port,
         "listen.grpc_port": grpc_port,
+        "listen.auth": auth,
+        "listen.insecure": insecure,
+        "listen.tls_cert": tls_cert,
+        "listen.tls_key": tls_key,
         "state_dir": state_dir,
     }
     resolved = settings.resolve(file=config, environ=os.environ, flags=flags)

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,15 +33,10 @@ def up(
         typer.Option("--deploy", metavar="NAME=ARTIFACT", help="Deploy this once it is up."),
     ] = None,
     instance_type: options.InstanceType = "ml.local.small",
-    auth: Annotated[
-        bool | None, typer.Option("--auth", help="Ask for credentials (penstock keys create).")
-    ] = None,
-    insecure: Annotated[
-        bool | None,
-        typer.Option("--insecure", help="Let anybody in who reaches a non-loopback address."),
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain.")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="PEM key.")] = None,
+    auth: options.Auth = None,
+    insecure: options.Insecure = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
     database: Annotated[
         str | None, typer.Option("--database", help="postgresql://... instead of SQLite.")
     ] = None,
@@ -73,6 +67,8 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
     """Serves until a signal; deploys `deployments` (endpoint name -> artifact URI) meanwhile."""
     import uvloop  # noqa: PLC0415 - only the server needs it
 
+    # gRPC's core writes past logging to standard error, a line for every failed handshake.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(
         level=config.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -84,7 +80,11 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
 def _deployment(item: str) -> tuple[str, str]:
     name, equals, artifact = item.partition("=")
     if not equals or not name or not artifact:
-        raise CallerError("deploy-invalid", f"--deploy {item!r}: write NAME=ARTIFACT")
+        raise CallerError(
+            "deploy-invalid",
+            f"--deploy {item!r} has no name or no artifact",
+            hint="Write NAME=ARTIFACT, the artifact being a folder, a model.tar.gz or a URI.",
+        )
     return name, artifact_uri(artifact)
 
 
@@ -109,7 +109,9 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
             f" state in {config.state_dir}",
             flush=True,
         )
-        deploying = asyncio.create_task(_deploy_all(platform, deployments, instance_type))
+        deploying = asyncio.create_task(
+            _deploy_all(platform, deployments, instance_type, auth=config.listen.auth)
+        )
         await stop.wait()
         deploying.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -119,7 +121,7 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
 
 
 async def _deploy_all(
-    platform: Platform, deployments: Mapping[str, str], instance_type: str
+    platform: Platform, deployments: Mapping[str, str], instance_type: str, *, auth: bool
 ) -> None:
     client = _InProcess(platform, asyncio.get_running_loop())
     for name, uri in deployments.items():
@@ -132,7 +134,10 @@ async def _deploy_all(
             note(f"error[{error.code}]: {error.message}")
             note(f"hint: {error.hint}" if error.hint else "")
             continue
-        print(next_steps.text(name, platform.model_of(name), platform.addresses), flush=True)
+        print(
+            next_steps.text(name, platform.model_of(name), platform.addresses, auth=auth),
+            flush=True,
+        )
 
 
 class _InProcess:

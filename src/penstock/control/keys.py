@@ -137,7 +137,7 @@ class AccessKeys:
         """Raises `CallerError` (`unknown-key`)."""
         if not self._store.delete_key(key_id):
             raise CallerError(
-                "unknown-key", f"there is no key {key_id!r}", hint="`penstock keys list`"
+                "unknown-key", f"there is no key {key_id!r}", hint="See 'penstock keys list'."
             )
 
     def ring(self) -> KeyRing:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from penstock.core.deployment import EndpointRoutes
 from penstock.errors import CallerError
 
 _FOLD_S = 0.1  #: several batches of any model that online serving wants, a tenth of a retry
@@ -49,6 +50,21 @@ class AdmissionSpec:
                 f"admission.queue_wait_s_max is {self.queue_wait_s_max}; allowed: 0 s or more",
                 hint="Correct admission.queue_wait_s_max.",
             )
+
+
+def admission_spec(routes: EndpointRoutes, *, in_flight_max: int) -> AdmissionSpec:
+    """The bounds that an endpoint's models set in their batching.
+
+    A request is admitted before its variant is drawn, so the loosest bound of all variants holds.
+    """
+    bounds: list[float] = []
+    for variant in routes.variants:
+        batching = variant.model.get("batching")
+        bound = batching.get("queue_wait_s_max") if isinstance(batching, dict) else None
+        if not isinstance(bound, int | float):
+            return AdmissionSpec(in_flight_max=in_flight_max)
+        bounds.append(float(bound))
+    return AdmissionSpec(in_flight_max=in_flight_max, queue_wait_s_max=max(bounds, default=None))
 
 
 class Refusal(NamedTuple):
@@ -105,6 +121,11 @@ class Admission:
         self._runs += 1
         if now >= self._fold_at:
             self._fold(now)
+
+    def revise(self, spec: AdmissionSpec) -> None:
+        """New bounds; what was observed stays."""
+        self._in_flight_max = spec.in_flight_max
+        self._queue_wait_s_max = spec.queue_wait_s_max
 
     def snapshot(self) -> dict[str, float | int | None]:
         """JSON-ready state for `explain`."""

@@ -1,14 +1,14 @@
 """The driver of routing: sends each request to a copy, and sees to it that it ends exactly once.
 
-What decides is in `core/` (`Admission`, `EndpointRouter`); this class waits, calls and carries out.
+What decides is in `core/` (`Admission`, `EndpointRouter`, `retry`); this class waits, calls and
+carries out.
 No socket is known here: links and timers are passed in, so that the same code runs under a manual
 clock. A request's life:
 
 1. `invoke`: admitted and routed in one step, or refused at once.
 2. Sent over the link of the chosen copy's instance (`SENT`).
-3. Given back (its worker died, its connection broke): routed again without that copy, within its
-   deadline and `ATTEMPTS_MAX`; while no copy is well it is held (`WAITING`). Only accepted requests
-   are held: new ones are refused, because their clients can go elsewhere.
+3. Given back (its worker died, its connection broke): routed again within its deadline, held
+   (`WAITING`) while no copy is well, or given up, as `core.retry` says.
 4. Answered: the responder is told once (`ANSWERED`).
 5. `written`: the last byte left. Until then it is in flight and its slot on the copy is taken.
 
@@ -27,6 +27,7 @@ import orjson
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
+from penstock.core import retry
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.routing import NoRoute, Routed
 from penstock.errors import InternalError, ModelError, PenstockError, from_dict
@@ -51,13 +52,7 @@ from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
 
-#: A request that takes down each worker it meets must not take down all of them.
-ATTEMPTS_MAX = 4
-#: Held requests; each has a body in memory, which BODIES_BYTES_MAX bounds as well.
-WAITING_MAX = 8192
-#: Held requests are tried again this often even without news, so that lost news costs no deadline.
-WAITING_RETRY_S = 0.05
-#: Bodies of all requests in flight.
+#: Bodies of all requests in flight, held ones included.
 BODIES_BYTES_MAX = 1 << 30
 STATUS_CANCELLED = 499
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
@@ -318,51 +313,46 @@ class Dispatcher:
 
     def _take_back(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy
-        if invocation.state == STREAMING or copy is None:
+        streamed = invocation.state == STREAMING or copy is None
+        step = retry.when_returned(attempts=invocation.attempts, streamed=streamed)
+        if step.do == "fail" or copy is None:
             self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             return
         self._give_slot_back(invocation)
         invocation.copy_failures += (copy.copy,)
-        if invocation.attempts >= ATTEMPTS_MAX:
+        if step.do == "give-up":
             error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
             self._fail(invocation, error)
-        elif not self._route_again(invocation, same_copy=False):
+        elif not self._route_again(invocation, was_held=False):
             self._hold(invocation)
 
-    def _route_again(self, invocation: Invocation, *, same_copy: bool) -> bool:
-        """True: it is on its way or has failed for good. False: no copy can take it now.
-
-        `same_copy`: a copy that gave it back may have it again. Not at once: it would come back at
-        once, and use up the attempts before anything has been restarted.
-        """
+    def _route_again(self, invocation: Invocation, *, was_held: bool) -> bool:
+        """True: it is on its way or has failed for good. False: no copy can take it now."""
         endpoint: Endpoint = invocation.entry
         if self._endpoints.get(endpoint.name) is not endpoint:
             self._fail(invocation, refusals.endpoint_not_found(endpoint.name))
             return True
-        now = self._monotonic()
-        failures = invocation.copy_failures
-        routed = endpoint.router.pick(variant=invocation.variant, exclude=failures)
-        if isinstance(routed, NoRoute):
-            if routed.reason != "unknown-variant":
-                return False
-            if invocation.pinned:
-                error = refusals.no_route(endpoint.name, invocation.variant, routed)
-                self._fail(invocation, error)
-                return True
-            # Its variant left with an update meanwhile; the variants that took over may answer.
-            routed = endpoint.router.pick(exclude=failures)
-            if isinstance(routed, NoRoute):
-                return False
-        if routed.state.copy in failures and not same_copy:
-            endpoint.router.release(routed.state)
+        variant, failures, pinned = invocation.variant, invocation.copy_failures, invocation.pinned
+        router = endpoint.router
+        answer = router.pick(variant=variant, exclude=failures)
+        step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
+        if step.do == "route-any-variant":
+            answer = router.pick(exclude=failures)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held)
+        if isinstance(answer, NoRoute):
+            if step.do == "fail":
+                self._fail(invocation, refusals.no_route(endpoint.name, variant, answer))
+            return step.do == "fail"
+        if step.releases:
+            router.release(answer.state)
             return False
         assert invocation.deadline is not None
-        invocation.variant = routed.variant
-        self._send(invocation, routed, invocation.deadline, now)
+        invocation.variant = answer.variant
+        self._send(invocation, answer, invocation.deadline, self._monotonic())
         return True
 
     def _hold(self, invocation: Invocation) -> None:
-        if len(self._waiting) >= WAITING_MAX:
+        if retry.when_held(held=len(self._waiting)).do == "give-up":
             error = refusals.given_up(invocation.endpoint, "too many wait", invocation.attempts)
             self._fail(invocation, error)
             return
@@ -373,7 +363,7 @@ class Dispatcher:
             self._set_waiting_timer()
 
     def _set_waiting_timer(self) -> None:
-        when = self._monotonic() + WAITING_RETRY_S
+        when = retry.next_retry(now=self._monotonic())
         self._waiting_timer = self._timers.call_at(when, self._on_waiting_timer)
 
     def _on_waiting_timer(self) -> None:
@@ -386,7 +376,7 @@ class Dispatcher:
         """Something changed for the better, or some time went by: oldest first."""
         held, self._waiting = self._waiting, deque()
         for invocation in held:
-            if invocation.state == WAITING and not self._route_again(invocation, same_copy=True):
+            if invocation.state == WAITING and not self._route_again(invocation, was_held=True):
                 self._waiting.append(invocation)
 
     # Endpoints and instances

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from penstock.core.admission import Admission, AdmissionSpec
+from penstock.core.admission import Admission, admission_spec
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.routing import CopyState, EndpointRouter
 from penstock.gateway.recording import Recorder, Recorders
@@ -28,7 +28,7 @@ class Endpoint:
     def __init__(self, routes: EndpointRoutes, rng: random.Random, recorders: Recorders) -> None:
         self.name = routes.endpoint
         self.in_flight = 0
-        self.admission = Admission(AdmissionSpec(in_flight_max=IN_FLIGHT_MAX))
+        self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
         self.router = EndpointRouter(routes, rng)
         self.routes = routes
         self.lanes = 0
@@ -77,6 +77,7 @@ class EndpointTable:
             )
         else:
             endpoint.routes = routes
+            endpoint.admission.revise(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
             gone = endpoint.router.replace(routes)
             endpoint.derive(self._recorders)
         for state in gone:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.config import LimitConfig, ListenConfig
-from penstock.errors import CallerError
+from penstock.errors import CallerError, PenstockError
 from penstock.gateway.asgi import AsgiApp, AsgiDoor
-from penstock.gateway.call import Door
+from penstock.gateway.call import Call, Door
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.listener import Authenticator, HttpListener
 
@@ -26,12 +26,14 @@ class GatewayServer:
         authenticator: Authenticator | None = None,
         *,
         interest: Iterable[bytes] = (),
+        refusal: Callable[[Call, PenstockError], bool] | None = None,
         reuse_port: bool = False,
     ) -> None:
         """
         Args:
             doors: (path prefix, door) of the hot paths, tried in order.
             interest: lower-case names of the headers that these doors look for in `Call.rare`.
+            refusal: answers what is refused before the application sees it (see `AsgiDoor`).
             reuse_port: several gateway processes share the port.
         """
         self._config = config
@@ -43,7 +45,7 @@ class GatewayServer:
             clock=dispatcher.clock,
             ids=dispatcher.ids,
             doors=doors,
-            fallback=AsgiDoor(asgi_app),
+            fallback=AsgiDoor(asgi_app, refusal=refusal),
             authenticator=authenticator,
             interest=interest,
         )

@@ -86,10 +86,10 @@ class BatcherDriver(Generic[Item]):
             at = self._batcher.next_deadline()
         self._wake_at(at)
 
-    def lane_freed(self, lane: int) -> None:
-        """The batch on `lane` is over, whatever came of it."""
+    def lane_freed(self, lane: int, *, timed: bool = True) -> None:
+        """The batch on `lane` is over, whatever came of it; `timed` as the batcher's."""
         now = self._clock.monotonic()
-        self._carry_out(self._batcher.lane_freed(lane, now=now))
+        self._carry_out(self._batcher.lane_freed(lane, now=now, timed=timed))
         self.turn(now)
 
     def cancel(self, ident: int) -> bool:

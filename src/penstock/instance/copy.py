@@ -322,7 +322,8 @@ class Copy:
             self._on_state("copy-ready", None)
         if lane in self._lanes_held:
             self._lanes_held.discard(lane)
-            self.driver.lane_freed(lane)
+            # Mostly the start of a new worker: no run time to learn from.
+            self.driver.lane_freed(lane, timed=False)
 
     def lane_failed(self, lane: int, error: PenstockError) -> None:
         """One lane that cannot start is a model that cannot: the others will follow."""

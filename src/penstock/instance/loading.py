@@ -16,7 +16,7 @@ from penstock.artifacts.prepare import prepare
 from penstock.artifacts.source import ArtifactSource
 from penstock.core.batching import BatchSpec
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.instance.codecs import text
+from penstock.instance.codecs import text, text_heads
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.engines import PackedTensorEngine, PayloadEngine
 from penstock.instance.lane_threads import LaneThreads
@@ -190,9 +190,8 @@ async def _tensor_model(context: LoadContext) -> Loaded:
             engine: Any = TensorEngine(runtime, model, threads)
             labels = description.labels
         else:
-            is_labels = description.task == "text-classification"
-            outputs = text.LABEL_OUTPUTS if is_labels else text.EMBEDDING_OUTPUTS
-            model = _codec_model(context, text.INPUTS, outputs)
+            outputs = text_heads.output_specs(text_heads.heads_of(description))
+            model = _codec_model(context, text.input_specs(description.task), outputs)
             engine = await asyncio.to_thread(
                 TextEngine, runtime, description, model, context.model_dir, threads
             )

@@ -1,6 +1,8 @@
-"""Texts through an encoder: tokenize, pad to the bucket, run, softmax or pool.
+"""Texts and pairs of texts through an encoder: tokenize, pad to the bucket, run, read the heads.
 
-Padding is masked out, so an answer does not depend on the length of its mates beyond rounding.
+Padding is masked out, so an answer does not depend on the length of its mates beyond rounding. All
+heads of a model come out of one forward pass, whatever the requests of the batch ask for; only the
+heads that somebody asks for are ranked or pooled.
 
 Where the description gives buckets, rows are padded too, to powers of two: a compiler specialises
 its kernels for each shape it meets (tens of milliseconds on a CPU, measured), so the shapes are
@@ -9,36 +11,51 @@ kept few and are met once while the model loads, not under traffic.
 
 from __future__ import annotations
 
-import os
+import dataclasses
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.artifacts.description import ModelDescription, Tokenizer
+from penstock.artifacts.description import Head, ModelDescription
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
-from penstock.instance.codecs.text import TextDecoded, decode_texts
+from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts
+from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.request import Item
 from penstock.instance.tensor_engine import Results, wrong_rows
+from penstock.instance.text_tokens import open_tokenizer
 from penstock.runtimes.base import TensorRuntime
 from penstock.runtimes.dtypes import NUMPY
 from penstock.wire.frames import decode_request_meta
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores belong to the lanes
 
 #: Loading waits at most this long for warm-up, and at least for one row in each bucket.
 WARM_UP_S_MAX = 1.5
 
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+#: of the output that a head is read from, the batch included
+_DIMENSIONS = {"classification": (2,), "regression": (1, 2), "embedding": (2, 3)}
+
+
+class TextRows:
+    """Tokenized texts, and the results that are wanted of them."""
+
+    __slots__ = ("ids", "names", "types")
+
+    def __init__(
+        self, ids: list[list[int]], types: list[list[int]] | None, names: tuple[str, ...]
+    ) -> None:
+        self.ids = ids
+        self.types = types  #: which text of a pair a token is of; None: the model does not ask
+        self.names = names  #: of `text_heads.result_name`
 
 
 class TextEngine:
-    """As `TensorEngine`; an item's data is a list of token id lists."""
+    """As `TensorEngine`; an item's data is `TextRows`."""
 
     #: Larger bodies are tokenized on the helper thread: at 1 to 2 MB/s they would stall the loop.
     loop_bytes_max = 8_192
@@ -53,34 +70,29 @@ class TextEngine:
     ) -> None:
         self._runtime = runtime
         self._description = description
-        self._model = model
         self._threads = threads
-        self._width_fixed = _check_inputs(runtime, description)
+        self._rows_fixed, self._width_fixed = _check_inputs(runtime, description)
+        self._has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
         self._pad_id = description.tokenizer.pad_id if description.tokenizer else 0
-        self._tokenizer = _open_tokenizer(model_dir, description.tokenizer, self._width_fixed)
+        self._tokenizer = open_tokenizer(model_dir, description.tokenizer, self._width_fixed)
         self._row_steps: tuple[int, ...] = ()
         if description.batching.buckets:
             self._row_steps = row_steps(description.batching.rows_max)
-        self._labels: tuple[str, ...] = ()
-        if description.task == "text-classification":
-            self._labels = self._checked_labels()
+        heads = self._checked_heads(heads_of(description))
+        self._heads = {result_name(head): head for head in heads}
+        self._names = tuple(self._heads)
+        self._model = TextModel(model, description.task, heads)
         self._warm_up(time.monotonic() + WARM_UP_S_MAX)
 
-    def _checked_labels(self) -> tuple[str, ...]:
-        """One per logit; found by running the model once, which also warms it up."""
+    def _checked_heads(self, heads: tuple[Head, ...]) -> tuple[Head, ...]:
+        """With a label per score; found by running the model once, which also warms it up."""
         buckets = self._description.batching.buckets
-        logits = self._outputs(0, [[self._pad_id]], buckets[0] if buckets else 1)[0]
-        count = int(logits.shape[-1])
-        labels = self._description.labels
-        if not labels:
-            return tuple(f"LABEL_{at}" for at in range(count))
-        if len(labels) != count:
-            raise ModelError(
-                "labels-mismatch",
-                f"the description names {len(labels)} labels, the model answers {count} scores",
-                hint="Give `labels` in model.yaml one name per logit, in their order.",
-            )
-        return labels
+        outputs, _ = self._outputs(0, self._blank(1, 1), buckets[0] if buckets else 1)
+        return tuple(_checked_head(head, outputs) for head in heads)
+
+    def _blank(self, rows: int, width: int) -> TextRows:
+        ids = [[self._pad_id] * width] * rows
+        return TextRows(ids, [[0] * width] * rows if self._has_types else None, ())
 
     def _warm_up(self, until: float) -> None:
         """Runs every shape that traffic can bring, small ones first, on every lane."""
@@ -91,22 +103,27 @@ class TextEngine:
                 for lane in range(self._runtime.lanes):
                     if rows > 1 and time.monotonic() > until:
                         return
-                    self._outputs(lane, [[self._pad_id] * bucket] * rows, bucket)
+                    self._outputs(lane, self._blank(rows, bucket), bucket)
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return self._labels
+        """The class names of a model with one head."""
+        heads = self._model.heads
+        return heads[0].labels if heads[0].task == "classification" and not heads[0].name else ()
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
-        decoded: TextDecoded = decode_texts(
-            self._model, self._labels, decode_request_meta(meta), body
-        )
+        decoded: TextDecoded = decode_texts(self._model, decode_request_meta(meta), body)
         encodings = self._tokenizer.encode_batch(decoded.texts)
         ids = [encoding.ids for encoding in encodings]
-        return decoded, ids, max(map(len, ids))
+        types = [encoding.type_ids for encoding in encodings] if self._has_types else None
+        names = self._names
+        if len(decoded.heads) < len(names):
+            names = tuple(result_name(head) for head in decoded.heads)
+        return decoded, TextRows(ids, types, names), max(map(len, ids))
 
-    def cut(self, data: Any, start: int, stop: int) -> Any:
-        return data[start:stop]
+    def cut(self, data: TextRows, start: int, stop: int) -> TextRows:
+        types = data.types[start:stop] if data.types is not None else None
+        return TextRows(data.ids[start:stop], types, data.names)
 
     def join(self, results: list[Tensors]) -> Tensors:
         return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
@@ -117,61 +134,77 @@ class TextEngine:
         self._threads.submit(lane, lambda: self._run_all(lane, items, bucket), done)
 
     def _run_all(self, lane: int, items: list[Item], bucket: int) -> Results:
-        rows = [ids for item in items for ids in item.data]
-        outcome = self._try(lane, rows, bucket)
+        if len(items) == 1:
+            return [self._try(lane, items[0].data, bucket)]
+        outcome = self._try(lane, self._joined([item.data for item in items]), bucket)
         if isinstance(outcome, Exception):
-            if len(items) == 1:
-                return [outcome]
             return [self._try(lane, item.data, bucket) for item in items]
         results: Results = []
         at = 0
         for item in items:
             end = at + item.rows
-            results.append({name: array[at:end] for name, array in outcome.items()})
+            results.append({name: outcome[name][at:end] for name in item.data.names})
             at = end
         return results
 
-    def _try(self, lane: int, rows: list[list[int]], bucket: int) -> Any:
+    def _joined(self, parts: Sequence[TextRows]) -> TextRows:
+        """All rows, and every result that one of them wants."""
+        ids = [row for part in parts for row in part.ids]
+        types = [row for part in parts for row in part.types or ()] if self._has_types else None
+        wanted = {name for part in parts for name in part.names}
+        return TextRows(ids, types, tuple(name for name in self._names if name in wanted))
+
+    def _try(self, lane: int, rows: TextRows, bucket: int) -> Any:
         """The answer's tensors, or the error."""
         try:
-            array, mask = self._outputs(lane, rows, bucket)
-            if array.ndim < 2:
-                return wrong_rows("0", array, len(rows))
-            if self._labels:
-                return {"score": _softmax(array.astype(np.float32, copy=False))}
-            return {"embedding": self._pooled(array.astype(np.float32, copy=False), mask)}
+            outputs, mask = self._outputs(lane, rows, bucket)
+            return {name: self._result(self._heads[name], outputs, mask) for name in rows.names}
         except Exception as error:  # ours or the library's: the copy tells them apart
             return error
 
-    def _outputs(
-        self, lane: int, rows: list[list[int]], bucket: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The model's first output and the attention mask, for texts padded to one length."""
-        width = self._width_fixed or max(1, bucket, *map(len, rows))
-        count = len(rows)
+    def _result(self, head: Head, outputs: Tensors, mask: np.ndarray) -> np.ndarray:
+        rows = len(mask)
+        output = outputs[head.output]
+        if output.ndim == 0 or len(output) != self._padded_rows(rows):
+            raise wrong_rows(head.output, output, self._padded_rows(rows))
+        array = output[:rows].astype(np.float32, copy=False)
+        if head.task == "classification":
+            return _softmax(array)
+        if head.task == "regression":
+            return np.ascontiguousarray(array.reshape(rows, -1))
+        return self._pooled(array, mask)
+
+    def _outputs(self, lane: int, rows: TextRows, bucket: int) -> tuple[Tensors, np.ndarray]:
+        """The model's outputs, padded rows included, and the attention mask without them."""
+        width = self._width_fixed or max(1, bucket, *map(len, rows.ids))
+        count = len(rows.ids)
         padded = self._padded_rows(count)
-        ids = np.full((padded, width), self._pad_id, dtype=np.int64)
+        arrays = {"input_ids": self._padded(rows.ids, padded, width, self._pad_id)}
         mask = np.zeros((padded, width), dtype=np.int64)
-        for at, row in enumerate(rows):
-            ids[at, : len(row)] = row
+        for at, row in enumerate(rows.ids):
             mask[at, : len(row)] = 1
-        ids[count:] = ids[0]
         mask[count:] = mask[0]
-        inputs = {}
-        for spec in self._runtime.inputs:
-            if spec.name == "input_ids":
-                array = ids
-            elif spec.name == "attention_mask":
-                array = mask
-            else:
-                array = np.zeros_like(ids)
-            inputs[spec.name] = array.astype(NUMPY[spec.dtype], copy=False)
-        output = next(iter(self._runtime.run(lane, inputs).values()))
-        if output.ndim == 0 or output.shape[0] != padded:
-            raise wrong_rows("0", output, padded)
-        return output[:count], mask[:count]
+        arrays["attention_mask"] = mask
+        if rows.types is not None:
+            arrays["token_type_ids"] = self._padded(rows.types, padded, width, 0)
+        inputs = {
+            spec.name: arrays[spec.name].astype(NUMPY[spec.dtype], copy=False)
+            for spec in self._runtime.inputs
+        }
+        return self._runtime.run(lane, inputs), mask[:count]
+
+    def _padded(
+        self, rows: Sequence[Sequence[int]], padded: int, width: int, fill: int
+    ) -> np.ndarray:
+        array = np.full((padded, width), fill, dtype=np.int64)
+        for at, row in enumerate(rows):
+            array[at, : len(row)] = row
+        array[len(rows) :] = array[0]
+        return array
 
     def _padded_rows(self, count: int) -> int:
+        if count < self._rows_fixed:
+            return self._rows_fixed
         steps = self._row_steps
         return steps[bisect_left(steps, count)] if steps and count <= steps[-1] else count
 
@@ -196,6 +229,36 @@ def row_steps(rows_max: int) -> tuple[int, ...]:
     return tuple(steps) if rows_max <= 1 else (*steps, rows_max)
 
 
+def _checked_head(head: Head, outputs: Tensors) -> Head:
+    """The head with its output's name and a label for each score. Raises ModelError."""
+    name = head.output or next(iter(outputs))
+    if name not in outputs:
+        raise ModelError(
+            "output-missing",
+            f"head {head.name!r} is read from output {name!r}, the model has {', '.join(outputs)}",
+            hint="Give `output` of the head the name of one of these.",
+        )
+    shape = outputs[name].shape
+    if len(shape) not in _DIMENSIONS[head.task]:
+        raise ModelError(
+            "output-mismatch",
+            f"output {name!r} has shape {list(shape)}, which is no {head.task} of one text",
+            hint="Give the task that the model was trained for.",
+        )
+    if head.task == "embedding":
+        return dataclasses.replace(head, output=name)
+    count = int(shape[1]) if len(shape) == 2 else 1
+    labels = head.labels or tuple(f"LABEL_{at}" for at in range(count))
+    if len(labels) != count:
+        whose = f"head {head.name!r}" if head.name else "the description"
+        raise ModelError(
+            "labels-mismatch",
+            f"{whose} names {len(labels)} labels, the model answers {count} scores",
+            hint="Give `labels` in model.yaml one name per score, in their order.",
+        )
+    return dataclasses.replace(head, output=name, labels=labels)
+
+
 def _softmax(logits: np.ndarray) -> np.ndarray:
     """A single logit is a binary classifier's: its sigmoid."""
     if logits.shape[1] == 1:
@@ -204,8 +267,8 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def _check_inputs(runtime: TensorRuntime, description: ModelDescription) -> int:
-    """Returns the one length that the graph insists on; 0 where it takes any."""
+def _check_inputs(runtime: TensorRuntime, description: ModelDescription) -> tuple[int, int]:
+    """Returns the rows and the length that the graph insists on; 0 where it takes any."""
     names = [spec.name for spec in runtime.inputs]
     unknown = [name for name in names if name not in _INPUT_NAMES]
     if unknown or "input_ids" not in names:
@@ -220,34 +283,4 @@ def _check_inputs(runtime: TensorRuntime, description: ModelDescription) -> int:
         raise ModelError(
             "inputs-mismatch", f"input_ids has shape {list(spec.shape)}, [batch, tokens] is needed"
         )
-    return max(spec.shape[1], 0)
-
-
-def _open_tokenizer(model_dir: Path, spec: Tokenizer | None, width_fixed: int) -> Any:
-    import tokenizers  # noqa: PLC0415 - only text models need it
-
-    if spec is None:
-        raise ModelError(
-            "tokenizer-missing",
-            "a text model needs a tokenizer",
-            hint="Put tokenizer.json beside the model.",
-        )
-    path = model_dir / spec.file
-    if not path.is_file():
-        raise ModelError(
-            "tokenizer-missing",
-            f"the artifact has no file {spec.file!r}",
-            hint="Put the Hugging Face tokenizer.json there.",
-        )
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise ModelError(
-            "tokenizer-unreadable",
-            f"{spec.file}: {str(error)[:300]}",
-            hint="It must be a `tokenizers` JSON file, whole.",
-        ) from None
-    tokens_max = min(spec.tokens_max, width_fixed) if width_fixed else spec.tokens_max
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(max_length=tokens_max)
-    return tokenizer
+    return max(spec.shape[0], 0), max(spec.shape[1], 0)

@@ -123,10 +123,18 @@ def _config(context: LoadContext, lanes: int) -> Mapping[str, Any]:
     }
     precision = context.description.precision
     if precision:
-        config["INFERENCE_PRECISION_HINT"] = precision
+        config["INFERENCE_PRECISION_HINT"] = _runnable(precision)
     if context.cache_dir is not None:
         config["CACHE_DIR"] = str(context.cache_dir)
     return config
+
+
+def _runnable(precision: str) -> str:
+    """A processor without BF16 emulates it, many times slower than FP32: FP32 it is then."""
+    if precision == "bf16":
+        capabilities = _shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        return precision if "BF16" in capabilities else "f32"
+    return precision
 
 
 def _spec(port: Any, described: tuple[TensorSpec, ...]) -> TensorSpec:

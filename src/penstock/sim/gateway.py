@@ -1,15 +1,15 @@
 """The gateway's part of a run: admit, route, send; deadlines, clients that leave, retries.
 
 It follows the live dispatcher step by step. What decides is `Admission` and `EndpointRouter`; the
-rules for requests that a copy gave back are the dispatcher's.
+rules for requests that a copy gave back are `core.retry`.
 """
 
 from __future__ import annotations
 
 import random
 from heapq import heapify, heappop, heappush
-from typing import Final
 
+from penstock.core import retry
 from penstock.core.admission import Admission
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute
 from penstock.sim.copy import TwinCopy
@@ -18,10 +18,6 @@ from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder, admission_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.workload import Arrival, Workload
-
-ATTEMPTS_MAX: Final = 4
-HELD_MAX: Final = 8192
-HELD_RETRY_S: Final = 0.05
 
 _INF = float("inf")
 _SWEEP_MIN = 1024
@@ -221,18 +217,19 @@ class TwinGateway:
         request.copy = None
         self.router.release(state)
         request.failures += (state.copy,)
-        if request.attempts >= ATTEMPTS_MAX:
+        if retry.when_returned(attempts=request.attempts).do == "give-up":
             self._give_up(request, "gateway: given-up", now)
-        elif not self._route_again(request, now, same_copy=False):
+        elif not self._route_again(request, now, was_held=False):
             self._hold(request, now)
 
-    def _route_again(self, request: Request, now: float, *, same_copy: bool) -> bool:
-        """`same_copy`: a copy that gave it back may have it again."""
+    def _route_again(self, request: Request, now: float, *, was_held: bool) -> bool:
+        """True: it is on its way. False: no copy can take it now. (Variants do not leave here.)"""
         answer = self.router.pick(variant=request.variant, exclude=request.failures)
         self._recorder.add(router_row(now, request.number, answer))
+        step = retry.when_picked(answer, failures=request.failures, was_held=was_held)
         if isinstance(answer, NoRoute):
             return False
-        if answer.state.copy in request.failures and not same_copy:
+        if step.releases:
             self.router.release(answer.state)
             return False
         self._outcome.retries += 1
@@ -241,7 +238,7 @@ class TwinGateway:
         return True
 
     def _hold(self, request: Request, now: float) -> None:
-        if len(self._held) >= HELD_MAX:
+        if retry.when_held(held=len(self._held)).do == "give-up":
             self._give_up(request, "gateway: given-up", now)
             return
         request.held = True
@@ -251,12 +248,12 @@ class TwinGateway:
     def _set_held_timer(self, now: float) -> None:
         if not self._held_timer:
             self._held_timer = True
-            heappush(self._events, (now + HELD_RETRY_S, HELD_RETRY, 0, 0))
+            heappush(self._events, (retry.next_retry(now=now), HELD_RETRY, 0, 0))
 
     def _try_held(self, now: float) -> None:
         held, self._held = self._held, []
         for request in held:
-            if request.held and not self._route_again(request, now, same_copy=True):
+            if request.held and not self._route_again(request, now, was_held=True):
                 self._held.append(request)
 
     def on_held_retry(self, now: float, _key: int, _epoch: int) -> None:

@@ -80,10 +80,11 @@ def _single(outputs: Tensors, kind: str) -> np.ndarray:
 
 
 def csv(outputs: Tensors, batched: bool) -> bytes:
-    """A row a line, all further dimensions flattened."""
+    """A row a line, all further dimensions flattened; a lone vector is one row."""
     array = _single(outputs, CSV)
     name = next(iter(outputs))
-    flat = array.reshape(len(array) if batched and array.ndim else 1, -1)
+    lines = len(array) if array.ndim >= (1 if batched else 2) else 1
+    flat = array.reshape(lines, array.size // lines if lines else 0)
     if array.dtype.kind in "OSU":
         texts = [[_quoted(cell) for cell in row] for row in strings(flat, name)]
     else:

@@ -1,27 +1,30 @@
-"""Text models: strings in; labels with scores, or vectors, out.
+"""Text models: texts or pairs of texts in; labels with scores, numbers, or vectors, out.
 
-Bodies: `{"inputs": "text" | ["text", ...], "parameters": {...}}`, `{"instances": [...]}`, a bare
-JSON list of strings, text/plain (one text), text/csv (one text a line), or a BYTES tensor `text`
-over the Open Inference Protocol. Answers follow the Hugging Face toolkit:
+A text is a string, or an object `{"text": "...", "text_pair": "..."}` where a model compares two.
+Bodies: `{"inputs": text | [text, ...], "parameters": {...}}`, `{"instances": [...]}`, a bare JSON
+list of texts, text/plain (one text), text/csv (a text or a pair a line), or BYTES tensors `text`
+and `text_pair` over the Open Inference Protocol. Answers follow the Hugging Face toolkit:
 
-* classification without `top_k`: a flat list, the best `{"label", "score"}` of each text;
-* with `parameters.top_k` (a number, or null for all): the best k of a text as a list, best first,
-  and a list of such lists when `inputs` was a list;
-* embeddings: a list of vectors, one per text.
+* one result per text: a list for a list, a list of one for a string, the result for an object;
+* a result is the best `{"label", "score"}`, a regression's `{"label", "score"}`, or a vector;
+* with `parameters.top_k` (a number, or null for all) it is the list of the best k, best first,
+  which a string gets without the list around it;
+* a model of several heads answers `{"head": result, ...}` for each text, with the heads that
+  `parameters.heads` (names) asks for, else with all.
 
-Over the Open Inference Protocol the outputs are `label` BYTES and `score` FP32 (shape [n], or
-[n, k] with the request parameter `top_k`), or `embedding` FP32 [n, d].
+Over the Open Inference Protocol the outputs are those of `text_heads.output_specs`. There `heads`
+may be names parted by commas, as parameters are no lists, or follows from the outputs asked for.
 """
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
+from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from penstock.artifacts.description import TensorSpec
+from penstock.artifacts.description import Head, TensorSpec
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import (
     CSV,
@@ -37,58 +40,108 @@ from penstock.instance.codecs.base import (
     negotiate,
 )
 from penstock.instance.codecs.select import is_oip_request, json_header_bytes
+from penstock.instance.codecs.text_heads import TopK, as_json, as_tensors, output_specs
 from penstock.instance.codecs.values import dump_json, parse_json
-from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import ReplyMeta, RequestMeta, encode_reply_meta
 
 TEXT_TYPES: Final = (JSON, "text/plain", CSV, f"{TRITON_BINARY} (input `text`, BYTES)")
 TEXTS_MAX: Final = 4096  #: texts in one request
-INPUTS: Final = (TensorSpec(name="text", dtype="BYTES", shape=(-1,)),)
-LABEL_OUTPUTS: Final = (
-    TensorSpec(name="label", dtype="BYTES", shape=(-1,)),
-    TensorSpec(name="score", dtype="FP32", shape=(-1,)),
-)
-EMBEDDING_OUTPUTS: Final = (TensorSpec(name="embedding", dtype="FP32", shape=(-1, -1)),)
+_TEXT: Final = TensorSpec(name="text", dtype="BYTES", shape=(-1,))
+_TEXT_PAIR: Final = TensorSpec(name="text_pair", dtype="BYTES", shape=(-1,))
+#: whether a task compares two texts; the other tasks read one
+_PAIRS: Final = {"pair-classification": "always", "text-regression": "may", "multi-head": "may"}
+_PAIR_HINT: Final = '{"inputs": {"text": "red cup, 2 pieces", "text_pair": "two red cups"}}'
 
 _JSON_META: Final = encode_reply_meta(ReplyMeta(content_type=JSON))
 
+#: a text, or two to compare
+Text = str | tuple[str, str]
+
+
+def input_specs(task: str) -> tuple[TensorSpec, ...]:
+    """The inputs over the Open Inference Protocol; `text_pair` may be left out unless the task is
+    pair-classification."""
+    return (_TEXT, _TEXT_PAIR) if task in _PAIRS else (_TEXT,)
+
+
+class TextModel:
+    """A text model as bodies are checked against it."""
+
+    __slots__ = ("_alone", "_names", "_paired", "heads", "pairs")
+
+    def __init__(self, model: CodecModel, task: str, heads: Sequence[Head]) -> None:
+        self.heads = tuple(heads)  #: with labels for every classification and regression
+        self.pairs = _PAIRS.get(task, "never")  #: always | may | never
+        self._names = tuple(head.name for head in heads if head.name)
+        outputs = output_specs(heads)
+        self._alone = dataclasses.replace(model, inputs=(_TEXT,), outputs=outputs)
+        self._paired = dataclasses.replace(model, inputs=(_TEXT, _TEXT_PAIR), outputs=outputs)
+
+    def codec(self, names: set[Any], heads: tuple[Head, ...]) -> CodecModel:
+        """The tensors of a request that has inputs of these names and asks for these heads."""
+        wants_pair = self.pairs == "always" or (self.pairs == "may" and "text_pair" in names)
+        model = self._paired if wants_pair else self._alone
+        if len(heads) == len(self.heads):
+            return model
+        return dataclasses.replace(model, outputs=output_specs(heads))
+
+    def asked(self, value: Any) -> tuple[Head, ...]:
+        """The heads of `parameters.heads`, in the model's order. Raises ModelError."""
+        if value is None:
+            return self.heads
+        if not self._names:
+            raise bad("parameters.heads is for models of several heads, this one has one")
+        names = value.split(",") if isinstance(value, str) else value
+        if not isinstance(names, list) or not names:
+            raise bad(f"heads is a list of names, of {', '.join(self._names)}")
+        wanted = {name.strip() for name in names if isinstance(name, str)}
+        unknown = [name for name in names if not isinstance(name, str)]
+        unknown += sorted(wanted.difference(self._names))
+        if unknown:
+            known = ", ".join(self._names)
+            raise bad(f"head {str(unknown[0])[:80]!r} is not one of the model's: {known}")
+        return tuple(head for head in self.heads if head.name in wanted)
+
+    def of_outputs(self, outputs: set[str]) -> tuple[Head, ...]:
+        """The heads that requested outputs belong to; all where none is known."""
+        if not outputs or not self._names:
+            return self.heads
+        names = {name.rpartition(".")[0] for name in outputs}
+        return tuple(head for head in self.heads if head.name in names) or self.heads
+
 
 class TextDecoded(Decoded):
-    """Texts of one request; its `encode` takes `score` [n, labels] or `embedding` [n, d]."""
+    """Texts of one request; its `encode` takes the tensors of its heads (see `text_heads`)."""
 
-    __slots__ = ("texts",)
+    __slots__ = ("heads", "texts")
 
-    def __init__(self, texts: list[str], encode: Encode) -> None:
+    def __init__(self, texts: list[Text], heads: tuple[Head, ...], encode: Encode) -> None:
         super().__init__({}, len(texts), encode)
         self.texts = texts
+        self.heads = heads
 
 
-def decode_texts(
-    model: CodecModel, labels: tuple[str, ...], meta: RequestMeta, body: bytes
-) -> TextDecoded:
-    """`labels` empty: an embedding model. Raises ModelError with the status the model answers."""
+def decode_texts(model: TextModel, meta: RequestMeta, body: bytes) -> TextDecoded:
+    """Raises ModelError with the status the model answers."""
     kind = media_type(meta.content_type)
     if kind == OIP_GRPC:
-        return _from_grpc(model, labels, body)
+        return _from_grpc(model, body)
     if is_oip_request(meta, kind):
         head = json_header_bytes(meta)
         parsed = parse_json(body[:head] if head else body)
         rest = memoryview(body)[head:] if head else memoryview(b"")
-        return _from_oip(model, labels, parsed, rest, sagemaker=meta.door != "oip")
+        return _from_oip(model, parsed, rest, sagemaker=meta.door != "oip")
     if kind in (JSON, ""):
         parsed = parse_json(body)
         if oip_json.is_oip(parsed):
-            return _from_oip(model, labels, parsed, memoryview(b""), sagemaker=True)
+            return _from_oip(model, parsed, memoryview(b""), sagemaker=True)
         negotiate(meta.accept, (JSON,))
-        return _from_json(labels, parsed)
+        return _from_json(model, parsed)
     negotiate(meta.accept, (JSON,))
     if kind in ("text/plain", "application/x-text"):
-        return _answering([_utf8(body)], labels, several=False, top_k=0)
+        return _answering(model, [_utf8(body)], model.heads, form="string", top_k=0)
     if kind == CSV:
-        rows = [row for row in csv.reader(io.StringIO(_utf8(body))) if row]
-        if any(len(row) != 1 for row in rows):
-            raise bad("each line of the CSV is one text; quote texts that hold commas")
-        return _answering([row[0] for row in rows], labels, several=True, top_k=0)
+        return _answering(model, _csv_texts(model, body), model.heads, form="list", top_k=0)
     raise bad(
         f"content type {kind[:100]!r} is not one that this model reads: {', '.join(TEXT_TYPES)}",
         code="unsupported-content-type",
@@ -103,7 +156,20 @@ def _utf8(body: bytes) -> str:
         raise bad(f"the text is not UTF-8: byte {error.start} cannot be read") from None
 
 
-def _from_json(labels: tuple[str, ...], parsed: Any) -> TextDecoded:
+def _csv_texts(model: TextModel, body: bytes) -> list[Text]:
+    texts: list[Text] = []
+    for row in csv.reader(io.StringIO(_utf8(body))):
+        if len(row) == 1:
+            texts.append(row[0])
+        elif len(row) == 2 and model.pairs != "never":
+            texts.append((row[0], row[1]))
+        elif row:
+            what = "one text" if model.pairs == "never" else "a text, or two that are compared"
+            raise bad(f"each line of the CSV is {what}; quote texts that hold commas")
+    return texts
+
+
+def _from_json(model: TextModel, parsed: Any) -> TextDecoded:
     parameters: Any = {}
     inputs = parsed
     if isinstance(parsed, dict):
@@ -111,19 +177,38 @@ def _from_json(labels: tuple[str, ...], parsed: Any) -> TextDecoded:
         parameters = parsed.get("parameters") or {}
         if not isinstance(parameters, dict):
             raise bad("parameters is not an object")
-    if isinstance(inputs, str):
-        texts = [inputs]
-    elif isinstance(inputs, list) and all(isinstance(text, str) for text in inputs):
-        texts = inputs
-    else:
-        raise bad(
-            '"inputs" must be a text or a list of texts', hint='{"inputs": "where is my order"}'
-        )
     top_k = _top_k(parameters.get("top_k", 0))
-    return _answering(texts, labels, several=isinstance(inputs, list), top_k=top_k)
+    heads = model.asked(parameters.get("heads"))
+    if isinstance(inputs, list):
+        texts = [text if isinstance(text, str) else _pair(model, text) for text in inputs]
+        return _answering(model, texts, heads, form="list", top_k=top_k)
+    if isinstance(inputs, str):
+        return _answering(model, [inputs], heads, form="string", top_k=top_k)
+    return _answering(model, [_pair(model, inputs)], heads, form="object", top_k=top_k)
 
 
-def _top_k(value: Any) -> int | None:
+def _pair(model: TextModel, value: Any) -> Text:
+    if not isinstance(value, dict) or not isinstance(value.get("text"), str):
+        hint = _PAIR_HINT if model.pairs == "always" else '{"inputs": "where is my order"}'
+        raise bad('"inputs" must be a text or a list of texts', hint=hint)
+    if not value.keys() <= {"text", "text_pair"}:
+        extra = next(key for key in value if key not in ("text", "text_pair"))
+        raise bad(f"{str(extra)[:80]!r} is not a key of a text: they are text and text_pair")
+    other = value.get("text_pair")
+    if other is None:
+        return str(value["text"])
+    if not isinstance(other, str):
+        raise bad("text_pair is not a text")
+    if model.pairs == "never":
+        raise bad(
+            "text_pair came, and this model reads one text at a time",
+            hint="A model that compares two texts is deployed as task pair-classification, "
+            "text-regression or multi-head.",
+        )
+    return value["text"], other
+
+
+def _top_k(value: Any) -> TopK:
     """0: not asked for; None: all."""
     if value is None or (type(value) is int and value >= 0):
         return value
@@ -131,67 +216,73 @@ def _top_k(value: Any) -> int | None:
 
 
 def _answering(
-    texts: list[str], labels: tuple[str, ...], *, several: bool, top_k: int | None
+    model: TextModel, texts: list[Text], heads: tuple[Head, ...], *, form: str, top_k: TopK
 ) -> TextDecoded:
-    _check_count(len(texts))
+    """`form` is that of inputs: string, object or list."""
+    _check(model, texts)
+    # The toolkit answers a string by a list of one; the list of its best k is a list already.
+    bare = form == "object"
+    if form == "string" and top_k != 0 and not heads[0].name:
+        bare = heads[0].task == "classification"
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
-        if "embedding" in outputs:
-            return dump_json(np.ascontiguousarray(outputs["embedding"])), _JSON_META
-        ranked = _ranked(outputs["score"], labels, top_k)
-        if top_k == 0:
-            return dump_json([best[0] for best in ranked]), _JSON_META
-        return dump_json(ranked if several else ranked[0]), _JSON_META
+        answer = as_json(heads, outputs, top_k)
+        return dump_json(answer[0] if bare else answer), _JSON_META
 
-    return TextDecoded(texts, encode)
+    return TextDecoded(texts, heads, encode)
 
 
-def _check_count(count: int) -> None:
-    if not count:
+def _check(model: TextModel, texts: Sequence[Text]) -> None:
+    if not texts:
         raise bad("the request has no texts; send at least one")
-    if count > TEXTS_MAX:
-        raise bad(f"{count} texts came, {TEXTS_MAX} at most in one request", status=413)
+    if len(texts) > TEXTS_MAX:
+        raise bad(f"{len(texts)} texts came, {TEXTS_MAX} at most in one request", status=413)
+    if model.pairs == "always" and any(isinstance(text, str) for text in texts):
+        raise bad("this model compares two texts: text_pair is missing", hint=_PAIR_HINT)
 
 
-def _ranked(
-    scores: np.ndarray, labels: tuple[str, ...], top_k: int | None
-) -> list[list[dict[str, Any]]]:
-    count = scores.shape[1] if top_k is None else max(1, min(top_k, scores.shape[1]))
-    if count == 1:
-        best = scores.argmax(axis=1)
-        return [
-            [{"label": labels[at], "score": float(row[at])}]
-            for row, at in zip(scores, best.tolist(), strict=True)
-        ]
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    return [
-        [{"label": labels[at], "score": float(row[at])} for at in best]
-        for row, best in zip(scores, order.tolist(), strict=True)
-    ]
-
-
-def _from_oip(
-    model: CodecModel, labels: tuple[str, ...], parsed: Any, binary: memoryview, *, sagemaker: bool
-) -> TextDecoded:
+def _from_oip(model: TextModel, parsed: Any, binary: memoryview, *, sagemaker: bool) -> TextDecoded:
     parameters = parsed.get("parameters") if isinstance(parsed, dict) else None
-    top_k = _top_k(parameters.get("top_k", 0)) if isinstance(parameters, dict) else 0
-    if isinstance(parsed, dict) and isinstance(parsed.get("inputs"), list):
-        for entry in parsed["inputs"]:
-            if isinstance(entry, dict) and _is_column(entry.get("shape")):
-                entry["shape"] = entry["shape"][:1]
-    decoded = oip_json.decode_parsed(model, parsed, binary, sagemaker=sagemaker)
-    return _over_tensors(decoded, labels, top_k)
+    top_k: TopK = 0
+    heads = model.heads
+    names: set[Any] = set()
+    if isinstance(parsed, dict):
+        asked = None
+        if isinstance(parameters, dict):
+            top_k = _top_k(parameters.get("top_k", 0))
+            asked = parameters.get("heads")
+        heads = model.asked(asked) if asked is not None else model.of_outputs(_outputs_of(parsed))
+        for entry in parsed["inputs"] if isinstance(parsed.get("inputs"), list) else ():
+            if isinstance(entry, dict):
+                names.add(str(entry.get("name")))
+                if _is_column(entry.get("shape")):
+                    entry["shape"] = entry["shape"][:1]
+    codec = model.codec(names, heads)
+    decoded = oip_json.decode_parsed(codec, parsed, binary, sagemaker=sagemaker)
+    return _over_tensors(model, decoded, heads, top_k)
 
 
-def _from_grpc(model: CodecModel, labels: tuple[str, ...], body: bytes) -> TextDecoded:
+def _outputs_of(parsed: dict[str, Any]) -> set[str]:
+    outputs = parsed.get("outputs")
+    if not isinstance(outputs, list):
+        return set()
+    return {str(entry.get("name")) for entry in outputs if isinstance(entry, dict)}
+
+
+def _from_grpc(model: TextModel, body: bytes) -> TextDecoded:
     request = oip_grpc.parse(body)
-    top_k: int | None = 0
+    top_k: TopK = 0
     if "top_k" in request.parameters:
         top_k = _top_k(request.parameters["top_k"].int64_param)
+    if "heads" in request.parameters:
+        heads = model.asked(request.parameters["heads"].string_param)
+    else:
+        heads = model.of_outputs({entry.name for entry in request.outputs})
     for entry in request.inputs:
         if _is_column(entry.shape):
             del entry.shape[1:]
-    return _over_tensors(oip_grpc.decode_parsed(model, request), labels, top_k)
+    codec = model.codec({entry.name for entry in request.inputs}, heads)
+    return _over_tensors(model, oip_grpc.decode_parsed(codec, request), heads, top_k)
 
 
 def _is_column(shape: Any) -> bool:
@@ -199,20 +290,17 @@ def _is_column(shape: Any) -> bool:
     return hasattr(shape, "__len__") and len(shape) == 2 and shape[1] == 1
 
 
-def _over_tensors(decoded: Decoded, labels: tuple[str, ...], top_k: int | None) -> TextDecoded:
-    texts = [_utf8(item) for item in decoded.tensors["text"].tolist()]
-    _check_count(len(texts))
+def _over_tensors(
+    model: TextModel, decoded: Decoded, heads: tuple[Head, ...], top_k: TopK
+) -> TextDecoded:
+    texts: list[Text] = [_utf8(item) for item in decoded.tensors["text"].tolist()]
+    pairs = decoded.tensors.get("text_pair")
+    if pairs is not None:
+        texts = list(zip(texts, (_utf8(item) for item in pairs.tolist()), strict=True))  # type: ignore[arg-type]
+    _check(model, texts)
     inner = decoded.encode
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
-        if "embedding" in outputs:
-            return inner(outputs)
-        scores = outputs["score"]
-        count = scores.shape[1] if top_k is None else max(1, min(top_k, scores.shape[1]))
-        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-        best = np.take_along_axis(scores, order, axis=1)
-        names = objects([labels[at].encode() for at in order.reshape(-1).tolist()])
-        shape: tuple[int, ...] = (len(scores),) if top_k == 0 else order.shape
-        return inner({"label": names.reshape(shape), "score": best.reshape(shape)})
+        return inner(as_tensors(heads, outputs, top_k))
 
-    return TextDecoded(texts, encode)
+    return TextDecoded(texts, heads, encode)

@@ -1,0 +1,225 @@
+"""The parts of which encoder and decoder graphs are made: linear layers, norms, attention.
+
+Graphs are written node by node instead of traced from PyTorch, so that their shapes, the place of
+every INT8 weight and the form of the cache are ours to choose, and conversion needs weights only.
+Knows OpenVINO's operations; it must not know an architecture (`seq2seq_t5`, `seq2seq_bart`).
+
+A decoder step takes one token of each row and the rows' caches; it returns logits and each layer's
+new keys and values, which the runtime writes into its own memory: a row's position is data, so that
+rows at different positions share a step.
+
+INT8 is weight-only: a linear layer keeps one scale per output (symmetric, largest magnitude / 127),
+which OpenVINO's kernels undo while they read the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import ModelError
+
+#: What a masked position's score gets: far below any real one, and finite, so that a row that is
+#: masked altogether (padding of a batch) yields numbers.
+MASKED = -1.0e9
+
+Weights = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Sizes that the runtime allocates its caches by."""
+
+    layers: int  #: of the decoder
+    heads: int
+    head_size: int
+    vocabulary: int
+    width: int
+
+
+class Builder:
+    """Makes nodes; one per graph, for the encoder and the decoder share no nodes."""
+
+    def __init__(self, weights: Weights, *, int8: bool, bf16: bool) -> None:
+        import openvino.opset13 as ops  # noqa: PLC0415 - heavy, and only conversion needs it
+
+        self.ops: Any = ops
+        self._weights = weights
+        self._int8 = int8
+        self._bf16 = bf16
+        self._tables: dict[str, Any] = {}
+
+    def array(self, name: str) -> np.ndarray:
+        """Raises ModelError where the source lacks it: a truncated or foreign file."""
+        try:
+            return np.ascontiguousarray(self._weights[name], dtype=np.float32)
+        except KeyError:
+            raise ModelError(
+                "weights-missing",
+                f"the source has no tensor {name!r}",
+                hint="Check that all of the model's safetensors files are there and whole.",
+            ) from None
+
+    def has(self, name: str) -> bool:
+        return name in self._weights
+
+    def parameter(self, name: str, shape: list[int], dtype: str) -> Any:
+        import openvino as ov  # noqa: PLC0415 - see __init__
+
+        node = self.ops.parameter(shape, getattr(ov.Type, dtype), name)
+        node.output(0).get_tensor().set_names({name})
+        return node
+
+    def result(self, value: Any, name: str) -> Any:
+        node = self.ops.result(value, name)
+        node.output(0).get_tensor().set_names({name})
+        return node
+
+    def floats(self, value: Any) -> Any:
+        return self.ops.constant(np.asarray(value, dtype=np.float32))
+
+    def integers(self, value: Any) -> Any:
+        return self.ops.constant(np.asarray(value, dtype=np.int32))
+
+    # weights
+
+    def _matrix(self, key: str, matrix: np.ndarray) -> Any:
+        """[out, in] as the node that a MatMul multiplies by; `key` shares it within the graph."""
+        ops = self.ops
+        if self._int8:
+            stored, scales = self._quantised(key, matrix)
+            return ops.multiply(ops.convert(stored, "f32"), scales)
+        return self._stored(key, matrix)
+
+    def _stored(self, key: str, matrix: np.ndarray) -> Any:
+        if key not in self._tables:
+            if self._bf16:
+                halves = _bfloat16(matrix)
+                self._tables[key] = self.ops.convert(halves, "f32")
+            else:
+                self._tables[key] = self.ops.constant(matrix)
+        return self._tables[key]
+
+    def _quantised(self, key: str, matrix: np.ndarray) -> Any:
+        if key not in self._tables:
+            scales = np.abs(matrix).max(axis=1, keepdims=True) / 127.0
+            scales = np.where(scales == 0.0, 1.0, scales).astype(np.float32)
+            values = np.clip(np.rint(matrix / scales), -127, 127).astype(np.int8)
+            self._tables[key] = (self.ops.constant(values), self.ops.constant(scales))
+        return self._tables[key]
+
+    def linear(self, value: Any, *names: str, scale: float = 1.0) -> Any:
+        """`names` are prefixes of layers that share their input: one multiplication for all."""
+        matrix = np.concatenate([self.array(f"{name}.weight") for name in names]) * np.float32(
+            scale
+        )
+        product = self.ops.matmul(value, self._matrix("+".join(names), matrix), False, True)
+        if not self.has(f"{names[0]}.bias"):
+            return product
+        width = matrix.shape[0] // len(names)
+        biases = [
+            self.array(f"{name}.bias")
+            if self.has(f"{name}.bias")
+            else np.zeros(width, dtype=np.float32)
+            for name in names
+        ]
+        return self.ops.add(product, self.floats(np.concatenate(biases) * np.float32(scale)))
+
+    def embedding(self, ids: Any, name: str, *, scale: float = 1.0) -> Any:
+        """Rows of a table that an output layer of the same name may share (tied weights)."""
+        ops, table = self.ops, self.array(name)
+        axis = self.integers(0)
+        if self._int8:
+            stored, scales = self._quantised(name, table)
+            rows = ops.convert(ops.gather(stored, ids, axis), "f32")
+            value = ops.multiply(rows, ops.gather(scales, ids, axis))
+        else:
+            value = ops.gather(self._stored(name, table), ids, axis)
+        return value if scale == 1.0 else ops.multiply(value, self.floats(scale))
+
+    def table(self, ids: Any, rows: np.ndarray) -> Any:
+        """Rows of a small table that stays in full precision."""
+        return self.ops.gather(self.floats(rows), ids, self.integers(0))
+
+    def output(self, value: Any, name: str) -> Any:
+        """Logits through a table [vocabulary, width]."""
+        return self.ops.matmul(value, self._matrix(name, self.array(name)), False, True)
+
+    # norms
+
+    def rms_norm(self, value: Any, name: str, epsilon: float) -> Any:
+        ops = self.ops
+        squares = ops.power(value, self.floats(2.0))
+        mean = ops.reduce_mean(squares, self.integers([-1]), True)
+        root = ops.sqrt(ops.add(mean, self.floats(epsilon)))
+        scaled = ops.multiply(value, ops.divide(self.floats(1.0), root))
+        return ops.multiply(self.floats(self.array(f"{name}.weight")), scaled)
+
+    def layer_norm(self, value: Any, name: str, epsilon: float) -> Any:
+        ops = self.ops
+        normal = ops.mvn(value, self.integers([-1]), True, epsilon, "inside_sqrt")
+        scaled = ops.multiply(normal, self.floats(self.array(f"{name}.weight")))
+        return ops.add(scaled, self.floats(self.array(f"{name}.bias")))
+
+    def activation(self, value: Any, kind: str) -> Any:
+        ops = self.ops
+        if kind == "relu":
+            return ops.relu(value)
+        if kind == "gelu":
+            return ops.gelu(value, "erf")
+        if kind in ("gelu_new", "gelu_pytorch_tanh"):
+            return ops.gelu(value, "tanh")
+        if kind in ("silu", "swish"):
+            return ops.swish(value)
+        raise ModelError(
+            "unsupported-architecture",
+            f"the activation {kind!r} is not one of relu, gelu, gelu_new, silu",
+        )
+
+    # attention
+
+    def split_heads(self, value: Any, heads: int, count: int) -> list[Any]:
+        """[rows, tokens, count * heads * size] as `count` tensors [rows, heads, tokens, size]."""
+        ops = self.ops
+        shaped = ops.reshape(value, self.integers([0, 0, count * heads, -1]), True)
+        turned = ops.transpose(shaped, self.integers([0, 2, 1, 3]))
+        if count == 1:
+            return [turned]
+        return list(ops.split(turned, self.integers(1), count).outputs())
+
+    def join_heads(self, value: Any) -> Any:
+        ops = self.ops
+        return ops.reshape(
+            ops.transpose(value, self.integers([0, 2, 1, 3])), self.integers([0, 0, -1]), True
+        )
+
+    def attention(self, query: Any, keys: Any, values: Any, bias: Any) -> Any:
+        """Scores are used as they come: a scale belongs into the query's weights."""
+        ops = self.ops
+        mixed = ops.scaled_dot_product_attention(
+            query, keys, values, bias, self.floats(1.0), causal=False
+        )
+        return self.join_heads(mixed)
+
+
+    def attention_with_past(
+        self, query: Any, past: tuple[Any, Any], new: tuple[Any, Any], bias: Any
+    ) -> Any:
+        """Over the cache and, in its last place, the row's own token."""
+        ops = self.ops
+        keys = ops.concat([past[0], new[0]], 2)
+        values = ops.concat([past[1], new[1]], 2)
+        return self.attention(query, keys, values, bias)
+
+
+def _bfloat16(matrix: np.ndarray) -> Any:
+    import openvino as ov  # noqa: PLC0415 - see Builder
+
+    bits = matrix.view(np.uint32)
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
+    tensor = ov.Tensor(ov.Type.bf16, ov.Shape(list(matrix.shape)))
+    tensor.data.view(np.uint16)[:] = rounded
+    return ov.op.Constant(tensor)

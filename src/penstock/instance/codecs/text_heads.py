@@ -1,0 +1,128 @@
+"""What a text model answers: heads, the tensors that hold their results, and how JSON shows them.
+
+Every text task is a list of heads. A model with one task has one head without a name, whose tensors
+are `score` or `embedding`; the heads of a *multi-head* model have names, and their tensors are
+`same-brand.score` and the like. Classification scores are a softmax [n, labels], regression scores
+the model's own numbers [n, values], embeddings vectors [n, d]. The engine makes these tensors; this
+module ranks and writes them, and knows nothing of models or bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.artifacts.description import Head, ModelDescription, TensorSpec
+from penstock.instance.codecs.base import Tensors
+from penstock.runtimes.tensor_bytes import objects
+
+_HEAD_TASKS: Final = {
+    "text-classification": "classification",
+    "pair-classification": "classification",
+    "text-regression": "regression",
+    "feature-extraction": "embedding",
+}
+
+#: `parameters.top_k`: 0 was not asked for, None is all labels
+TopK = int | None
+
+
+def heads_of(description: ModelDescription) -> tuple[Head, ...]:
+    """The heads of a text model. An empty `output` is the model's first."""
+    if description.heads:
+        return description.heads
+    output = description.outputs[0].name if len(description.outputs) == 1 else ""
+    task = _HEAD_TASKS[description.task]
+    return (Head(name="", task=task, output=output, labels=description.labels),)
+
+
+def tensor_name(head: Head, part: str) -> str:
+    """`part` is label, score or embedding."""
+    return f"{head.name}.{part}" if head.name else part
+
+
+def result_name(head: Head) -> str:
+    """The tensor that the engine makes for this head."""
+    return tensor_name(head, "embedding" if head.task == "embedding" else "score")
+
+
+def output_specs(heads: Sequence[Head]) -> tuple[TensorSpec, ...]:
+    """The outputs over the Open Inference Protocol."""
+    specs: list[TensorSpec] = []
+    for head in heads:
+        if head.task == "classification":
+            name = tensor_name(head, "label")
+            specs.append(TensorSpec(name=name, dtype="BYTES", shape=(-1,)))
+        several = head.task == "embedding" or (head.task == "regression" and len(head.labels) > 1)
+        shape = (-1, -1) if several else (-1,)
+        specs.append(TensorSpec(name=result_name(head), dtype="FP32", shape=shape))
+    return tuple(specs)
+
+
+def as_json(heads: Sequence[Head], outputs: Tensors, top_k: TopK) -> Any:
+    """One entry per text: its result, or an object with the result of each head."""
+    if not heads[0].name:
+        return _entries(heads[0], outputs, top_k)
+    columns = [_entries(head, outputs, top_k) for head in heads]
+    names = [head.name for head in heads]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def as_tensors(heads: Sequence[Head], outputs: Tensors, top_k: TopK) -> Tensors:
+    """The tensors of the Open Inference Protocol: shape [n], or [n, k] with `top_k`."""
+    made: Tensors = {}
+    for head in heads:
+        name = result_name(head)
+        array = outputs[name]
+        if head.task == "classification":
+            order = _order(array, top_k)
+            best = np.take_along_axis(array, order, axis=1)
+            labels = objects([head.labels[at].encode() for at in order.reshape(-1).tolist()])
+            shape: tuple[int, ...] = (len(array),) if top_k == 0 else order.shape
+            made[tensor_name(head, "label")] = labels.reshape(shape)
+            array = best.reshape(shape)
+        elif head.task == "regression" and array.shape[1] == 1:
+            array = array[:, 0]
+        made[name] = array
+    return made
+
+
+def _entries(head: Head, outputs: Tensors, top_k: TopK) -> Any:
+    array = outputs[result_name(head)]
+    if head.task == "classification":
+        ranked = _ranked(array, head.labels, top_k)
+        return [best[0] for best in ranked] if top_k == 0 else ranked
+    if head.task == "embedding":
+        array = np.ascontiguousarray(array)
+        return list(array) if head.name else array
+    rows = array.tolist()
+    if head.name:
+        return [{"score": row[0] if len(row) == 1 else row} for row in rows]
+    if array.shape[1] == 1:
+        label = head.labels[0]
+        return [{"label": label, "score": row[0]} for row in rows]
+    return [
+        [{"label": label, "score": value} for label, value in zip(head.labels, row, strict=True)]
+        for row in rows
+    ]
+
+
+def _ranked(scores: np.ndarray, labels: tuple[str, ...], top_k: TopK) -> list[list[dict[str, Any]]]:
+    if top_k in (0, 1):
+        best = scores.argmax(axis=1)
+        return [
+            [{"label": labels[at], "score": float(row[at])}]
+            for row, at in zip(scores, best.tolist(), strict=True)
+        ]
+    return [
+        [{"label": labels[at], "score": float(row[at])} for at in best]
+        for row, best in zip(scores, _order(scores, top_k).tolist(), strict=True)
+    ]
+
+
+def _order(scores: np.ndarray, top_k: TopK) -> np.ndarray:
+    """The columns of the best `top_k` of each row, best first."""
+    count = scores.shape[1] if top_k is None else max(1, min(top_k, scores.shape[1]))
+    return np.argsort(-scores, axis=1, kind="stable")[:, :count]

@@ -1,0 +1,64 @@
+"""What becomes of a request that its copy gave back: every step, and why."""
+
+from __future__ import annotations
+
+from penstock.core.retry import (
+    ATTEMPTS_MAX,
+    HELD_MAX,
+    Step,
+    next_retry,
+    when_held,
+    when_picked,
+    when_returned,
+)
+from penstock.core.routing import CopyState, NoRoute, Routed
+
+
+def routed(copy: int) -> Routed:
+    state = CopyState(copy=copy, instance_id="i", variant="blue", outstanding_max=9)
+    return Routed(state, "blue", "retry", 1)
+
+
+def test_a_request_is_routed_again_until_its_attempts_are_used_up() -> None:
+    assert when_returned(attempts=ATTEMPTS_MAX - 1) == Step("route", "returned")
+    assert when_returned(attempts=ATTEMPTS_MAX) == Step("give-up", "attempts-used-up")
+
+
+def test_an_answer_that_has_begun_cannot_be_begun_again() -> None:
+    assert when_returned(attempts=1, streamed=True) == Step("fail", "stream-broken")
+
+
+def test_another_copy_gets_it_at_once() -> None:
+    assert when_picked(routed(2), failures=(1,), was_held=False) == Step("send", "copy-found")
+
+
+def test_the_copy_that_gave_it_back_gets_it_only_after_it_was_held() -> None:
+    at_once = when_picked(routed(1), failures=(1,), was_held=False)
+    assert at_once == Step("hold", "only-the-copy-that-returned-it", releases=True)
+    assert when_picked(routed(1), failures=(1,), was_held=True) == Step("send", "copy-found")
+
+
+def test_without_a_copy_it_is_held() -> None:
+    for reason in ("no-copies", "no-healthy-copy", "all-copies-full"):
+        answer = NoRoute(reason, 1.0)
+        step = when_picked(answer, failures=(1,), was_held=True, pinned=True)
+        assert step == Step("hold", "no-copy-now")
+
+
+def test_a_variant_that_left_is_replaced_unless_its_caller_named_it() -> None:
+    gone = NoRoute("unknown-variant", None)
+    assert when_picked(gone, failures=(), was_held=False) == Step(
+        "route-any-variant", "variant-gone"
+    )
+    assert when_picked(gone, failures=(), was_held=False, pinned=True) == Step(
+        "fail", "variant-gone"
+    )
+
+
+def test_the_number_of_those_held_is_bounded() -> None:
+    assert when_held(held=HELD_MAX - 1) == Step("hold", "no-copy-now")
+    assert when_held(held=HELD_MAX) == Step("give-up", "too-many-held")
+
+
+def test_held_requests_are_looked_at_again_after_a_twentieth_of_a_second() -> None:
+    assert next_retry(now=10.0) == 10.05
