@@ -246,15 +246,15 @@ def test_the_first_of_several_timeouts_wakes_the_driver() -> None:
 
 
 def test_a_batch_leaves_early_if_measured_runs_say_that_waiting_would_miss_a_deadline() -> None:
-    """First run: mean 0.5, deviation 0.25; so an item leaves 0.5 + 4 * 0.25 s early."""
+    """One run of 0.5 s: its 99th percentile is taken to be 0.75 s, for fewer rows as well."""
     batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
     batcher.add(1, rows=4, now=0.0)
     batcher.lane_freed(0, now=0.5)
     batcher.add(2, now=1.0)
     batcher.add(3, deadline=4.0, now=1.0)
-    assert batcher.next_deadline() == 2.5
-    assert batcher.on_timer(now=2.25) == []
-    assert batcher.on_timer(now=2.5) == [run_batch(0, (2, 3), "deadline-near", waited_s=1.5)]
+    assert batcher.next_deadline() == 3.25
+    assert batcher.on_timer(now=3.0) == []
+    assert batcher.on_timer(now=3.25) == [run_batch(0, (2, 3), "deadline-near", waited_s=2.25)]
 
 
 def test_nothing_leaves_early_before_a_run_was_measured() -> None:
@@ -264,15 +264,55 @@ def test_nothing_leaves_early_before_a_run_was_measured() -> None:
     assert batcher.on_timer(now=4.0) == [Expire(1, "deadline-passed")]
 
 
-def test_run_times_are_smoothed() -> None:
-    """Second run of 1.5 s: error 1.0, mean 0.5 + 1/8, deviation 0.25 + (1.0 - 0.25)/4."""
+def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
     batcher = Batcher(BatchSpec())
     batcher.add(1, now=0.0)
     batcher.lane_freed(0, now=0.5)
-    batcher.add(2, now=1.0)
-    batcher.lane_freed(0, now=2.5)
-    assert batcher.snapshot()["run_s_mean"] == 0.625
-    assert batcher.snapshot()["run_s_bound"] == 0.625 + 4 * 0.4375
+    assert batcher.add(2, deadline=1.25, now=1.0) == [Refuse(2, "deadline-cannot-be-met")]
+    assert batcher.add(3, deadline=1.5, now=1.0) == [run_batch(0, (3,), "single")]
+
+
+def test_what_would_be_late_is_dropped_before_its_batch_leaves() -> None:
+    """A run takes 1 s; while the lane was busy, time ran out for 3 and not for 2 and 4."""
+    batcher = Batcher(BatchSpec(rows_max=4))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.lane_freed(0, now=1.0)
+    batcher.add(5, rows=4, now=1.0)
+    batcher.add(2, deadline=4.0, now=1.0)
+    batcher.add(3, deadline=2.75, now=1.0)
+    batcher.add(4, deadline=3.0, now=1.0)
+    assert batcher.lane_freed(0, now=2.0) == [
+        Expire(3, "deadline-cannot-be-met"),
+        run_batch(0, (2, 4), "lane-free", waited_s=1.0),
+    ]
+
+
+def test_a_full_batch_is_judged_by_its_own_run_time() -> None:
+    """1 row takes 1 s and 4 rows 2 s: with four waiting, 1.5 s are too few; with three enough."""
+    measured = ((1, 0, 1.0), (2, 0, 1.25), (4, 0, 2.0))
+    batcher = Batcher(BatchSpec(rows_max=4, runs_measured=measured))
+    batcher.add(1, rows=4, now=0.0)
+    for ident in (2, 3, 4):
+        batcher.add(ident, now=1.0)
+    batcher.add(5, deadline=3.5, now=1.0)
+    assert batcher.lane_freed(0, now=2.0) == [
+        Expire(5, "deadline-cannot-be-met"),
+        run_batch(0, (2, 3, 4), "lane-free", waited_s=1.0),
+    ]
+
+
+def test_a_forecast_is_never_its_own_proof() -> None:
+    """After 15 items were given up in a row, one runs anyhow, so that the estimate can improve."""
+    batcher = Batcher(BatchSpec())
+    batcher.add(0, now=0.0)
+    batcher.lane_freed(0, now=1.0)
+    for ident in range(1, 16):
+        assert batcher.add(ident, deadline=1.5, now=1.0) == [
+            Refuse(ident, "deadline-cannot-be-met")
+        ]
+    assert batcher.add(16, deadline=1.5, now=1.0) == [run_batch(0, (16,), "single")]
+    batcher.lane_freed(0, now=1.25)  # it was a warm-up that took so long
+    assert batcher.add(17, deadline=1.5, now=1.25) == [run_batch(0, (17,), "single")]
 
 
 def test_a_run_whose_worker_was_replaced_is_not_timed() -> None:
@@ -282,7 +322,7 @@ def test_a_run_whose_worker_was_replaced_is_not_timed() -> None:
     assert batcher.lane_freed(1, now=60.0, timed=False) == []
     batcher.give_back(now=60.0)
     assert batcher.lane_freed(0, now=90.0) == []
-    assert batcher.snapshot()["run_s_bound"] == 0.0
+    assert batcher.snapshot()["run_times"] == []
 
 
 def test_the_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
@@ -298,13 +338,13 @@ def test_the_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
 def test_a_near_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
     batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
     batcher.add(1, rows=4, now=0.0)
-    batcher.lane_freed(0, now=1.0)  # from now on 3 s early
+    batcher.lane_freed(0, now=1.0)  # from now on 1.5 s early
     batcher.add(2, deadline=6.0, now=1.0)
     batcher.add(3, deadline=8.0, now=1.0)
     assert batcher.cancel(2, now=1.0)
-    assert batcher.next_deadline() == 3.0
-    assert batcher.on_timer(now=3.0) == []
-    assert batcher.next_deadline() == 5.0
+    assert batcher.next_deadline() == 4.5
+    assert batcher.on_timer(now=4.5) == []
+    assert batcher.next_deadline() == 6.5
 
 
 # priorities
@@ -551,8 +591,7 @@ def test_a_snapshot_explains_what_waits() -> None:
         "lanes": 2,
         "running": 1,
         "draining": False,
-        "run_s_mean": 0.0,
-        "run_s_bound": 0.0,
+        "run_times": [],
         "next_deadline": 2.5,
     }
     assert Batcher(BatchSpec()).snapshot()["oldest_arrived"] is None
@@ -589,6 +628,9 @@ def test_queueing_an_item_twice_is_a_bug_of_the_driver() -> None:
         ({"buckets": (16, 16)}, "buckets"),
         ({"buckets": (0, 16)}, "buckets"),
         ({"priorities": 0}, "priorities"),
+        ({"latency_s_p99_max": 0.0}, "latency_s_p99_max"),
+        ({"runs_measured": ((2, 0, 0.5),)}, "runs_measured"),
+        ({"runs_measured": ((1, 0, 0.0),)}, "runs_measured"),
     ],
 )
 def test_wrong_settings_name_their_key(settings: dict[str, object], key: str) -> None:

@@ -27,7 +27,17 @@ specs = st.builds(
     lanes=st.integers(1, 2),
     rows_preferred=st.sampled_from([(3,), (2, 4), (1, 5)]),
     priorities=st.integers(1, 2),
-)
+) | st.builds(
+    BatchSpec,
+    rows_max=st.sampled_from([1, 5, 8]),
+    wait_s_max=st.sampled_from([0.0, 0.0, 0.3]),
+    lanes=st.integers(1, 3),
+    rows_preferred=st.sampled_from([(), (), (1,)]),
+    buckets=st.sampled_from([(), BUCKETS]),
+    priorities=st.integers(1, 2),
+    latency_s_p99_max=st.sampled_from([0.05, 0.5, 2.0]),
+    runs_measured=st.sampled_from([(), ((1, 16, 0.1),), ((1, 0, 0.05), (4, 64, 0.3))]),
+).filter(lambda spec: spec.rows_max > 1 or len(spec.runs_measured) < 2)
 
 
 class BatcherMachine(RuleBasedStateMachine):
@@ -60,7 +70,12 @@ class BatcherMachine(RuleBasedStateMachine):
                 self.queued.remove(action.id)
                 self.answer(action.id)
                 dead = self.items[action.id][3]
-                assert action.reason == "queue-timeout" or (dead is not None and self.now >= dead)
+                if action.reason == "deadline-passed":
+                    assert dead is not None
+                    assert self.now >= dead
+                elif action.reason == "deadline-cannot-be-met":
+                    assert dead is not None
+                    assert self.batcher.snapshot()["run_times"], "forecast without a run"
             else:
                 self.answer(action.id)
 

@@ -114,7 +114,7 @@ def as_aws_error(error: PenstockError) -> AwsError:
     """Our tree in the words of the JSON and Query services."""
     if isinstance(error, Denied):
         return AwsError(error.code, error.message, status=error.status)
-    message = f"{error.message} {error.hint}".strip()
+    message = f"{error.message.rstrip('.')}. {error.hint}".rstrip()
     if isinstance(error, CallerError):
         return AwsError("ValidationException", message, status=400)
     if isinstance(error, NotNowError):

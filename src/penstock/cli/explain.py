@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
@@ -23,4 +23,15 @@ def explain(
     if json_:
         print_json(story)
     else:
-        print_table(f"request {request}", ("what", "value"), story.items())
+        print_table(f"request {request}", ("what", "value"), _flat(story))
+
+
+def _flat(story: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
+    """Nested parts as rows of their own: `batch.rows`, `route.reason`."""
+    rows: list[tuple[str, object]] = []
+    for name, value in story.items():
+        if isinstance(value, dict):
+            rows += _flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((f"{prefix}{name}", value))
+    return rows

@@ -25,6 +25,9 @@ class BatchSpec:
     rows_preferred: tuple[int, ...] = ()  #: each in 1..rows_max
     buckets: tuple[int, ...] = ()  #: padded lengths, ascending; () = one bucket, reported as 0
     priorities: int = 1  #: levels; 0 is served first, a level beyond the last counts as the last
+    latency_s_p99_max: float | None = None  #: service level, > 0: chooses delay and size
+    #: (rows, length, run s) known beforehand, as from a compile report; length 0 without buckets
+    runs_measured: tuple[tuple[int, int, float], ...] = ()
 
     def __post_init__(self) -> None:
         checks = (
@@ -49,6 +52,19 @@ class BatchSpec:
                 "lengths of at least 1, ascending, each once",
             ),
             ("priorities", self.priorities >= 1, "at least 1"),
+            (
+                "latency_s_p99_max",
+                self.latency_s_p99_max is None or 0.0 < self.latency_s_p99_max < math.inf,
+                "more than 0 seconds",
+            ),
+            (
+                "runs_measured",
+                all(
+                    1 <= rows <= self.rows_max and length >= 0 and 0.0 < run_s < math.inf
+                    for rows, length, run_s in self.runs_measured
+                ),
+                "(rows from 1 to rows_max, length, seconds above 0)",
+            ),
         )
         for key, good, allowed in checks:
             if not good:
@@ -79,7 +95,8 @@ class Refuse:
     """Answer this item now: it was never queued."""
 
     id: int
-    reason: str  #: queue-full | too-many-rows | deadline-passed | draining
+    #: queue-full | too-many-rows | deadline-passed | deadline-cannot-be-met | draining
+    reason: str
 
 
 @dataclass(slots=True)
@@ -87,7 +104,7 @@ class Expire:
     """Answer this item now: it was queued and never computed."""
 
     id: int
-    reason: str  #: deadline-passed | queue-timeout
+    reason: str  #: deadline-passed | deadline-cannot-be-met | queue-timeout
 
 
 Action = RunBatch | Refuse | Expire

@@ -12,9 +12,12 @@ When a batch leaves. A bucket of the queue is ready as soon as a lane is free an
   free (`lane-free`, also where `wait_s_max` is 0: then nothing waits for company, only for a lane,
   and a burst that meets busy lanes leaves as one batch), or
 * the tightest deadline would be missed by waiting on (`deadline-near`): runs are timed from their
-  action to `lane_freed`, smoothed as TCP smooths round trips (RFC 6298: mean + 4 mean deviations),
-  and an item leaves that long before its deadline. Nothing leaves early before a run was timed.
+  action to `lane_freed` and learned (`run_times.py`); a batch leaves the 99th percentile of its run
+  time before the deadline. Nothing leaves early before a run was timed.
 * the batcher drains (`draining`).
+
+Where the spec gives a service level instead of knobs, `service_level.py` says when the wait is over
+and how many rows a batch takes; `service-level` is the reason where the level itself decided.
 
 Who is in it. The ready bucket whose head has the highest priority (0 first), then the longest
 wait, leads; its items follow in order of priority, first in first out within priority and bucket,
@@ -30,11 +33,15 @@ choice is to wait for a whole run of somebody else's. Items longer than the last
 the last.
 
 Who never runs. An item whose deadline has passed is refused or expires; one that has queued for
-`queue_wait_s_max` expires. Both free their rows at once.
+`queue_wait_s_max` expires. An item that cannot be answered in time is refused when it comes, if
+even alone it would run too long, and expires before its batch leaves, if the mean run time of the
+rows that would leave is too long (`deadline-cannot-be-met`): the dead are never computed. All free
+their rows at once. So that a forecast is never its own proof, a batch leaves with whoever is in it
+after 15 items of its bucket were given up in a row: its run corrects the estimate.
 
-Costs. One tuple per item; the queue is never scanned (a heap holds deadlines; entries of items that
-left are dropped when met, or swept once they outnumber the rest). So `next_deadline()` may be the
-deadline of an item that has left: `on_timer` then only moves it.
+Costs. One tuple per item; the queue is never scanned (a heap per bucket holds deadlines; entries of
+items that left are dropped when met, or swept once they outnumber the rest). So `next_deadline()`
+may be the deadline of an item that has left: `on_timer` then only moves it.
 """
 
 from __future__ import annotations
@@ -46,6 +53,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from penstock.core.batch_spec import Action, BatchSpec, Expire, Refuse, RunBatch
+from penstock.core.run_times import RunTimes
+from penstock.core.service_level import ServiceLevel
 
 __all__ = ["Action", "BatchSpec", "Batcher", "Expire", "Refuse", "RunBatch"]
 
@@ -55,17 +64,18 @@ _Item = tuple[float, int, int, int, float, int]
 _INF = float("inf")
 _PASSES_MAX = 7  #: batches in a row that may leave a longer-waiting item behind
 _SWEEP_MIN = 64  #: entries of items that left, tolerated before a sweep
+_DOOMED_MAX = 15  #: items of a bucket given up in a row; wastes a sixteenth at the very most
 
 
 class Batcher:
     """The queue and the lanes of one copy. `now` never goes back; ids are the driver's, unique."""
 
     __slots__ = (
-        "_bucket_rows", "_buckets", "_deadlines", "_draining", "_full_reason", "_lanes_free",
-        "_number", "_passes", "_preferred", "_priorities", "_queue_rows", "_queue_rows_max",
-        "_queue_wait_s_max", "_queues", "_queues_by_bucket", "_rows_max", "_run_s_bound",
-        "_run_s_deviation", "_run_s_mean", "_spec", "_stale", "_started", "_timer_reason",
-        "_wait_s_max", "_waiting", "_widths",
+        "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining", "_full_reason",
+        "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities", "_queue_rows",
+        "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket", "_ran", "_rows_max",
+        "_runs", "_spec", "_stale", "_started", "_timer_reason", "_wait_s_max", "_waiting",
+        "_widths",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec) -> None:
@@ -88,7 +98,8 @@ class Batcher:
             tuple(self._queues[bucket :: self._widths]) for bucket in range(self._widths)
         ]
         self._waiting: dict[int, _Item] = {}  #: what is queued, oldest first
-        self._deadlines: list[_Item] = []  #: heap of items with a deadline, stale entries included
+        #: by bucket: heap of items with a deadline, stale entries included
+        self._deadlines: list[list[_Item]] = [[] for _ in range(self._widths)]
         self._stale = 0  #: entries of `_queues` whose items have left
         self._bucket_rows = [0] * self._widths
         self._queue_rows = 0
@@ -96,12 +107,13 @@ class Batcher:
         self._started: list[float | None] = [
             None
         ] * spec.lanes  #: when a lane's batch left; inf = untimed
+        self._ran = [(1, 0)] * spec.lanes  #: rows and bucket index of a lane's last batch
         self._number = 0
         self._passes = 0  #: batches in a row that left a longer-waiting item behind
         self._draining = False
-        self._run_s_mean = 0.0
-        self._run_s_deviation = 0.0
-        self._run_s_bound = 0.0  #: mean + 4 deviations; 0 before the first run: never early
+        self._runs = RunTimes(spec)
+        self._level = ServiceLevel(spec, self._runs) if spec.latency_s_p99_max else None
+        self._doomed = [0] * self._widths  #: items given up since a batch of theirs last left so
 
     # inputs
 
@@ -124,14 +136,19 @@ class Batcher:
             return [Refuse(id, "too-many-rows")]
         if self._draining:
             return [Refuse(id, "draining")]
-        if deadline is not None and now >= deadline:
-            return [Refuse(id, "deadline-passed")]
+        index = bucket = self._bucket_of(length) if self._buckets else 0
+        if deadline is not None:
+            if now >= deadline:
+                return [Refuse(id, "deadline-passed")]
+            if now + self._runs.mean_s[self._runs.at(rows, bucket)] > deadline and self._give_up(
+                bucket
+            ):
+                return [Refuse(id, "deadline-cannot-be-met")]
         waiting = self._waiting
         if rows == self._rows_max and not waiting and self._lanes_free:
             # What a model without batching sees nearly always: no need to go through the queue.
-            lane = self._lanes_free.pop()
-            self._started[lane] = now
-            length = self._buckets[self._bucket_of(length)] if self._buckets else 0
+            lane = self._leave(bucket, rows, now)
+            length = self._buckets[bucket] if self._buckets else 0
             return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason)]
         actions: list[Action] = []
         if self._queue_rows + rows > self._queue_rows_max:
@@ -140,7 +157,6 @@ class Batcher:
                 actions.append(Refuse(id, "queue-full"))
                 return actions
         assert id not in waiting, f"item {id} is queued already"
-        index = bucket = self._bucket_of(length) if self._buckets else 0
         if priority and self._priorities > 1:
             index += min(priority, self._priorities - 1) * self._widths
         self._number = number = self._number + 1
@@ -148,7 +164,7 @@ class Batcher:
             item = (_INF, number, id, rows, now, index)
         else:
             item = (deadline, number, id, rows, now, index)
-            heap = self._deadlines
+            heap = self._deadlines[bucket]
             heappush(heap, item)
             if len(heap) > _SWEEP_MIN + 2 * len(waiting):
                 waiting[id] = item
@@ -158,6 +174,8 @@ class Batcher:
         self._queues[index].append(item)
         self._queue_rows += rows
         self._bucket_rows[bucket] = bucket_rows = self._bucket_rows[bucket] + rows
+        if self._level is not None:
+            self._level.arrived(bucket, now)
         if self._lanes_free and (bucket_rows >= self._rows_max or bucket_rows in self._preferred):
             self._run_full(bucket, now, actions)
         return actions
@@ -178,18 +196,17 @@ class Batcher:
         if not self._waiting:
             return None
         at = _INF
-        heap = self._deadlines
-        if self._lanes_free:
-            wait_s_max = self._wait_s_max
-            for queue in self._queues:
-                if queue:
-                    due = queue[0][4] + wait_s_max
-                    at = due if due < at else at
-            if heap:
-                due = heap[0][0] - self._run_s_bound
+        free = bool(self._lanes_free)
+        for bucket, rows in enumerate(self._bucket_rows):
+            if not rows:
+                continue
+            if free:
+                due = self._due(bucket)
                 at = due if due < at else at
-        elif heap:
-            at = heap[0][0]
+            heap = self._deadlines[bucket]
+            if heap:
+                due = heap[0][0] - self._run_s_high(bucket) if free else heap[0][0]
+                at = due if due < at else at
         if self._queue_wait_s_max is not None:
             for queue in self._queues:
                 if queue:
@@ -207,7 +224,8 @@ class Batcher:
         self._started[lane] = None
         self._lanes_free.append(lane)
         if timed and started < _INF:
-            self._learn(now - started)
+            rows, bucket = self._ran[lane]
+            self._runs.learn(rows, bucket, now - started)
         actions: list[Action] = []
         if self._waiting:
             self._expire(now, actions)
@@ -239,10 +257,10 @@ class Batcher:
         ids = tuple(self._waiting)
         self._started = [None if started is None else _INF for started in self._started]
         self._waiting.clear()
-        self._deadlines.clear()
+        self._forget_deadlines()
         for queue in self._queues:
             queue.clear()
-        self._stale = self._queue_rows = self._passes = 0
+        self._stale = self._queue_rows = 0
         self._bucket_rows = [0] * self._widths
         return ids
 
@@ -272,8 +290,7 @@ class Batcher:
             "lanes": self._spec.lanes,
             "running": self.running,
             "draining": self._draining,
-            "run_s_mean": self._run_s_mean,
-            "run_s_bound": self._run_s_bound,
+            "run_times": self._runs.snapshot(),
             "next_deadline": self.next_deadline(),
         }
 
@@ -294,8 +311,11 @@ class Batcher:
         assert rows == self._bucket_rows, "rows of a bucket miscounted"
         assert sum(rows) == self._queue_rows <= self._queue_rows_max, "queue over its bound"
         dated = sum(1 for item in live if item[0] < _INF)
-        kept = sum(1 for e in self._deadlines if e[0] < _INF and waiting.get(e[2]) is e)
-        assert dated == kept, "a deadline is not watched"
+        kept = [
+            entry for heap in self._deadlines for entry in heap if waiting.get(entry[2]) is entry
+        ]
+        assert dated == len(kept), "a deadline is not watched"
+        self._runs.check_invariants()
         idle = [lane for lane, started in enumerate(self._started) if started is None]
         assert sorted(self._lanes_free) == idle, "a lane is both free and busy"
         if self._lanes_free:
@@ -308,9 +328,9 @@ class Batcher:
 
     def _run_full(self, bucket: int, now: float, actions: list[Action]) -> None:
         """Runs batches of one bucket as long as it is full, or just of a preferred size."""
-        if self._queue_wait_s_max is not None or self._deadlines:
-            self._expire(now, actions)
+        self._expire(now, actions)
         while self._lanes_free:
+            self._drop_doomed(bucket, now, actions)
             rows = self._bucket_rows[bucket]
             if rows >= self._rows_max:
                 reason = self._full_reason
@@ -326,6 +346,8 @@ class Batcher:
         while self._lanes_free and self._waiting:
             chosen: tuple[int, int, int, int, str] | None = None
             for bucket in range(self._widths):
+                if self._bucket_rows[bucket]:
+                    self._drop_doomed(bucket, now, actions)
                 if not self._bucket_rows[bucket]:
                     continue
                 reason = self._ready(bucket, now, wait_reason)
@@ -346,18 +368,71 @@ class Batcher:
             return self._full_reason
         if self._draining:
             return "draining"
-        wait_s_max = self._wait_s_max
-        for queue in self._queues_by_bucket[bucket]:
-            if queue and now >= queue[0][4] + wait_s_max:
+        if now >= self._due(bucket):
+            if self._level is None or wait_reason == "lane-free":
                 return wait_reason
+            return self._level.why(bucket, self._oldest(bucket), self._bucket_rows[bucket])
         if self._preferred and self._preferred_rows(self._order(bucket, self._lead(bucket))):
             return "preferred-size"
-        heap, waiting = self._deadlines, self._waiting
+        heap, waiting = self._deadlines[bucket], self._waiting
         while heap and waiting.get(heap[0][2]) is not heap[0]:
             heappop(heap)
-        if heap and now >= heap[0][0] - self._run_s_bound and heap[0][5] % self._widths == bucket:
+        if heap and now >= heap[0][0] - self._run_s_high(bucket):
             return "deadline-near"
         return ""
+
+    def _due(self, bucket: int) -> float:
+        """When the wait of a bucket that is not empty is over."""
+        oldest = self._oldest(bucket)
+        if self._level is None:
+            return oldest + self._wait_s_max
+        return self._level.due(bucket, oldest, self._bucket_rows[bucket])
+
+    def _oldest(self, bucket: int) -> float:
+        """When the oldest item of a bucket that is not empty arrived."""
+        if self._priorities == 1:
+            return self._queues[bucket][0][4]
+        return min(queue[0][4] for queue in self._queues_by_bucket[bucket] if queue)
+
+    def _run_s_high(self, bucket: int) -> float:
+        """The 99th percentile of a run of what waits in a bucket that is not empty."""
+        rows = self._bucket_rows[bucket]
+        runs = self._runs
+        return runs.high_s[runs.at(rows if rows < self._rows_max else self._rows_max, bucket)]
+
+    def _drop_doomed(self, bucket: int, now: float, actions: list[Action]) -> None:
+        """Gives up those of a bucket that would be late if what waits in it left now."""
+        heap, runs, rows_max = self._deadlines[bucket], self._runs, self._rows_max
+        while heap and self._bucket_rows[bucket]:
+            rows = self._bucket_rows[bucket]
+            run_s = runs.mean_s[runs.at(rows if rows < rows_max else rows_max, bucket)]
+            item = heap[0]
+            if now + run_s <= item[0]:
+                return
+            if self._waiting.get(item[2]) is not item:
+                heappop(heap)
+            elif self._give_up(bucket):
+                heappop(heap)
+                self._remove(item)
+                actions.append(Expire(item[2], "deadline-cannot-be-met"))
+            else:
+                return
+
+    def _give_up(self, bucket: int) -> bool:
+        """Whether one more item of a bucket may be given up on the word of a forecast."""
+        if self._doomed[bucket] >= _DOOMED_MAX:
+            return False
+        self._doomed[bucket] += 1
+        return True
+
+    def _leave(self, bucket: int, rows: int, now: float) -> int:
+        """Takes a free lane for a batch."""
+        lane = self._lanes_free.pop()
+        self._started[lane] = now
+        self._ran[lane] = (rows, bucket)
+        if self._doomed[bucket] >= _DOOMED_MAX:
+            self._doomed[bucket] = 0
+        return lane
 
     def _bucket_of(self, length: int) -> int:
         return min(bisect_left(self._buckets, length), self._widths - 1)
@@ -404,6 +479,13 @@ class Batcher:
                 limit = preferred
                 reason = "preferred-size"
         first = self._queues[lead][0]
+        if self._level is not None:
+            allowed = self._level.rows_max(
+                bucket, now - self._oldest(bucket), self._bucket_rows[bucket]
+            )
+            if allowed < min(limit, self._bucket_rows[bucket]):
+                limit = max(allowed, first[3])
+                reason = "service-level"
         oldest = first[4]
         ids: list[int] = []
         rows = 0
@@ -418,14 +500,12 @@ class Batcher:
                     if rows > before and arrived < oldest:
                         oldest = arrived
         self._bucket_rows[bucket] -= rows
-        lane = self._lanes_free.pop()
-        self._started[lane] = now
-        if bucket and rows < limit and not self._lanes_free:
+        if bucket and rows < limit and len(self._lanes_free) == 1:
             rows, oldest = self._take_shorter(bucket, rows, limit, now, oldest, ids)
+        lane = self._leave(bucket, rows, now)
         self._queue_rows -= rows
         if not self._waiting:
-            self._deadlines.clear()
-            self._passes = 0
+            self._forget_deadlines()
         elif self._priorities > 1:
             passed = any(queue and queue[0][1] < first[1] for queue in self._queues)
             self._passes = self._passes + 1 if passed else 0
@@ -461,7 +541,7 @@ class Batcher:
             if 2 * self._buckets[shorter] < self._buckets[bucket]:
                 break
             for queue in self._queues_by_bucket[shorter]:
-                while queue and (self._draining or now >= queue[0][4] + self._wait_s_max):
+                while queue and (self._draining or self._may_ride(shorter, queue[0], now)):
                     arrived, before = queue[0][4], rows
                     if before + queue[0][3] > limit:
                         break
@@ -470,24 +550,20 @@ class Batcher:
                     oldest = min(oldest, arrived)
         return rows, oldest
 
-    def _learn(self, run_s: float) -> None:
-        if self._run_s_bound:
-            error = run_s - self._run_s_mean
-            self._run_s_mean += error / 8
-            self._run_s_deviation += (abs(error) - self._run_s_deviation) / 4
-        else:
-            self._run_s_mean = run_s
-            self._run_s_deviation = run_s / 2
-        self._run_s_bound = self._run_s_mean + 4 * self._run_s_deviation
+    def _may_ride(self, bucket: int, item: _Item, now: float) -> bool:
+        """Whether an item of a shorter bucket has waited enough to leave with a longer one."""
+        if self._level is None:
+            return now >= item[4] + self._wait_s_max
+        return now >= self._level.due(bucket, item[4], self._bucket_rows[bucket])
 
     def _expire(self, now: float, actions: list[Action]) -> None:
-        """Drops what must not run any more, in the order of its deadline."""
-        heap = self._deadlines
-        while heap and now >= heap[0][0]:
-            item = heappop(heap)
-            if self._waiting.get(item[2]) is item:
-                self._remove(item)
-                actions.append(Expire(item[2], "deadline-passed"))
+        """Drops what must not run any more, bucket by bucket in the order of its deadline."""
+        for heap in self._deadlines:
+            while heap and now >= heap[0][0]:
+                item = heappop(heap)
+                if self._waiting.get(item[2]) is item:
+                    self._remove(item)
+                    actions.append(Expire(item[2], "deadline-passed"))
         if self._queue_wait_s_max is not None:
             for queue in self._queues:
                 while queue and now >= queue[0][4] + self._queue_wait_s_max:
@@ -505,11 +581,16 @@ class Batcher:
             self._stale -= 1
             queue.popleft()
         if not waiting:
-            self._deadlines.clear()
-            self._passes = 0
+            self._forget_deadlines()
         if self._stale > _SWEEP_MIN + len(waiting):
             for queue in self._queues:  # in place: callers hold these very queues
                 live = [entry for entry in queue if waiting.get(entry[2]) is entry]
                 queue.clear()
                 queue.extend(live)
             self._stale = 0
+
+    def _forget_deadlines(self) -> None:
+        """Nothing waits any more."""
+        for heap in self._deadlines:
+            heap.clear()
+        self._passes = 0

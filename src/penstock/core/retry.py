@@ -3,7 +3,7 @@
 A driver asks at three moments and carries out the step it is told; times and counts are arguments:
 
 1. `when_returned`: the copy gave it back. It is routed again, or given up.
-2. `when_picked`: the router has answered for it. It is sent, held, failed, or routed to any variant.
+2. `when_picked`: the router has answered. It is sent, held, failed, or routed to any variant.
 3. `when_held`: no copy can take it now. It is held, or given up because too many are.
 
 Held requests are picked for again whenever something changed for the better, and at the latest

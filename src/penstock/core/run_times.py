@@ -62,10 +62,13 @@ class _Cell:
 class RunTimes:
     """Estimates for one copy. `bucket` is an index into the spec's buckets; 0 without any."""
 
-    __slots__ = ("_buckets", "_cells", "_runs", "_saved_s", "_sizes", "high_s", "mean_s")
+    __slots__ = (
+        "_buckets", "_cells", "_rows_max", "_runs", "_saved_s", "_sizes", "high_s", "mean_s",
+    )  # fmt: skip
 
     def __init__(self, spec: BatchSpec) -> None:
         self._buckets = spec.buckets
+        self._rows_max = spec.rows_max
         self._sizes = (spec.rows_max - 1).bit_length() + 1
         count = self._sizes * max(1, len(spec.buckets))
         self._cells: list[_Cell | None] = [None] * count
@@ -127,7 +130,7 @@ class RunTimes:
         return [
             {
                 "bucket": self._buckets[at // self._sizes] if self._buckets else 0,
-                "rows": 1 << (at % self._sizes),
+                "rows": min(1 << (at % self._sizes), self._rows_max),
                 "runs": cell.runs,
                 "run_s_mean": cell.mean_s,
                 "run_s_p99": cell.high_s,
@@ -172,7 +175,7 @@ class RunTimes:
             if cell is not None:
                 self.mean_s[at], self.high_s[at] = cell.mean_s, cell.high_s
                 continue
-            rows = 1 << size
+            rows = min(1 << size, self._rows_max)
             if len(cells) > 1:
                 mean_s = base_s + row_s * rows
             else:
@@ -190,7 +193,7 @@ class RunTimes:
 
 
 def _affine(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Least squares `a + b * x` with neither below 0; half of it is `a` where there is one point."""
+    """Least squares `a + b * x`, neither below 0; of a single point, half is `a`."""
     count = len(points)
     if count == 1:
         return points[0][1] / 2, points[0][1] / 2 / points[0][0]

@@ -80,7 +80,8 @@ def tls_context(config: ListenConfig) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        context.load_cert_chain(config.tls_cert, config.tls_key)
+        # An encrypted key gets this wrong password: without one OpenSSL would ask the terminal.
+        context.load_cert_chain(config.tls_cert, config.tls_key, password=lambda: "-")
     except (OSError, ssl.SSLError) as cause:
         raise CallerError(
             "tls-unusable",

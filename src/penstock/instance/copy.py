@@ -188,6 +188,11 @@ class Copy:
             results = [None] * len(run.items)
         elif isinstance(results, BaseException):
             results = [results] * len(run.items)
+        # The lane first: it runs the next batch while the answers of this one are written.
+        if lane in self._lanes_lost:
+            self._lanes_held.add(lane)
+        else:
+            self.driver.lane_freed(lane)
         for item, result in zip(run.items, results, strict=True):
             request = item.whole or item
             if request.answered:
@@ -206,10 +211,6 @@ class Copy:
                 request.parts_left -= 1
                 if not request.parts_left:
                     self._answer_joined(request, run, run_us)
-        if lane in self._lanes_lost:
-            self._lanes_held.add(lane)
-        else:
-            self.driver.lane_freed(lane)
 
     # answers
 

@@ -17,6 +17,7 @@ _NOT_NOW: Final = {
     "queue-full": ("the model's queue is full", 1.0),
     "queue-timeout": ("the request waited longer than the model's queue allows", 1.0),
     "deadline-passed": ("the deadline passed before the model could run", None),
+    "deadline-cannot-be-met": ("its batch would end after the deadline", None),
     "too-many-rows": ("the request has more rows than the queue holds", None),
 }
 

@@ -68,6 +68,7 @@ BATCH_REASONS: Final = (
     "deadline-near",
     "single",
     "draining",
+    "service-level",
 )
 BATCH_REASON_CODES: Final = {name: code for code, name in enumerate(BATCH_REASONS)}
 

@@ -39,6 +39,8 @@ def check_config(request: Mapping[str, Any]) -> None:
     for member, words in UNSUPPORTED_CONFIG.items():
         if request.get(member):
             raise invalid(f"{member} is not supported: this server has no {words}.")
+    if (request.get("DataCaptureConfig") or {}).get("EnableCapture"):
+        raise invalid("DataCaptureConfig is not supported: this server captures no data.")
     names: set[str] = set()
     for variant in request["ProductionVariants"]:
         name = variant["VariantName"]

@@ -29,6 +29,9 @@ KIND = "endpoint"
 #: Deployment policies beyond all-at-once; refused rather than carried out as something else.
 ALL_AT_ONCE = "ALL_AT_ONCE"
 
+#: While an endpoint is in one of these, so are its variants; a variant in service has no status.
+VARIANT_STATUSES = ("Updating", "Deleting")
+
 
 async def create_endpoint(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
     name = params["EndpointName"]
@@ -76,6 +79,7 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
                     "DesiredWeight": variant.weight,
                     "DesiredInstanceCount": variant.instance_count,
                     "InstanceType": variant.instance_type,
+                    "VariantStatus": [{"Status": "Creating", "StartTime": record.modified}],
                 }
                 for variant in record.target.variants
             ],
@@ -220,6 +224,8 @@ def _variant(
         "DesiredInstanceCount": variant.instance_count,
         "RoutingConfig": {"RoutingStrategy": variant.strategy},
     }
+    if record.status in VARIANT_STATUSES:
+        described["VariantStatus"] = [{"Status": record.status, "StartTime": record.modified}]
     if variant.model.image:
         described["DeployedImages"] = [
             {

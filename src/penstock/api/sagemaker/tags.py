@@ -54,7 +54,7 @@ async def _require(context: SagemakerContext, arn: str) -> None:
 
 def _key_of(token: str) -> str:
     try:
-        return base64.urlsafe_b64decode(token.encode()).decode()
+        return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
         raise names.invalid("NextToken is not one of this list call's.") from error
 

@@ -1,0 +1,1 @@
+def export_artifact(*a, **k): pass

@@ -1,0 +1,209 @@
+"""Trains the heads for duplicate products on query intent's backbone and writes the artifact.
+
+    python examples/query_intent/train.py --checkpoint build/query-intent.pt
+    python examples/duplicates/train.py --backbone build/query-intent.pt
+
+Makes the pairs, trains backbone and heads together on one CPU core, measures on held-out products,
+exports to OpenVINO, quantises to INT8, checks that the answers survived, and writes `artifact/` and
+`metrics.json` next to this file. `--checkpoint FILE` with `--seconds N` trains in parts: the run
+stops after N seconds and the next one goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "query_intent"))  # encoder, grammar and split are shared
+
+import numpy as np
+import torch
+from encoder import EncoderShape
+from export import export_artifact
+from pair_model import PairHeads
+from pairs import DIFFERENCES, Pair, make_pairs, shelves
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional
+
+TOKENS_MAX = 64
+BATCH_ROWS = 128
+LEARNING_RATE_MAX = 5e-4
+WARM_UP_SHARE = 0.05
+#: Outputs of the model, in order; one value is a regression.
+HEADS = {
+    "duplicate": 2,
+    "same-brand": 2,
+    "same-type": 2,
+    "difference": len(DIFFERENCES),
+    "similarity": 1,
+}
+SEGMENT_TOKENS = 3  # [CLS] and two [SEP]
+
+
+def main() -> None:
+    arguments = _arguments()
+    torch.manual_seed(arguments.seed)
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    stored = torch.load(arguments.backbone, weights_only=True)
+    tokenizer = Tokenizer.from_str(stored["tokenizer"])
+    tokenizer.enable_truncation(TOKENS_MAX)
+    model = PairHeads(
+        EncoderShape(vocabulary=tokenizer.get_vocab_size(), positions=TOKENS_MAX), HEADS
+    )
+    backbone = {
+        name.removeprefix("bert."): weights
+        for name, weights in stored["weights"].items()
+        if name.startswith("bert.")
+    }
+    model.bert.load_state_dict(backbone)
+    training = Training(model, tokenizer, arguments)
+    if not training.run():
+        print(f"stopped after {training.step} of {arguments.steps} steps; run again to go on")
+        return
+    model.eval()
+    export_artifact(
+        model,
+        tokenizer,
+        seed=arguments.seed,
+        out=arguments.out,
+        facts={
+            "seed": arguments.seed,
+            "training_pairs": arguments.steps * BATCH_ROWS,
+            "training_s": round(training.spent_s),
+            "weights": sum(p.numel() for n, p in model.named_parameters() if "matcher" not in n),
+        },
+    )
+
+
+class Training:
+    """AdamW with warm-up and linear decay; every step has pairs of its own."""
+
+    def __init__(
+        self, model: PairHeads, tokenizer: Tokenizer, arguments: argparse.Namespace
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._arguments = arguments
+        self._shelf = shelves(arguments.seed)[0]
+        parameters = list(model.parameters())
+        self._optimizer = torch.optim.AdamW(
+            [
+                {"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.01},
+                {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
+            ]
+        )
+        self.step = 0
+        self.spent_s = 0.0
+        path = arguments.checkpoint
+        if path is not None and path.exists():
+            state = torch.load(path, weights_only=True)
+            model.load_state_dict(state["model"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            self.step, self.spent_s = state["step"], state["spent_s"]
+
+    def run(self) -> bool:
+        """Returns whether all steps are done."""
+        arguments = self._arguments
+        begun = time.monotonic()
+        self._model.train()
+        losses: list[list[float]] = []
+        while self.step < arguments.steps and time.monotonic() - begun < arguments.seconds:
+            losses.append(self._one_step())
+            if self.step % 50 == 0:
+                shown = " ".join(f"{value:.3f}" for value in np.mean(losses[-50:], axis=0))
+                spent = self.spent_s + time.monotonic() - begun
+                print(f"step {self.step}: losses {shown}, {spent:.0f} s", flush=True)
+        self.spent_s += time.monotonic() - begun
+        if losses and arguments.checkpoint is not None:
+            self._save(arguments.checkpoint)
+        return self.step == arguments.steps
+
+    def _save(self, path: Path) -> None:
+        state = {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "step": self.step,
+            "spent_s": self.spent_s,
+        }
+        torch.save(state, path)
+
+    def _one_step(self) -> list[float]:
+        arguments = self._arguments
+        torch.manual_seed(arguments.seed * 1_000_000 + self.step)  # dropout, also after a restart
+        pairs = make_pairs(self._shelf, BATCH_ROWS, f"{arguments.seed}-train-{self.step}")
+        share = self.step / arguments.steps
+        rate = min(share / WARM_UP_SHARE, (1.0 - share) / (1.0 - WARM_UP_SHARE))
+        for group in self._optimizer.param_groups:
+            group["lr"] = LEARNING_RATE_MAX * max(rate, 1.0 / arguments.steps)
+        inputs = encoded(self._tokenizer, pairs)
+        with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
+            answers = self._model(*inputs)
+        losses = _losses([answer.float() for answer in answers], pairs, inputs)
+        self._optimizer.zero_grad(set_to_none=True)
+        torch.stack(losses).sum().backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+        self.step += 1
+        return [float(loss.detach()) for loss in losses]
+
+
+def encoded(tokenizer: Tokenizer, pairs: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
+    """(ids, mask, segments), padded to the longest."""
+    encodings = tokenizer.encode_batch([(pair.text, pair.text_pair) for pair in pairs])
+    width = max(len(encoding.ids) for encoding in encodings)
+    arrays = np.zeros((3, len(pairs), width), dtype=np.int64)
+    for row, encoding in enumerate(encodings):
+        length = len(encoding.ids)
+        arrays[:, row, :length] = (encoding.ids, encoding.attention_mask, encoding.type_ids)
+    ids, mask, types = torch.from_numpy(arrays)
+    return ids, mask, types
+
+
+def _losses(
+    answers: list[Tensor], pairs: list[Pair], inputs: tuple[Tensor, Tensor, Tensor]
+) -> list[Tensor]:
+    """Of each head, and of the matcher; weighted by what is asked most."""
+    duplicate, brand, kind, difference, similarity, matched = answers
+    ids, mask, types = inputs
+    words = (mask == 1) & (ids > SEGMENT_TOKENS)
+    equal = (ids[:, :, None] == ids[:, None, :]) & (types[:, :, None] != types[:, None, :])
+    target = (equal & words[:, None, :]).any(dim=2)
+    return [
+        functional.cross_entropy(duplicate, torch.tensor([int(p.duplicate) for p in pairs])),
+        0.5 * functional.cross_entropy(brand, torch.tensor([int(p.same_brand) for p in pairs])),
+        0.5 * functional.cross_entropy(kind, torch.tensor([int(p.same_type) for p in pairs])),
+        functional.cross_entropy(
+            difference, torch.tensor([DIFFERENCES.index(p.difference) for p in pairs])
+        ),
+        4.0 * functional.mse_loss(similarity[:, 0], torch.tensor([p.similarity for p in pairs])),
+        functional.binary_cross_entropy_with_logits(matched[words], target[words].float()),
+    ]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backbone", type=Path, required=True, help="query intent's checkpoint")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--checkpoint", type=Path, help="where to keep what was learned so far")
+    parser.add_argument(
+        "--precision",
+        choices=("bf16", "f32"),
+        default="bf16",
+        help="of the matrix products in training; f32 is faster on a CPU without BF16 instructions",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE, help="where artifact/ and metrics.json go"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

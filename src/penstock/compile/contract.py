@@ -1,0 +1,98 @@
+"""What the parts of the compiler hand to one another: what is asked for, what was made, what it showed.
+
+Plain values only; no part of the compiler, and no library of the extra, is imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.description import ModelDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a caller may choose. Everything left out is derived from the source."""
+
+    target: str  #: a name of `targets.NAMES`
+    task: str = ""  #: one of description.TASKS; "" = as the source's files say
+    name: str = ""  #: the model's own name
+    description: Path | None = None  #: a model.yaml for sources that say nothing of their task
+    tokenizer: Path | None = None  #: a tokenizer.json for such sources
+    inputs: tuple[str, ...] = ()  #: TorchScript: "NAME:DTYPE:SIZE,SIZE" each, -1 = any
+    calibration: Path | None = None  #: texts, one per line; cpu-int8 then quantises activations too
+    samples: Path | None = None  #: texts for the parity check, or an .npz of input tensors
+    tokens_max: int = 0  #: longer texts are cut; 0 = as the source says, at most 512
+    rows_max: int = 32  #: rows in a batch
+    tolerance: float | None = None  #: largest difference allowed; None = the target's own
+    trust: bool = False  #: pickle files may be loaded
+    measure_s: float = 1.0  #: time for each measured shape, before and after; 0 = no measurement
+    threads: int = 0  #: threads to measure with; 0 = all cores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """What a compiled model may differ from its source and still be taken for it."""
+
+    difference_max: float  #: in the unit that `Parity.unit` names
+    difference_mean: float
+    agreement_min: float  #: 0 to 1; ignored where there is nothing to agree on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parity:
+    """How the artifact's answers compare with the source's, on the same inputs."""
+
+    unit: str  #: what is compared: probability, cosine-distance, relative, token
+    samples: int  #: answers compared
+    difference_max: float
+    difference_mean: float
+    agreement: float | None  #: share of equal labels or tokens; None = nothing to agree on
+    tolerance: Tolerance
+
+    def failures(self) -> tuple[str, ...]:
+        """What lies outside of the tolerance, in words; () if nothing does."""
+        limits, found = self.tolerance, []
+        # `not <=`: a NaN is no parity
+        if not self.difference_max <= limits.difference_max:
+            found.append(
+                f"largest difference {self.difference_max:.3g} ({limits.difference_max:.3g} allowed)"
+            )
+        if not self.difference_mean <= limits.difference_mean:
+            found.append(
+                f"mean difference {self.difference_mean:.3g} ({limits.difference_mean:.3g} allowed)"
+            )
+        if self.agreement is not None and not self.agreement >= limits.agreement_min:
+            found.append(f"agreement {self.agreement:.4f} ({limits.agreement_min:.4f} needed)")
+        if self.samples == 0:
+            found.append("no sample was compared")
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One shape, before and after."""
+
+    rows: int
+    tokens: int  #: 0 for tensor models; for text to text, tokens in
+    before_s: float  #: median time of a batch in the source's own framework
+    after_s: float  #: median time of a batch in the runtime that serves the artifact
+    after_s_p99: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Compiled:
+    """What a lowering leaves in the staging folder, described.
+
+    `description` has runtime, task, files and tokenizer; the files that it names are written.
+    """
+
+    description: ModelDescription
+    parity: Parity
+    timings: tuple[Timing, ...] = ()
+    framework: str = ""  #: what `before` ran in, with precision: "PyTorch FP32"
+    source_bytes: int = 0  #: of the weights as the source keeps them
+    notes: list[str] = field(default_factory=list)  #: what the caller should know
+    choices: dict[str, Any] = field(default_factory=dict)  #: derived settings, for the provenance

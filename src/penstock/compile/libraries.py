@@ -1,0 +1,44 @@
+"""The libraries of the extra `compile`, imported when they are first needed.
+
+They are large and never part of a server: everything in this package asks for them here, so that
+the package can be imported without them and one place says what to install.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from penstock.errors import CallerError
+
+#: Modules that only the extra brings.
+EXTRA = ("torch", "transformers", "nncf", "safetensors", "sentencepiece")
+INSTALL = "pip install 'penstock[compile]'"
+
+
+def missing() -> tuple[str, ...]:
+    """The modules of the extra that are not installed. Imports none of them."""
+    return tuple(name for name in EXTRA if importlib.util.find_spec(name) is None)
+
+
+def need(name: str) -> Any:
+    """The module. Raises CallerError (`compile-not-installed`, `compile-install-broken`)."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise CallerError(
+            "compile-not-installed",
+            f"compiling needs {error.name or name}, which is not installed",
+            hint=f"{INSTALL}; where the model is served it is not needed.",
+        ) from None
+    except (ImportError, RuntimeError, OSError) as error:
+        # torchvision of another build than torch breaks the import of transformers with a
+        # RuntimeError about an operator that does not exist.
+        cause = str(error).strip().splitlines()
+        raise CallerError(
+            "compile-install-broken",
+            f"{name} can't be imported: {cause[0] if cause else type(error).__name__}",
+            hint="If it names torchvision: pip uninstall torchvision (nothing here uses it). "
+            f"Otherwise reinstall: {INSTALL}.",
+        ) from None

@@ -1,0 +1,111 @@
+"""The chips and number formats that a model can be compiled for, and what each may cost in accuracy.
+
+A target is a name: `<device>-<format>`. The table holds no code; lowerings read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.compile.contract import Tolerance
+from penstock.compile.libraries import need
+from penstock.errors import CallerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One chip and number format."""
+
+    name: str
+    device: str  #: cpu | cuda
+    weights: str  #: format in which weights are stored: f32 | f16 | bf16 | i8
+    precision: str  #: format of arithmetic: f32 | f16 | bf16; "" = the fastest that the CPU has
+    #: Differences of probabilities, or relative to the source's largest value. Rounding to 8 bits
+    #: of mantissa (BF16) moves a logit of size 10 by up to 0.04, and twelve layers add up; INT8
+    #: weights by about as much again. Mean and agreement are what users notice; the largest
+    #: difference catches a wrong graph.
+    tolerance: Tolerance
+
+
+def _tolerance(largest: float, mean: float, agreement: float) -> Tolerance:
+    return Tolerance(difference_max=largest, difference_mean=mean, agreement_min=agreement)
+
+
+_ALL = (
+    Target(
+        name="cpu-fp32",
+        device="cpu",
+        weights="f32",
+        precision="f32",
+        tolerance=_tolerance(1e-3, 1e-4, 1.0),
+    ),
+    Target(
+        name="cpu-bf16",
+        device="cpu",
+        weights="f16",
+        precision="bf16",
+        tolerance=_tolerance(0.06, 0.01, 0.99),
+    ),
+    Target(
+        name="cpu-int8",
+        device="cpu",
+        weights="i8",
+        precision="",
+        tolerance=_tolerance(0.15, 0.03, 0.97),
+    ),
+    Target(
+        name="cuda-fp32",
+        device="cuda",
+        weights="f32",
+        precision="f32",
+        tolerance=_tolerance(1e-2, 1e-3, 1.0),
+    ),
+    Target(
+        name="cuda-fp16",
+        device="cuda",
+        weights="f16",
+        precision="f16",
+        tolerance=_tolerance(0.02, 0.004, 0.99),
+    ),
+    Target(
+        name="cuda-bf16",
+        device="cuda",
+        weights="bf16",
+        precision="bf16",
+        tolerance=_tolerance(0.06, 0.01, 0.99),
+    ),
+)
+TARGETS = {target.name: target for target in _ALL}
+AUTO = "auto"  #: the CPU's fastest format that keeps every answer: BF16 where it has it, else FP32
+NAMES = (*TARGETS, AUTO)
+
+
+def target_of(name: str) -> Target:
+    """Raises CallerError (`target-unknown`)."""
+    if name == AUTO:
+        name = "cpu-bf16" if cpu_has_bf16() else "cpu-fp32"
+    try:
+        return TARGETS[name]
+    except KeyError:
+        raise CallerError(
+            "target-unknown",
+            f"there is no target {name!r}",
+            hint=f"Use one of: {', '.join(NAMES)}.",
+        ) from None
+
+
+def check_present(target: Target) -> None:
+    """A target is proven on its own chip: raises CallerError (`target-absent`) without it."""
+    if target.device == "cuda" and not need("torch").cuda.is_available():
+        raise CallerError(
+            "target-absent",
+            f"target {target.name} needs an NVIDIA GPU, and PyTorch sees none here",
+            hint="Compile on the machine that will serve the model (its answers are compared on "
+            "that GPU), or use a cpu-... target.",
+        )
+
+
+def cpu_has_bf16() -> bool:
+    """Whether the CPU computes in BF16 itself: OpenVINO obeys the hint elsewhere too, slowly."""
+    openvino = need("openvino")
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
