@@ -12,7 +12,9 @@ import argparse
 import contextlib
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +65,20 @@ def deploy(base_url: str, name: str, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def ours(example: str) -> Iterator[str]:
+def ours(artifact: Path) -> Iterator[str]:
     with penstock_up() as base_url:
-        deploy(base_url, "echo", ROOT / "examples" / "echo" / example)
+        deploy(base_url, "echo", artifact)
         yield f"{base_url}/endpoints/echo/invocations"
+
+
+@contextlib.contextmanager
+def ours_native() -> Iterator[str]:
+    """The same rows through ONNX: decoded to tensors, run, and encoded again."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = ROOT / "examples" / "echo" / "onnx_identity.py"
+        subprocess.run([sys.executable, str(script), folder], check=True, capture_output=True)
+        with ours(Path(folder)) as url:
+            yield url
 
 
 @contextlib.contextmanager
@@ -105,8 +117,8 @@ def ray_serve() -> contextlib.AbstractContextManager[str]:
 
 
 SERVERS = (
-    Server("ours", BARE, lambda: ours("python")),
-    Server("ours_native", json.dumps([ROW]).encode(), lambda: ours("onnx")),
+    Server("ours", BARE, lambda: ours(ROOT / "examples" / "echo" / "python")),
+    Server("ours_native", json.dumps([ROW]).encode(), ours_native),
     Server("limit", BARE, bare_loop),
     Server("mosec", BARE, mosec),
     Server("triton", OPEN_INFERENCE, triton),

@@ -22,9 +22,17 @@ _SYNONYMS = (("tv", "television"), ("sofa", "couch"), ("laptop", "notebook compu
 _SAME_KIND = {kind: group for group in _SYNONYMS for kind in group}
 _DEPARTMENT_OF = {noun: name for name in DEPARTMENTS for noun in WORDS[f"department {name}"]}
 
-_SYLLABLES = tuple("ba be bo da do el en fa fi go ha im ka ki la lo ma mi na no or pa po ra re".split()) + tuple(
-    "ri sa se so ta te ti to ul va ve vi vo xa ya za zo".split()
-)
+#: Of brands and product lines that training makes up.
+_SYLLABLES = tuple(
+    first + second
+    for first, seconds in (
+        ("b", "aeo"), ("d", "ao"), ("f", "ai"), ("g", "o"), ("h", "a"), ("k", "i"), ("l", "ao"),
+        ("m", "ai"), ("n", "ao"), ("p", "ao"), ("r", "aei"), ("s", "aeo"), ("t", "aeio"),
+        ("v", "aeio"), ("x", "a"), ("y", "a"), ("z", "ao"), ("e", "ln"), ("i", "m"), ("o", "r"),
+        ("u", "l"),
+    )
+    for second in seconds
+)  # fmt: skip
 _LINE_ENDS = ("", "", "", " pro", " plus", " max", " mini", " lite", " air", " x", " s", " ii")
 COLOURS = tuple(colour for colour in WORDS["colours"] if colour != "gray")
 QUANTITIES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 20, 24)
@@ -115,9 +123,8 @@ class Catalogue:
         same = [each for each in self._shelf.kinds if words & set(each.split())]
         near = [each for each in self._shelf.kinds if _DEPARTMENT_OF[each] == _DEPARTMENT_OF[kind]]
         for candidates in (same, near, self._shelf.kinds):
-            if self._rng.random() < 0.4:
-                candidates = self._shelf.kinds
-            found = self._rng.choice(candidates) if candidates else kind
+            pool = self._shelf.kinds if self._rng.random() < 0.4 else candidates
+            found = self._rng.choice(pool) if pool else kind
             # "drill" may be another seller's word for a cordless drill
             if found not in kind and kind not in found and not _same(found, kind):
                 return found
@@ -129,14 +136,21 @@ class Catalogue:
             return pick((("clothes", pick(range(5))), ("shoe", pick(range(36, 47)))))
         if department in ("grocery", "beauty", "pets"):
             grams = ("g", pick((50, 100, 150, 200, 250, 400, 500, 750, 1000, 1500, 2000, 5000)))
-            return pick((grams, ("ml", pick((30, 50, 75, 100, 150, 200, 250, 330, 500, 750, 1000)))))
+            return pick(
+                (grams, ("ml", pick((30, 50, 75, 100, 150, 200, 250, 330, 500, 750, 1000))))
+            )
         if department == "electronics":
             inches = ("inch", pick((10, 13, 14, 15, 17, 21, 24, 27, 32, 40, 43, 50, 55, 65, 75)))
             return pick((inches, ("gb", pick((16, 32, 64, 128, 256, 512, 1024, 2048)))))
         if department == "kitchen":
-            litres = ("ml", pick((250, 300, 350, 500, 750, 1000, 1200, 1500, 1700, 2000, 3000, 5000)))
+            litres = (
+                "ml",
+                pick((250, 300, 350, 500, 750, 1000, 1200, 1500, 1700, 2000, 3000, 5000)),
+            )
             return pick((litres, ("cm", pick((16, 18, 20, 22, 24, 26, 28, 30, 32)))))
-        return "cm", pick((20, 25, 30, 40, 45, 50, 60, 70, 75, 80, 90, 100, 120, 140, 150, 160, 200))
+        return "cm", pick(
+            (20, 25, 30, 40, 45, 50, 60, 70, 75, 80, 90, 100, 120, 140, 150, 160, 200)
+        )
 
     def model(self, product: Product) -> tuple[str, str]:
         """(line, code) of a sibling that is easily taken for the product."""
@@ -221,7 +235,7 @@ def _same(one: str, other: str) -> bool:
 
 
 def _scaled(number: int, small: str, large: tuple[str, ...], per_large: int) -> list[str]:
-    """"500 ml", "500ml", "0.5 l"."""
+    """ "500 ml", "500ml", "0.5 l"."""
     forms = [f"{number} {small}", f"{number}{small}"]
     if number * 10 >= per_large and number % (per_large // 100 or 1) == 0:
         forms += [f"{number / per_large:g} {unit}" for unit in large]

@@ -43,8 +43,9 @@ class PairBackbone(BertModel):
 class PairHeads(nn.Module):
     """One forward pass for all heads: logits of each, in the order of `sizes`.
 
-    The last value of a call in training is `matched`, a logit per token: does the other title have
-    it, too? It teaches the layers to compare long before the heads could, and is not exported.
+    The last value of a call in training is `matched`, two logits per token: does the other title
+    have it, and after the same token? They teach the layers to compare, which yes and no alone do
+    only slowly, and are not exported.
     """
 
     def __init__(self, shape: EncoderShape, sizes: Mapping[str, int]) -> None:
@@ -52,7 +53,7 @@ class PairHeads(nn.Module):
         self.bert = PairBackbone(shape)
         self.dropout = nn.Dropout(shape.dropout)
         self.heads = nn.ModuleDict({n: nn.Linear(shape.hidden, s) for n, s in sizes.items()})
-        self.matcher = nn.Linear(shape.hidden, 1)
+        self.matcher = nn.Linear(shape.hidden, 2)
         self.bounded = frozenset(name for name, size in sizes.items() if size == 1)
         for module in (*self.heads.values(), self.matcher):
             nn.init.normal_(module.weight, std=0.02)
@@ -67,4 +68,4 @@ class PairHeads(nn.Module):
             torch.sigmoid(head(pooled)) if name in self.bounded else head(pooled)
             for name, head in self.heads.items()
         ]
-        return (*answers, self.matcher(hidden)[..., 0]) if self.training else tuple(answers)
+        return (*answers, self.matcher(hidden)) if self.training else tuple(answers)

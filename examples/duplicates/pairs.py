@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
 from catalogue import ATTRIBUTES, COLOURS, QUANTITIES, Catalogue, Product, Shelf, differing
 from data import split_words
@@ -16,7 +17,14 @@ from data import split_words
 #: Names of what differs first, as the head `difference` says it, in the order of the logits.
 DIFFERENCES = ("nothing", "product", "brand", "model", "size", "colour", "quantity")
 #: Share of the similarity that an attribute of the same type of product carries.
-_WEIGHTS = {"kind": 0.35, "brand": 0.2, "model": 0.15, "size": 0.12, "colour": 0.1, "quantity": 0.08}
+_WEIGHTS = {
+    "kind": 0.35,
+    "brand": 0.2,
+    "model": 0.15,
+    "size": 0.12,
+    "colour": 0.1,
+    "quantity": 0.08,
+}
 _VARIED = ("model", "size", "colour", "quantity")
 
 _ORDERS = (
@@ -132,7 +140,9 @@ def _varied(one: Product, name: str, catalogue: Catalogue, rng: random.Random) -
 
 def _with_brand(one: Product, catalogue: Catalogue) -> Product:
     brand = catalogue.brand()
-    return dataclasses.replace(one, brand=brand) if brand != one.brand else _with_brand(one, catalogue)
+    return (
+        dataclasses.replace(one, brand=brand) if brand != one.brand else _with_brand(one, catalogue)
+    )
 
 
 def _similarity(one: Product, other: Product, differ: list[str]) -> float:
@@ -140,3 +150,16 @@ def _similarity(one: Product, other: Product, differ: list[str]) -> float:
         same_department = 0.1 if one.department == other.department else 0.0
         return same_department + (0.2 if "brand" not in differ else 0.0)
     return 1.0 - sum(_WEIGHTS[name] for name in differ)
+
+
+def read_handwritten(path: Path) -> list[Pair]:
+    """Pairs written by hand, before the first training: `text<TAB>text<TAB>yes|no` lines.
+
+    Only whether they are duplicates is known.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pairs = []
+    for text, text_pair, answer in (line.split("\t") for line in lines if line):
+        difference = "nothing" if answer == "yes" else "product"
+        pairs.append(Pair(text, text_pair, difference, True, True, 1.0))
+    return pairs

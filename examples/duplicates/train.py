@@ -1,7 +1,10 @@
 """Trains the heads for duplicate products on query intent's backbone and writes the artifact.
 
     python examples/query_intent/train.py --checkpoint build/query-intent.pt
-    python examples/duplicates/train.py --backbone build/query-intent.pt
+    PYTHONPATH=examples/query_intent python examples/duplicates/train.py \\
+        --backbone build/query-intent.pt
+
+Encoder, vocabulary and the split of the words are query intent's, hence the path.
 
 Makes the pairs, trains backbone and heads together on one CPU core, measures on held-out products,
 exports to OpenVINO, quantises to INT8, checks that the answers survived, and writes `artifact/` and
@@ -12,13 +15,9 @@ stops after N seconds and the next one goes on from there.
 from __future__ import annotations
 
 import argparse
-import sys
+import random
 import time
 from pathlib import Path
-from typing import Any
-
-HERE = Path(__file__).resolve().parent
-sys.path.append(str(HERE.parent / "query_intent"))  # encoder, grammar and split are shared
 
 import numpy as np
 import torch
@@ -30,8 +29,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
+HERE = Path(__file__).resolve().parent
 TOKENS_MAX = 64
-BATCH_ROWS = 128
+BATCH_ROWS = 64
+BATCHES_PER_GROUP = 32  # made at once and sorted by length
 LEARNING_RATE_MAX = 5e-4
 WARM_UP_SHARE = 0.05
 #: Outputs of the model, in order; one value is a regression.
@@ -42,7 +43,7 @@ HEADS = {
     "difference": len(DIFFERENCES),
     "similarity": 1,
 }
-SEGMENT_TOKENS = 3  # [CLS] and two [SEP]
+SPECIAL_ID_MAX = 4  # [PAD], [UNK], [CLS], [SEP], [MASK]
 
 
 def main() -> None:
@@ -98,6 +99,8 @@ class Training:
                 {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0},
             ]
         )
+        self._group = -1
+        self._batches: list[list[Pair]] = []
         self.step = 0
         self.spent_s = 0.0
         path = arguments.checkpoint
@@ -136,7 +139,7 @@ class Training:
     def _one_step(self) -> list[float]:
         arguments = self._arguments
         torch.manual_seed(arguments.seed * 1_000_000 + self.step)  # dropout, also after a restart
-        pairs = make_pairs(self._shelf, BATCH_ROWS, f"{arguments.seed}-train-{self.step}")
+        pairs = self._batch()
         share = self.step / arguments.steps
         rate = min(share / WARM_UP_SHARE, (1.0 - share) / (1.0 - WARM_UP_SHARE))
         for group in self._optimizer.param_groups:
@@ -151,6 +154,19 @@ class Training:
         self._optimizer.step()
         self.step += 1
         return [float(loss.detach()) for loss in losses]
+
+    def _batch(self) -> list[Pair]:
+        """Pairs of like length, so that little is padding; the batches come in random order."""
+        group, at = divmod(self.step, BATCHES_PER_GROUP)
+        if group != self._group or not self._batches:
+            seed = f"{self._arguments.seed}-train-{group}"
+            pairs = make_pairs(self._shelf, BATCH_ROWS * BATCHES_PER_GROUP, seed)
+            pairs.sort(key=lambda pair: len(pair.text) + len(pair.text_pair))
+            starts = range(0, len(pairs), BATCH_ROWS)
+            self._batches = [pairs[start : start + BATCH_ROWS] for start in starts]
+            random.Random(seed).shuffle(self._batches)
+            self._group = group
+        return self._batches[at]
 
 
 def encoded(tokenizer: Tokenizer, pairs: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
@@ -171,9 +187,8 @@ def _losses(
     """Of each head, and of the matcher; weighted by what is asked most."""
     duplicate, brand, kind, difference, similarity, matched = answers
     ids, mask, types = inputs
-    words = (mask == 1) & (ids > SEGMENT_TOKENS)
-    equal = (ids[:, :, None] == ids[:, None, :]) & (types[:, :, None] != types[:, None, :])
-    target = (equal & words[:, None, :]).any(dim=2)
+    words = (mask == 1) & (ids > SPECIAL_ID_MAX)
+    target = _matched(ids, types, words)
     return [
         functional.cross_entropy(duplicate, torch.tensor([int(p.duplicate) for p in pairs])),
         0.5 * functional.cross_entropy(brand, torch.tensor([int(p.same_brand) for p in pairs])),
@@ -182,15 +197,27 @@ def _losses(
             difference, torch.tensor([DIFFERENCES.index(p.difference) for p in pairs])
         ),
         4.0 * functional.mse_loss(similarity[:, 0], torch.tensor([p.similarity for p in pairs])),
-        functional.binary_cross_entropy_with_logits(matched[words], target[words].float()),
+        2.0 * functional.binary_cross_entropy_with_logits(matched[words], target[words]),
     ]
+
+
+def _matched(ids: Tensor, types: Tensor, words: Tensor) -> Tensor:
+    """(rows, tokens, 2): does the other title have this token; and this one after the one before?
+
+    The second tells codes of the same digits in another order apart.
+    """
+    equal = (ids[:, :, None] == ids[:, None, :]) & (types[:, :, None] != types[:, None, :])
+    equal &= words[:, None, :]
+    in_order = equal.clone()
+    in_order[:, 1:, 1:] &= ids[:, :-1, None] == ids[:, None, :-1]
+    return torch.stack([equal.any(dim=2), in_order.any(dim=2)], dim=2).float()
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backbone", type=Path, required=True, help="query intent's checkpoint")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=2400)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--checkpoint", type=Path, help="where to keep what was learned so far")
     parser.add_argument(

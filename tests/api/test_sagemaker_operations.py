@@ -247,6 +247,35 @@ def test_an_accepted_update_is_seen_by_the_next_describe(with_config: Plane) -> 
     assert described["EndpointStatus"] == "Updating"
     assert described["EndpointConfigName"] == "first"
     assert described["PendingDeploymentSummary"]["EndpointConfigName"] == "second"
+    (serving,) = described["ProductionVariants"]
+    (coming,) = described["PendingDeploymentSummary"]["ProductionVariants"]
+    since = described["LastModifiedTime"]
+    assert serving["VariantStatus"] == [{"Status": "Updating", "StartTime": since}]
+    assert coming["VariantStatus"] == [{"Status": "Creating", "StartTime": since}]
+    in_service(with_config)
+    _, described = with_config.call("DescribeEndpoint", EndpointName="shop")
+    assert "VariantStatus" not in described["ProductionVariants"][0]
+
+
+def test_data_capture_is_refused_rather_than_forgotten(with_config: Plane) -> None:
+    capture = {
+        "InitialSamplingPercentage": 100,
+        "DestinationS3Uri": "s3://b/p",
+        "CaptureOptions": [{"CaptureMode": "Input"}],
+    }
+
+    def created(name: str, *, on: bool) -> tuple[int, dict[str, Any]]:
+        return with_config.call(
+            "CreateEndpointConfig",
+            EndpointConfigName=name,
+            ProductionVariants=[VARIANT],
+            DataCaptureConfig=capture | {"EnableCapture": on},
+        )
+
+    assert created("on", on=True) == error(
+        "DataCaptureConfig is not supported: this server captures no data."
+    )
+    assert created("off", on=False)[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -298,6 +327,7 @@ def test_lists_are_paged_newest_first_and_can_be_filtered(plane: Plane) -> None:
     assert [model["ModelName"] for model in named["Models"]] == ["three", "two"]
     status, body = plane.call("ListModels", NextToken="bm90IG9uZQ")
     assert (status, body["__type"]) == (400, "ValidationException")
+    assert body["message"].startswith("NextToken is not one of this list call's. Pass the token")
 
 
 def test_tags_are_added_listed_in_pages_and_deleted(with_config: Plane) -> None:
@@ -308,6 +338,9 @@ def test_tags_are_added_listed_in_pages_and_deleted(with_config: Plane) -> None:
     assert page == {"Tags": tags}
     assert with_config.call("DeleteTags", ResourceArn=arn, TagKeys=["k0", "k2"]) == (200, {})
     assert with_config.call("ListTags", ResourceArn=arn)[1] == {"Tags": [tags[1]]}
+    assert with_config.call("ListTags", ResourceArn=arn, NextToken="@@@@") == error(
+        "NextToken is not one of this list call's."
+    )
 
 
 def test_the_region_of_the_signature_names_the_arn(plane: Plane) -> None:

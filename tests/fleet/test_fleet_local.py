@@ -318,3 +318,19 @@ def test_a_log_that_has_grown_large_is_put_aside_at_the_next_start(
             assert log.with_name("one.log.1").stat().st_size == 64 * 2**20 + 1
 
     run(test)
+
+
+def test_a_log_that_grows_large_under_a_running_instance_is_put_aside(
+    tmp_path: Path, run: Run
+) -> None:
+    async def test() -> None:
+        log = tmp_path / "logs" / "one.log"
+        aside = log.with_name("one.log.1")
+        async with fleet_of(tmp_path, log_look_every_s=0.01) as fleet:
+            await fleet.start(spec_of(tmp_path))
+            with log.open("ab") as file:
+                file.truncate(64 * 2**20 + 1)
+            await poll(lambda: aside.exists() and log.stat().st_size == 0)
+            assert aside.stat().st_size == 64 * 2**20 + 1
+
+    run(test)

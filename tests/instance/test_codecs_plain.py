@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,19 @@ def test_a_header_that_claims_a_huge_array_allocates_nothing() -> None:
     assert len(body) == len(whole)
     with pytest.raises(ModelError, match=r"claims shape \(99999999999, 2\)"):
         decode(POINTS, body, content_type="application/x-npy")
+
+
+def test_csv_of_a_model_without_batches_is_a_row_a_line_too() -> None:
+    """Its first dimension is not known to be the batch, but a matrix has rows all the same."""
+    whole = replace(POINTS, batched=False)
+    decoded = decode(whole, b"1,2\n3,4\n", content_type="text/csv")
+    body, _ = decoded.encode({"y": np.array([[1, 2], [3, 4]], dtype=np.float32)})
+    assert body == b"1.0,2.0\n3.0,4.0\n"
+    body, _ = decoded.encode({"y": np.array([1, 2], dtype=np.float32)})
+    assert body == b"1.0,2.0\n"
+
+
+def test_csv_of_no_rows_is_empty() -> None:
+    decoded = decode(POINTS, b"1,2\n", content_type="text/csv")
+    body, _ = decoded.encode({"y": np.zeros((0, 2), dtype=np.float32)})
+    assert body == b"\n"

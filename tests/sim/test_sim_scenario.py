@@ -62,6 +62,8 @@ deadline_s = [[0, 1], [0.5, 3]]
 rows_max = 4
 queue_wait_s_max = 1
 buckets = [16, 64]
+latency_s_p99_max = 0.25
+runs_measured = [[1, 16, 0.5], [4, 64, 2]]
 
 [admission]
 in_flight_max = 9
@@ -75,7 +77,13 @@ at_s = 1
 copy = 1
 """,
     )
-    assert scenario.batching == BatchSpec(rows_max=4, queue_wait_s_max=1.0, buckets=(16, 64))
+    assert scenario.batching == BatchSpec(
+        rows_max=4,
+        queue_wait_s_max=1.0,
+        buckets=(16, 64),
+        latency_s_p99_max=0.25,
+        runs_measured=((1, 16, 0.5), (4, 64, 2.0)),
+    )
     assert scenario.admission == AdmissionSpec(in_flight_max=9, queue_wait_s_max=0.5)
     assert scenario.service == ServiceSpec(base_s=1.0)
     assert scenario.faults == (Fault(at_s=1.0, copy=1, back_after_s=1.0),)
@@ -131,6 +139,10 @@ outstanding_max = 5""",
         (("rate_rps = 10", "rows = [[1, 0]]"), "example.toml: workload: rows: [1, 0] is not a"),
         (("rate_rps = 10", "rows = 2"), "example.toml: workload.rows: not valid"),
         (("rate_rps = 10", "trace_s = [2, 1]"), "example.toml: workload.trace_s: not valid"),
+        (
+            ("rate_rps = 10", "[batching]\nruns_measured = [[1, 2]]"),
+            "example.toml: batching: runs_measured: [1, 2] is not [rows, length, seconds]",
+        ),
         (("rate_rps = 10", "trace_s = 1"), "example.toml: workload: trace_s: 1 is not a list"),
         (
             ("rate_rps = 10", "cancel_fraction = 0.5"),

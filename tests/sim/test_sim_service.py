@@ -30,3 +30,16 @@ def test_one_seed_gives_one_sequence() -> None:
     drawn = [[run.run_s(1, 0) for _ in range(5)] for run in runs]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+def test_measured_runs_stand_in_for_the_formula() -> None:
+    """Between two sizes in proportion, beyond the last at its time per row."""
+    spec = ServiceSpec(measured=((2, 16, 1.0), (4, 16, 2.0), (2, 64, 3.0)))
+    service = ServiceTimes(spec, 1)
+    assert [service.run_s(rows, 16) for rows in (1, 2, 3, 4, 8)] == [1.0, 1.0, 1.5, 2.0, 4.0]
+    assert [service.run_s(2, bucket) for bucket in (0, 16, 17, 999)] == [1.0, 1.0, 3.0, 3.0]
+
+
+def test_measured_noise_is_drawn_as_it_was() -> None:
+    service = ServiceTimes(ServiceSpec(base_s=2.0, noise=(0.5, 1.5)), 1)
+    assert {service.run_s(1, 0) for _ in range(50)} == {1.0, 3.0}

@@ -64,6 +64,18 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
             status_code=404,
         )
 
+    async def wrong_method(request: Request, error: Exception) -> Response:
+        allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+        return JSONResponse(
+            {
+                "code": "method-not-allowed",
+                "message": f"{request.method} is not served at {request.url.path}.",
+                "hint": f"Served there: {allowed}.",
+            },
+            status_code=405,
+            headers={"allow": allowed},
+        )
+
     return Starlette(
         routes=[
             Route("/", post_root, methods=["POST"]),
@@ -72,7 +84,7 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
             Route("/metrics", get_metrics, methods=["GET"]),
             Mount("/admin", routes=routes(admin)),
         ],
-        exception_handlers={404: not_found},
+        exception_handlers={404: not_found, 405: wrong_method},
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import random
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -49,6 +50,8 @@ from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER, service_model
 
 #: A request makes no cycles, so young objects are looked at less often than CPython's default.
 GC_THRESHOLDS: Final = (20_000, 50, 50)
+log = logging.getLogger(__name__)
+
 #: Requests have drained when the gRPC server is stopped; only their last bytes are still to go.
 GRPC_STOP_S: Final = 1.0
 
@@ -133,6 +136,8 @@ class Platform:
             await self._listen(stack)
             settle_memory()
             self._stack = stack.pop_all()
+        if config.listen.auth and not len(self._plane.key_ring):
+            log.warning("nobody can come in yet: make a key with 'penstock keys create'")
         return self.addresses
 
     async def stop(self) -> None:

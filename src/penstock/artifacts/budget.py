@@ -72,7 +72,8 @@ class Budget:
             raise too_large(self.what, f"{size} bytes", self.bytes_max)
         free = shutil.disk_usage(folder).free
         if size + DISK_RESERVE_BYTES > free:
-            raise _disk_full(self.what, folder, f"{size} bytes are needed and {free} are free")
+            cause = f"{size} bytes are needed, {DISK_RESERVE_BYTES} are to stay free, {free} are"
+            raise _disk_full(self.what, folder, cause)
 
 
 def too_large(what: str, size: str, bytes_max: int) -> CallerError:

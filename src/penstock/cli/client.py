@@ -54,7 +54,7 @@ class Client:
         path = f"/endpoints/{quote(endpoint, safe='')}/invocations"
         status, answered, reply = self.request("POST", path, body, headers)
         if status >= 300:
-            _answer(status, reply)
+            _answer(status, reply, code=answered.get("x-amzn-errortype", ""))
         return reply, answered
 
     def request(
@@ -116,7 +116,8 @@ def _parts(url: str) -> tuple[bool, str, int | None]:
     )
 
 
-def _answer(status: int, body: bytes) -> dict[str, Any]:
+def _answer(status: int, body: bytes, *, code: str = "") -> dict[str, Any]:
+    """The answer's members, or the error that it is; rest-json has the error's code in a header."""
     try:
         value = json.loads(body) if body else {}
     except ValueError:
@@ -124,12 +125,10 @@ def _answer(status: int, body: bytes) -> dict[str, Any]:
     if status < 300:
         return value if isinstance(value, dict) else {"value": value}
     fields = value if isinstance(value, dict) else {"message": str(value)}
-    code = str(fields.get("code") or fields.get("__type") or f"http-{status}")
+    code = str(code or fields.get("code") or fields.get("__type") or f"http-{status}")
     message = str(fields.get("message") or fields.get("Message") or f"HTTP status {status}")
-    hint = str(fields.get("hint") or "")
+    hint = str(fields.get("hint") or _hint(status, message))
     family: type[PenstockError] = CallerError
-    if status == 403 and not hint:
-        hint = "Give a key of 'penstock keys create --bearer' with --key or PENSTOCK_KEY."
     if status in {429, 503}:
         family = NotNowError
     elif status == 424:
@@ -137,3 +136,14 @@ def _answer(status: int, body: bytes) -> dict[str, Any]:
     elif status >= 500:
         family = InternalError
     raise family(code, message, hint=hint, status=status)
+
+
+def _hint(status: int, message: str) -> str:
+    """AWS's errors carry none."""
+    if status == 403:
+        return "Give a key of 'penstock keys create --bearer' with --key or PENSTOCK_KEY."
+    if "Could not find" in message or message.endswith(" not found."):
+        return "See 'penstock status' for what there is."
+    if status in {429, 503}:
+        return "Try again in a moment."
+    return ""

@@ -30,7 +30,7 @@ def delete(
     if json_:
         print_json({"EndpointName": name, "Deleted": [name, *removed]})
     else:
-        note(f"endpoint {name} is deleted")
+        note(f"endpoint {name} is {'deleted' if wait else 'being deleted'}")
 
 
 def _delete_unused(client: Client, name: str, config_name: str) -> list[str]:

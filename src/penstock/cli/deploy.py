@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -16,6 +18,9 @@ from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 #: As long as SageMaker's own limit for starting a container.
 WAIT_S_MAX = 3600.0
+
+#: SageMaker's pattern; checked here because what is created first has longer names.
+ENDPOINT_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
 
 def deploy(
@@ -34,7 +39,7 @@ def deploy(
 ) -> None:
     """Deploy a model, or update the endpoint of that name to it."""
     client = Client(url, key=key)
-    create_or_update(
+    config_name = create_or_update(
         client,
         name,
         artifact_uri(artifact),
@@ -43,7 +48,7 @@ def deploy(
         image=image,
         environment=dict(_pair(item) for item in env or ()),
     )
-    described = wait_in_service(client, name) if wait else describe(client, name)
+    described = wait_in_service(client, name, config_name) if wait else describe(client, name)
     if json_:
         print_json(described)
     else:
@@ -73,12 +78,18 @@ def create_or_update(
     count: int = 1,
     image: str = "",
     environment: dict[str, str] | None = None,
-) -> bool:
+) -> str:
     """Creates model, configuration and endpoint, or updates the endpoint that exists.
 
     Model and configuration are named after their content, so that deploying the same thing twice
-    changes nothing. Returns False then.
+    changes nothing. Returns the configuration's name.
     """
+    if not ENDPOINT_NAME.fullmatch(name):
+        raise CallerError(
+            "endpoint-name-invalid",
+            f"{name!r} can't be an endpoint's name",
+            hint="Use 1 to 63 letters and digits, with hyphens between them.",
+        )
     container: dict[str, Any] = {"ModelDataUrl": uri}
     if image:
         container["Image"] = image
@@ -89,7 +100,7 @@ def create_or_update(
         "InstanceType": instance_type,
         "InitialInstanceCount": count,
     }
-    content = repr((sorted(container.items(), key=str), sorted(variant.items())))
+    content = repr((sorted(container.items(), key=str), sorted(variant.items()), _files(uri)))
     versioned = f"{name[:52]}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
     _unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
     _unless_there(
@@ -101,16 +112,13 @@ def create_or_update(
     existing = describe(client, name, missing_ok=True)
     if not existing:
         client.sagemaker("CreateEndpoint", EndpointName=name, EndpointConfigName=versioned)
-        return True
-    if existing["EndpointStatus"] == "Failed":
+    elif existing["EndpointStatus"] == "Failed":
         client.sagemaker("DeleteEndpoint", EndpointName=name)
         wait_gone(client, name)
         client.sagemaker("CreateEndpoint", EndpointName=name, EndpointConfigName=versioned)
-        return True
-    if existing["EndpointConfigName"] == versioned:
-        return False
-    client.sagemaker("UpdateEndpoint", EndpointName=name, EndpointConfigName=versioned)
-    return True
+    elif existing["EndpointConfigName"] != versioned:
+        client.sagemaker("UpdateEndpoint", EndpointName=name, EndpointConfigName=versioned)
+    return versioned
 
 
 def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[str, Any]:
@@ -123,17 +131,28 @@ def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[
         raise
 
 
-def wait_in_service(client: SageMaker, name: str) -> dict[str, Any]:
-    """Waits for InService. Raises ModelError with the FailureReason when it fails."""
+def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str, Any]:
+    """Waits until it serves this configuration.
+
+    Raises ModelError with the FailureReason when it fails, or when an update failed and what was
+    there before goes on serving.
+    """
     deadline = time.monotonic() + WAIT_S_MAX
     while True:
         described = describe(client, name)
-        if described["EndpointStatus"] == "InService":
+        status, reason = described["EndpointStatus"], described.get("FailureReason", "")
+        if status == "InService" and described["EndpointConfigName"] == config_name:
             return described
-        if described["EndpointStatus"] == "Failed":
+        if status == "InService":
+            raise ModelError(
+                "update-failed",
+                f"endpoint {name} was not updated: {reason}",
+                hint=f"See 'penstock logs {name}'.",
+            )
+        if status == "Failed":
             raise ModelError(
                 "endpoint-failed",
-                f"endpoint {name} failed: {described.get('FailureReason', '')}",
+                f"endpoint {name} failed: {reason}",
                 hint=f"See 'penstock logs {name}'.",
             )
         _pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
@@ -158,6 +177,16 @@ def _unless_there(client: SageMaker, operation: str, **members: Any) -> None:
     except PenstockError as error:
         if "Cannot create already existing" not in error.message:
             raise
+
+
+def _files(uri: str) -> list[tuple[str, int, int]]:
+    """What a local artifact looks like now, so that a changed file makes another deployment."""
+    root = Path(unquote(urlsplit(uri).path))
+    if not uri.startswith("file://") or not root.exists():
+        return []
+    files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
+    stats = [(str(path.relative_to(root)), path.stat()) for path in files]
+    return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
 def _pair(item: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
-from penstock.cli.output import print_json
+from penstock.cli.output import note, print_json
 
 
 def logs(
@@ -24,6 +24,8 @@ def logs(
     if json_:
         print_json(found)
         return
+    if not any(log["lines"] for log in found["logs"]):
+        note(f"endpoint {name} has written nothing yet")
     for log in found["logs"]:
         for line in log["lines"]:
             print(f"{log['log']} | {line}")

@@ -67,7 +67,8 @@ app.add_typer(config.app, name="config", help="Settings, and where they come fro
 def main() -> None:
     """Entry point: every error a person can cause ends in `error[code]` and a hint."""
     try:
-        status = app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+        words = sys.argv[1:] or ["--help"]
+        status = app(args=words, prog_name="penstock", standalone_mode=False)
     except PenstockError as error:
         output.fail(error)
     except USAGE_ERROR as error:

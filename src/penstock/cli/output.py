@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 from penstock.errors import PenstockError
 
+#: Beyond any row: a FailureReason has 1,024 characters.
+LINE_CHARS_MAX = 4096
+
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
@@ -25,7 +28,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    # A program that reads the table gets each row on one line, however long.
+    Console(width=None if sys.stdout.isatty() else LINE_CHARS_MAX).print(table)
 
 
 def note(line: str) -> None:

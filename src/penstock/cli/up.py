@@ -126,10 +126,10 @@ async def _deploy_all(
     client = _InProcess(platform, asyncio.get_running_loop())
     for name, uri in deployments.items():
         try:
-            await asyncio.to_thread(
+            config_name = await asyncio.to_thread(
                 create_or_update, client, name, uri, instance_type=instance_type
             )
-            await asyncio.to_thread(wait_in_service, client, name)
+            await asyncio.to_thread(wait_in_service, client, name, config_name)
         except PenstockError as error:
             note(f"error[{error.code}]: {error.message}")
             note(f"hint: {error.hint}" if error.hint else "")

@@ -1,15 +1,19 @@
-"""What the parts of the compiler hand to one another: what is asked for, what was made, what it showed.
+"""What the parts of the compiler hand to one another: what is asked for, made and shown.
 
 Plain values only; no part of the compiler, and no library of the extra, is imported here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description import ModelDescription
+
+#: Told of each step, in a few words.
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,13 +61,11 @@ class Parity:
         limits, found = self.tolerance, []
         # `not <=`: a NaN is no parity
         if not self.difference_max <= limits.difference_max:
-            found.append(
-                f"largest difference {self.difference_max:.3g} ({limits.difference_max:.3g} allowed)"
-            )
+            allowed = f"({limits.difference_max:.3g} allowed)"
+            found.append(f"largest difference {self.difference_max:.3g} {allowed}")
         if not self.difference_mean <= limits.difference_mean:
-            found.append(
-                f"mean difference {self.difference_mean:.3g} ({limits.difference_mean:.3g} allowed)"
-            )
+            allowed = f"({limits.difference_mean:.3g} allowed)"
+            found.append(f"mean difference {self.difference_mean:.3g} {allowed}")
         if self.agreement is not None and not self.agreement >= limits.agreement_min:
             found.append(f"agreement {self.agreement:.4f} ({limits.agreement_min:.4f} needed)")
         if self.samples == 0:

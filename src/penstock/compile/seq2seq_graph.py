@@ -111,22 +111,24 @@ class Builder:
             self._tables[key] = (self.ops.constant(values), self.ops.constant(scales))
         return self._tables[key]
 
-    def linear(self, value: Any, *names: str, scale: float = 1.0) -> Any:
-        """`names` are prefixes of layers that share their input: one multiplication for all."""
-        matrix = np.concatenate([self.array(f"{name}.weight") for name in names]) * np.float32(
-            scale
+    def linear(self, value: Any, *names: str, scales: tuple[float, ...] = ()) -> Any:
+        """`names` are prefixes of layers that share their input: one multiplication for all, each
+        part times its scale."""
+        scales = scales or (1.0,) * len(names)
+        pairs = list(zip(names, scales, strict=True))
+        parts = [self.array(f"{name}.weight") * np.float32(scale) for name, scale in pairs]
+        product = self.ops.matmul(
+            value, self._matrix("+".join(names), np.concatenate(parts)), False, True
         )
-        product = self.ops.matmul(value, self._matrix("+".join(names), matrix), False, True)
-        if not self.has(f"{names[0]}.bias"):
+        if not any(self.has(f"{name}.bias") for name in names):
             return product
-        width = matrix.shape[0] // len(names)
         biases = [
-            self.array(f"{name}.bias")
+            self.array(f"{name}.bias") * np.float32(scale)
             if self.has(f"{name}.bias")
-            else np.zeros(width, dtype=np.float32)
-            for name in names
+            else np.zeros(len(part), dtype=np.float32)
+            for (name, scale), part in zip(pairs, parts, strict=True)
         ]
-        return self.ops.add(product, self.floats(np.concatenate(biases) * np.float32(scale)))
+        return self.ops.add(product, self.floats(np.concatenate(biases)))
 
     def embedding(self, ids: Any, name: str, *, scale: float = 1.0) -> Any:
         """Rows of a table that an output layer of the same name may share (tied weights)."""
@@ -147,6 +149,14 @@ class Builder:
     def output(self, value: Any, name: str) -> Any:
         """Logits through a table [vocabulary, width]."""
         return self.ops.matmul(value, self._matrix(name, self.array(name)), False, True)
+
+    def same(self, name: str, other: str) -> str:
+        """`other` where both are one table (tied weights) or `name` is not there, else `name`."""
+        if not self.has(name) or (
+            self.has(other) and np.array_equal(self._weights[name], self._weights[other])
+        ):
+            return other
+        return name
 
     # norms
 
@@ -203,7 +213,6 @@ class Builder:
             query, keys, values, bias, self.floats(1.0), causal=False
         )
         return self.join_heads(mixed)
-
 
     def attention_with_past(
         self, query: Any, past: tuple[Any, Any], new: tuple[Any, Any], bias: Any

@@ -156,11 +156,9 @@ def decoder(b: Builder, config: dict[str, Any]) -> Any:
         normal = b.rms_norm(value, f"{prefix}.2.layer_norm", epsilon)
         value = ops.add(value, _feed_forward(b, config, normal, f"{prefix}.2.DenseReluDense"))
     value = b.rms_norm(value, "decoder.final_layer_norm", epsilon)
-    if b.has("lm_head.weight"):
-        logits = b.output(value, "lm_head.weight")
-    else:
+    if config.get("scale_decoder_outputs"):
         value = ops.multiply(value, b.floats(sizes.width**-0.5))
-        logits = b.output(value, "shared.weight")
+    logits = b.output(value, b.same("lm_head.weight", "shared.weight"))
     stacked = ops.concat([ops.unsqueeze(each, b.integers(0)) for each in new], 0)
     logits = ops.squeeze(logits, b.integers([1]))
     results = [b.result(logits, "logits"), b.result(stacked, "new_kv")]

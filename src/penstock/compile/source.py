@@ -1,4 +1,4 @@
-"""What the caller gave: which kind of model it is, whether it is whole and safe to open, its digest.
+"""What the caller gave: its kind, whether it is whole and safe to open, its digest.
 
 Files are looked at, never executed or unpickled. This module knows layouts; it must not know torch.
 """
@@ -90,8 +90,7 @@ def files_of(root: Path) -> list[Path]:
     return sorted(
         path
         for path in root.rglob("*")
-        if path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(root).parts)
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(root).parts)
     )
 
 

@@ -1,4 +1,4 @@
-"""The chips and number formats that a model can be compiled for, and what each may cost in accuracy.
+"""The chips and number formats to compile for, and what each may cost in accuracy.
 
 A target is a name: `<device>-<format>`. The table holds no code; lowerings read it.
 """

@@ -53,7 +53,9 @@ def _shards(root: Path) -> list[Path]:
     if not index.is_file():
         return []
     try:
-        names = sorted({str(name) for name in json.loads(index.read_bytes())["weight_map"].values()})
+        names = sorted(
+            {str(name) for name in json.loads(index.read_bytes())["weight_map"].values()}
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(_INDEX, f"not an index of weights: {error}") from None
     for name in names:

@@ -54,7 +54,9 @@ class WorkSettings:
     starts_max: int = 4  #: processes that start at once
     loads_max: int = 2  #: models that load at once: each takes a core
     stop_grace_s: float = 10.0  #: from SIGTERM to SIGKILL; draining came before
-    status_s_max: float = 10.0  #: for an instance to answer a status call
+    #: for an instance to answer a status call; what runs models is never its event loop, so one
+    #: that is silent three times is stopped or hangs, and its requests can go elsewhere
+    status_s_max: float = 5.0
 
 
 class InstanceWork:
@@ -179,6 +181,7 @@ class InstanceWork:
         entry.model_memory_bytes = int(reply.get("memory_bytes", 0))
         entry.memory_bytes = entry.model_memory_bytes  # until the first status call
         entry.load_s = float(reply.get("load_s", 0.0))
+        entry.digest = str(reply.get("digest", ""))
         entry.ready_since = self._clock.monotonic()
         self._phase(entry, READY)
         self._record(ledger, "copy loaded", "load-done", f"{entry.instance_id} {entry.load_s:.2f}s")
@@ -355,7 +358,10 @@ def _load_request(endpoint: str, entry: InstanceEntry) -> Json:
         "endpoint": endpoint,
         "variant": variant.name,
         "source": ArtifactSource(
-            uri=variant.model.uri, image=variant.model.image, environment=environment
+            uri=variant.model.uri,
+            compressed=variant.model.compressed,
+            image=variant.model.image,
+            environment=environment,
         ).to_dict(),
         "environment": environment,
         "cores": entry.kind.cores,

@@ -61,6 +61,7 @@ class InstanceEntry:
     model_memory_bytes: int = 0  #: what loading the copy took, as the instance measured it
     memory_bytes: int = 0  #: what the instance and its workers take now
     load_s: float = 0.0
+    digest: str = ""  #: of its artifact, which the cache must keep
     pid: int | None = None
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered

@@ -16,6 +16,7 @@ from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.db import Database
+from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_work import WorkSettings, memory_bytes
 from penstock.control.keys import AccessKeys, KeyRing
 from penstock.control.ledger import Activity
@@ -109,6 +110,12 @@ class ControlPlane:
                     instance_settings={"artifact": artifact},
                     starts_max=max(cores, 2),
                     loads_max=cores,
+                ),
+                housekeeping=Housekeeping(
+                    cache_dir=state_dir / "cache",
+                    cache_bytes_max=self._config.control.cache_bytes_max,
+                    log_dir=self._log_dir,
+                    clock=self._clock,
                 ),
                 spec=self._spec,
             )

@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control.db import Database
+from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.instance_work import InstanceWork, WorkSettings
 from penstock.control.ledger import Activity, EndpointLedger, InstanceEntry
 from penstock.control.ports import RoutePublisher
@@ -23,6 +24,8 @@ from penstock.core import placement
 from penstock.core.deployment import VariantSpec
 from penstock.core.endpoint_state import (
     DELETING,
+    LOADING,
+    RUNNING,
     STARTING,
     Action,
     DrainCopy,
@@ -45,6 +48,7 @@ _log = logging.getLogger(__name__)
 _RETRY_S: Final = 1.0  #: when the database could not be written
 _BUG_RETRY_S: Final = 5.0  #: after an exception that is ours: other endpoints go on
 _STATUS_INTERVAL_S: Final = 5.0
+_TIDY_INTERVAL_S: Final = 60.0
 
 
 class ReconcilerDriver:
@@ -59,6 +63,7 @@ class ReconcilerDriver:
         clock: Clock,
         catalogue: InstanceCatalogue,
         settings: WorkSettings,
+        housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
     ) -> None:
         self._database = database
@@ -66,6 +71,7 @@ class ReconcilerDriver:
         self._clock = clock
         self._catalogue = catalogue
         self._spec = spec or ReconcileSpec()
+        self._housekeeping = housekeeping
         self.work = InstanceWork(
             fleet=fleet,
             publisher=publisher,
@@ -85,6 +91,8 @@ class ReconcilerDriver:
         self._copy_last = 0
         self._instance_last = 0
         self._status_due = 0.0
+        self._tidy_due = 0.0
+        self._tidying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Takes up every endpoint that is on record, oldest first."""
@@ -105,6 +113,9 @@ class ReconcilerDriver:
             self._task.cancel()
             await asyncio.wait([self._task])
             self._task = None
+        if self._tidying is not None:
+            await asyncio.wait([self._tidying])
+            self._tidying = None
         await self.work.close()
 
     def ledger(self, endpoint: str) -> EndpointLedger | None:
@@ -144,6 +155,23 @@ class ReconcilerDriver:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.ask_status()
             await self._look_for_wishes()
+        if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
+            self._tidy_due = now + _TIDY_INTERVAL_S
+            self._tidying = asyncio.create_task(self._tidy())
+
+    async def _tidy(self) -> None:
+        if self._housekeeping is not None:
+            entries = [
+                (ledger, entry)
+                for ledger in self._ledgers.values()
+                for entry in ledger.instances.values()
+            ]
+            in_use = InUse(
+                digests=frozenset(entry.digest for _, entry in entries),
+                logs=frozenset(self.work.log_path(ledger, entry) for ledger, entry in entries),
+                loading=any(entry.phase in (RUNNING, LOADING) for _, entry in entries),
+            )
+            await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
     async def _look_for_wishes(self) -> None:
         """Who recorded a wish may have been cut off before it said so."""

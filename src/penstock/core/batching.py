@@ -91,7 +91,8 @@ class Batcher:
             frozenset((*spec.rows_preferred, spec.rows_max)) if spec.rows_preferred else frozenset()
         )
         self._full_reason = "single" if spec.rows_max == 1 else "batch-full"
-        self._timer_reason = "waited-enough" if spec.wait_s_max > 0 else "lane-free"
+        waits = spec.wait_s_max > 0 or spec.latency_s_p99_max is not None
+        self._timer_reason = "waited-enough" if waits else "lane-free"
         #: one per priority and bucket, at `priority * _widths + bucket`; heads are never stale
         self._queues: list[deque[_Item]] = [deque() for _ in range(spec.priorities * self._widths)]
         self._queues_by_bucket = [

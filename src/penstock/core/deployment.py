@@ -20,6 +20,7 @@ class ModelSource:
 
     model_name: str
     uri: str = ""  #: artifact: file://, s3://, https://; empty for a foreign server by command line
+    compressed: bool | None = None  #: an archive, or files as they are; None: look
     image: str = ""
     environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
 

@@ -108,22 +108,32 @@ class RunTimes:
         return self._saved_s[bucket]
 
     def rows_within(self, limit_s: float, bucket: int, rows_max: int) -> int:
-        """The most rows, up to `rows_max`, whose 99th percentile is within `limit_s`; 0 if none.
+        """The most rows, up to `rows_max`, whose mean run time is within `limit_s`; 0 if none.
 
         Between the sizes of two cells in proportion.
         """
-        high_s, at = self.high_s, bucket * self._sizes
-        if high_s[at] > limit_s:
+        mean_s, at = self.mean_s, bucket * self._sizes
+        if mean_s[at] > limit_s:
             return 0
-        rows, before_s = 1, high_s[at]
+        rows, before_s = 1, mean_s[at]
         while rows < rows_max:
             at += 1
-            after, after_s = min(2 * rows, rows_max), high_s[at]
+            after, after_s = min(2 * rows, self._rows_max), mean_s[at]
             if after_s > limit_s:
                 share = (limit_s - before_s) / (after_s - before_s)
-                return rows + int((after - rows) * share)
+                return min(rows + int((after - rows) * share), rows_max)
             rows, before_s = after, after_s
-        return rows
+        return rows_max
+
+    def mean_between_s(self, rows: int, bucket: int) -> float:
+        """The mean run time of `rows` rows, in proportion between the sizes of two cells."""
+        at = self.at(rows, bucket)
+        size = (rows - 1).bit_length()
+        edge, edge_s = min(1 << size, self._rows_max), self.mean_s[at]
+        if rows == edge:
+            return edge_s
+        before, before_s = 1 << (size - 1), self.mean_s[at - 1]
+        return before_s + (edge_s - before_s) * (rows - before) / (edge - before)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """The seen cells, JSON-ready."""

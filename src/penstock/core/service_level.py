@@ -11,11 +11,11 @@ learned rate of arrivals the next one is not expected by then. So a lone item on
 at once, and under load delay and size grow with the rate. And whatever pays, the batch leaves at
 the moment after which its oldest item's 99th percentile would be over the budget.
 
-How large. An item that comes just after a batch left waits for a lane first, so a size is good in
-the long run if (1 + 1/lanes) of its run time is within the budget. A batch takes at most that many
-rows, or as many as still end within the budget of its oldest item, if that is more. Where the
-oldest is late anyway and a full batch waits, the copy is behind: then it takes `rows_max`, because
-the best rate ends that soonest.
+How large. Everything that waits, if the mean run time of so many rows ends within the budget of the
+oldest; else as many rows as do, provided that the smaller batch keeps four fifths of the rate of
+the larger one. Where it would not, or the oldest is late anyway, the copy is behind, and larger
+batches are what ends that soonest: in the twin a firm bound on the size lost the level at four
+fifths of the load that the copy could carry, because small batches made it fall further behind.
 
 A `wait_s_max` above 0 stands: then only the size is chosen. `rows_max` is a ceiling always.
 """
@@ -26,6 +26,7 @@ from penstock.core.batch_spec import BatchSpec
 from penstock.core.run_times import RunTimes
 
 _BUDGET_SHARE = 0.9
+_RATE_SHARE_MIN = 0.8
 _GAP_WEIGHT = 1 / 8
 
 
@@ -33,14 +34,13 @@ class ServiceLevel:
     """The choices for one copy. `bucket` is an index into the spec's buckets; 0 without any."""
 
     __slots__ = (
-        "_arrived", "_budget_s", "_gap_s", "_rows_max", "_runs", "_steady_s", "_wait_s_max",
+        "_arrived", "_budget_s", "_gap_s", "_rows_max", "_runs", "_wait_s_max",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec, runs: RunTimes) -> None:
         assert spec.latency_s_p99_max is not None
         self._runs = runs
         self._budget_s = spec.latency_s_p99_max * _BUDGET_SHARE
-        self._steady_s = self._budget_s / (1 + 1 / spec.lanes)
         self._rows_max = spec.rows_max
         self._wait_s_max = spec.wait_s_max
         widths = max(1, len(spec.buckets))
@@ -72,11 +72,13 @@ class ServiceLevel:
 
     def rows_max(self, bucket: int, waited_s: float, rows: int) -> int:
         """How many of the `rows` waiting rows a batch takes whose oldest has `waited_s`."""
-        left_s = self._budget_s - waited_s
-        fits = self._runs.rows_within(left_s, bucket, self._rows_max)
-        if not fits and rows >= self._rows_max:
-            return self._rows_max
-        return max(1, fits, self._runs.rows_within(self._steady_s, bucket, self._rows_max))
+        runs, rows = self._runs, min(rows, self._rows_max)
+        fits = runs.rows_within(self._budget_s - waited_s, bucket, rows)
+        if not 0 < fits < rows:
+            return rows
+        fits_s, rows_s = runs.mean_between_s(fits, bucket), runs.mean_between_s(rows, bucket)
+        keeps_rate = fits * rows_s >= _RATE_SHARE_MIN * rows * fits_s
+        return fits if keeps_rate else rows
 
     def _latest(self, bucket: int, oldest: float, rows: int) -> float:
         cell = self._runs.at(min(rows, self._rows_max), bucket)

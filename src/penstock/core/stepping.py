@@ -166,7 +166,9 @@ class Stepper:
 
     def _drop(self, now: float, actions: list[Action]) -> None:
         for queue in (self._running, self._waiting):
-            gone = [(entry, reason) for entry in queue.values() if (reason := self._end(entry, now))]
+            gone = [
+                (entry, reason) for entry in queue.values() if (reason := self._end(entry, now))
+            ]
             for entry, reason in gone:
                 del queue[entry.id]
                 self._release(entry)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,8 +31,9 @@ from penstock.fleet.base import InstanceHandle, InstanceSpec
 _SOCKET_PATH_BYTES_MAX: Final = 100
 _SOCKET_NAME_CHARS: Final = len("i0000000.sock")
 
-#: A log that has grown past this is put aside (`.1`) when its instance is started again.
+#: A log that has grown past this is put aside (`.1`, one deep), whoever is still writing it.
 _LOG_BYTES_MAX: Final = 64 * 2**20
+_LOG_LOOK_EVERY_S: Final = 5.0
 
 _TAIL_BYTES: Final = 2048
 _LINE_BYTES_MAX: Final = 2**20
@@ -132,15 +134,18 @@ class LocalFleet:
         *,
         command: Sequence[str] = (sys.executable, "-m", "penstock.instance"),
         start_s_max: float = START_S_MAX,
+        log_look_every_s: float = _LOG_LOOK_EVERY_S,
     ) -> None:
         self.on_exit: Callable[[str, str], None] = lambda instance_id, what: None
         self._runtime_dir = runtime_dir
         self._command = tuple(command)
         self._start_s_max = start_s_max
+        self._log_look_every_s = log_look_every_s
         self._children: dict[str, _Child] = {}
         self._starting: set[str] = set()
         self._closing = False
         self._number = 0
+        self._logs_task: asyncio.Task[None] | None = None
 
     async def start(self, spec: InstanceSpec) -> InstanceHandle:
         if self._closing:
@@ -149,6 +154,8 @@ class LocalFleet:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
         child = self._spawn(spec)
         self._children[spec.instance_id] = child
+        if self._logs_task is None:
+            self._logs_task = asyncio.create_task(self._bound_logs())
         try:
             await child.connect_output()
             await self._hand_over(child, spec)
@@ -181,10 +188,22 @@ class LocalFleet:
     async def close(self, *, grace_s: float = 10.0) -> None:
         self._closing = True
         await asyncio.gather(*(self.stop(one, grace_s=grace_s) for one in list(self._children)))
+        if self._logs_task is not None:
+            self._logs_task.cancel()
+            await asyncio.wait([self._logs_task])
         for left in self._runtime_dir.glob("i*.sock"):
             left.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._runtime_dir.rmdir()
+
+    async def _bound_logs(self) -> None:
+        """A model that never stops printing must not fill the disk."""
+        while True:
+            await asyncio.sleep(self._log_look_every_s)
+            for child in list(self._children.values()):
+                if not child.log.closed and child.log.seek(0, os.SEEK_END) > _LOG_BYTES_MAX:
+                    await asyncio.to_thread(_put_aside, child.log_path)
+                    child.log_from = 0
 
     def _spawn(self, spec: InstanceSpec) -> _Child:
         self._number += 1
@@ -310,6 +329,17 @@ def _open_log(path: Path) -> BinaryIO:
             hint="Free disk space or correct the permissions of the state directory.",
         ) from error
     return os.fdopen(descriptor, "ab", buffering=0)
+
+
+def _put_aside(path: Path) -> None:
+    """Copies and empties: the instance goes on writing to the same file, at its end."""
+    aside = path.with_name(path.name + ".1")
+    try:
+        shutil.copyfile(path, aside)
+    except OSError:  # no room for two of them: the newer lines count
+        aside.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        os.truncate(path, 0)
 
 
 def _append(log: BinaryIO, data: bytes) -> None:

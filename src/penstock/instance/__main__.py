@@ -2,7 +2,8 @@
 
 Reads one JSON line of settings from standard input, listens, prints `ready`. Standard input then
 stays open: its end means that the server is gone, and the instance ends at once with its workers.
-SIGTERM drains: what is queued is answered, then the process exits 0.
+SIGTERM drains: what is queued is answered, then the process exits 0. Whatever ends the instance,
+its session reaper ends what it leaves behind; the kernel ends one that can't see its server die.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ import sys
 import uvloop
 
 from penstock.errors import PenstockError
+from penstock.instance import session_reaper
+from penstock.instance.memory_limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
+from penstock.runtimes.parent_death import die_with_parent
 
 #: Lane threads that come back from a model want the interpreter at once, not after 5 ms.
 _SWITCH_INTERVAL_S = 0.0005
 
 
 def main() -> int:
+    die_with_parent()
+    session_reaper.start()
+    be_ended_first()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -53,7 +60,19 @@ async def _serve(settings: InstanceSettings) -> int:
             server.kill_workers()
             os._exit(1)
 
+    def over(story: str) -> None:
+        print(f"error[memory-limit]: {story}", file=sys.stderr, flush=True)
+        server.kill_workers()
+        os._exit(1)
+
+    limit = MemoryLimit(settings.memory_bytes, over)
+
+    def look() -> None:
+        limit.look()
+        loop.call_later(LOOK_EVERY_S, look)
+
     loop.add_reader(0, parent_spoke)
+    look()
     await server.listen()
     print("ready", flush=True)
     await stop.wait()

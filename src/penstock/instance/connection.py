@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from typing import Protocol, cast
 
 from penstock.clock import Clock
@@ -33,7 +35,9 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    __slots__ = ("_decoder", "_host", "_loop", "_out", "_requests", "_transport")
+    __slots__ = ("_decoder", "_host", "_loop", "_out", "_requests", "_socket", "_transport")
+
+    _socket: socket.socket
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -45,10 +49,13 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        self._socket.setblocking(False)
         self._host.connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._socket.close()
         self._out = []
         for copy, request in list(self._requests.values()):
             copy.cancel(request)
@@ -119,9 +126,26 @@ class Connection(asyncio.Protocol):
         out.append(frame)
 
     def _flush(self) -> None:
+        """Sends what is waiting: by the socket itself, which lets go of the interpreter meanwhile.
+
+        The reader wakes up with the write and may well take this processor at once. The transport
+        would keep the interpreter locked until it is given back, and lane threads waiting; measured
+        at half of all locked time under load. What the socket does not take goes the usual way.
+        """
         out, self._out = self._out, []
-        if out and self._transport is not None:
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        transport = self._transport
+        if not out or transport is None:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        if not transport.get_write_buffer_size():
+            try:
+                sent = self._socket.send(data)
+            except OSError:
+                sent = 0  # full, or broken: the transport finds out which
+            if sent == len(data):
+                return
+            data = data[sent:]
+        transport.write(data)
 
     def close(self) -> None:
         """Sends what is waiting and ends the connection."""

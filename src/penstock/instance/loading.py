@@ -16,17 +16,20 @@ from penstock.artifacts.prepare import prepare
 from penstock.artifacts.source import ArtifactSource
 from penstock.core.batching import BatchSpec
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.instance.codecs import text, text_heads
+from penstock.instance.codecs import text, text2text, text_heads
 from penstock.instance.codecs.base import CodecModel
 from penstock.instance.engines import PackedTensorEngine, PayloadEngine
 from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.seq2seq_engine import DecodeThread, Seq2SeqEngine, decode_batching
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.tensor_engine import TensorEngine
 from penstock.instance.text_engine import TextEngine
+from penstock.instance.variant_settings import served_with
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import (
     TENSOR_RUNTIMES,
     load_payload_runtime,
+    load_seq2seq_model,
     load_tensor_runtime_in_thread,
 )
 from penstock.runtimes.python import LaneListener
@@ -38,6 +41,7 @@ _PLATFORMS = {
     "onnxruntime": "onnxruntime_onnx",
     "python": "python",
     "process": "custom",
+    "seq2seq": "openvino_seq2seq",
 }
 
 
@@ -89,8 +93,9 @@ class Loaded:
     runtime: Any
     spec: BatchSpec
     passes_bodies: bool
-    threads: LaneThreads | None
+    threads: LaneThreads | DecodeThread | None
     described: dict[str, Any]  #: what gateways are told of the model
+    digest: str = ""  #: of the artifact in the cache
 
     async def close(self) -> None:
         if self.threads is not None:
@@ -109,6 +114,9 @@ async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListene
     description = detected.description
     if call.batching:
         description = _overruled(description, call.batching)
+    environment = {**call.source.environment, **call.environment}
+    batching = served_with(description.batching, environment)
+    description = dataclasses.replace(description, batching=batching)
     context = LoadContext(
         model_dir=detected.root,
         description=description,
@@ -117,20 +125,22 @@ async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListene
         cores=call.cores,
         memory_bytes_max=call.memory_bytes_max,
         accelerators=call.accelerators,
-        environment={**call.source.environment, **call.environment},
+        environment=environment,
         cache_dir=settings.cache_dir / "compiled",
         startup_timeout_s=call.startup_timeout_s,
         log=_model_log(call),
     )
     try:
         async with asyncio.timeout(call.startup_timeout_s):
-            return await _started(context, listener)
+            loaded = await _started(context, listener)
     except TimeoutError:
         raise ModelError(
             "load-timeout",
             f"the model did not start within {call.startup_timeout_s:g} s",
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
+    loaded.digest = detected.digest
+    return loaded
 
 
 async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
@@ -172,6 +182,8 @@ def _model_log(call: LoadCall) -> Callable[[str], None]:
 async def _started(context: LoadContext, listener: LaneListener) -> Loaded:
     if context.description.runtime in TENSOR_RUNTIMES:
         return await _tensor_model(context)
+    if context.description.runtime == "seq2seq":
+        return await _seq2seq_model(context)
     return await _payload_model(context, listener)
 
 
@@ -211,6 +223,30 @@ async def _tensor_model(context: LoadContext) -> Loaded:
     )
 
 
+async def _seq2seq_model(context: LoadContext) -> Loaded:
+    description = context.description
+    batching = description.batching
+    spec, lanes = decode_batching(batching)
+    codec = _codec_model(context, text2text.INPUTS, text2text.OUTPUTS)
+    model = await asyncio.to_thread(load_seq2seq_model, context)
+    try:
+        loop = asyncio.get_running_loop()
+        engine = await asyncio.to_thread(Seq2SeqEngine, model, context, codec, loop)
+    except BaseException:
+        model.close()
+        raise
+    described = _described(context, codec, batching, lanes, ())
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=engine,
+        spec=spec,
+        passes_bodies=False,
+        threads=engine.thread,
+        described=described | {"outstanding_max": spec.queue_rows_max + lanes},
+    )
+
+
 async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
     runtime = await load_payload_runtime(context, listener)
@@ -242,6 +278,7 @@ def batch_spec(batching: Batching, lanes: int) -> BatchSpec:
         rows_preferred=tuple(rows for rows in batching.rows_preferred if 1 <= rows <= rows_max),
         buckets=batching.buckets,
         priorities=batching.priorities,
+        latency_s_p99_max=batching.latency_s_p99_max,
     )
 
 

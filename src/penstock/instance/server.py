@@ -29,7 +29,7 @@ from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.loading import LoadCall, Loaded, load
-from penstock.instance.process_usage import cpu_s, rss_bytes
+from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.settings import InstanceSettings
 from penstock.wire import frames
 
@@ -168,9 +168,10 @@ class InstanceServer:
         listener.attach(copy)
         gc.collect()
         gc.freeze()  # a loaded model stays: collections under traffic need not walk it again
-        workers = sum(rss_bytes(pid) for pid in loaded.pids())
+        workers = sum(rss_bytes(each) for pid in loaded.pids() for each in tree_pids(pid))
         return {
             "description": loaded.described,
+            "digest": loaded.digest,
             "load_s": self.clock.monotonic() - started,
             "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
         }
@@ -213,7 +214,11 @@ class InstanceServer:
                     "requests": copy.requests,
                     "unanswered": copy.unanswered,
                     "workers": [
-                        {"pid": pid, "rss_bytes": rss_bytes(pid), "cpu_s": cpu_s(pid)}
+                        {
+                            "pid": pid,
+                            "rss_bytes": sum(map(rss_bytes, tree_pids(pid))),
+                            "cpu_s": sum(map(cpu_s, tree_pids(pid))),
+                        }
                         for pid in pids
                     ],
                 }

@@ -11,7 +11,6 @@ kept few and are met once while the model loads, not under traffic.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -23,11 +22,12 @@ import numpy as np
 from penstock.artifacts.description import Head, ModelDescription
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
-from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts
+from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, input_specs
 from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.request import Item
 from penstock.instance.tensor_engine import Results, wrong_rows
+from penstock.instance.text_results import checked_head, result
 from penstock.instance.text_tokens import open_tokenizer
 from penstock.runtimes.base import TensorRuntime
 from penstock.runtimes.dtypes import NUMPY
@@ -37,8 +37,6 @@ from penstock.wire.frames import decode_request_meta
 WARM_UP_S_MAX = 1.5
 
 _INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
-#: of the output that a head is read from, the batch included
-_DIMENSIONS = {"classification": (2,), "regression": (1, 2), "embedding": (2, 3)}
 
 
 class TextRows:
@@ -74,10 +72,18 @@ class TextEngine:
         self._rows_fixed, self._width_fixed = _check_inputs(runtime, description)
         self._has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
         self._pad_id = description.tokenizer.pad_id if description.tokenizer else 0
-        self._tokenizer = open_tokenizer(model_dir, description.tokenizer, self._width_fixed)
+        self._tokenizer = open_tokenizer(
+            model_dir,
+            description.tokenizer,
+            self._width_fixed,
+            pairs=len(input_specs(description.task)) > 1,
+        )
+        self._rows_max = description.batching.rows_max
         self._row_steps: tuple[int, ...] = ()
+        self._widths: tuple[int, ...] = ()
         if description.batching.buckets:
-            self._row_steps = row_steps(description.batching.rows_max)
+            self._row_steps = row_steps(self._rows_max)
+            self._widths = _widths(description)
         heads = self._checked_heads(heads_of(description))
         self._heads = {result_name(head): head for head in heads}
         self._names = tuple(self._heads)
@@ -86,9 +92,8 @@ class TextEngine:
 
     def _checked_heads(self, heads: tuple[Head, ...]) -> tuple[Head, ...]:
         """With a label per score; found by running the model once, which also warms it up."""
-        buckets = self._description.batching.buckets
-        outputs, _ = self._outputs(0, self._blank(1, 1), buckets[0] if buckets else 1)
-        return tuple(_checked_head(head, outputs) for head in heads)
+        outputs, _ = self._outputs(0, self._blank(1, 1))
+        return tuple(checked_head(head, outputs) for head in heads)
 
     def _blank(self, rows: int, width: int) -> TextRows:
         ids = [[self._pad_id] * width] * rows
@@ -96,14 +101,12 @@ class TextEngine:
 
     def _warm_up(self, until: float) -> None:
         """Runs every shape that traffic can bring, small ones first, on every lane."""
-        tokens_max = self._description.tokenizer.tokens_max if self._description.tokenizer else 1
-        buckets = [min(each, tokens_max) for each in self._description.batching.buckets]
         for rows in self._row_steps:
-            for bucket in buckets:
+            for width in self._widths:
                 for lane in range(self._runtime.lanes):
                     if rows > 1 and time.monotonic() > until:
                         return
-                    self._outputs(lane, self._blank(rows, bucket), bucket)
+                    self._outputs(lane, self._blank(rows, width))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -119,7 +122,10 @@ class TextEngine:
         names = self._names
         if len(decoded.heads) < len(names):
             names = tuple(result_name(head) for head in decoded.heads)
-        return decoded, TextRows(ids, types, names), max(map(len, ids))
+        rows = TextRows(ids, types, names)
+        if self._widths and len(ids) > self._rows_max:
+            rows = _by_length(rows, decoded)
+        return decoded, rows, max(map(len, ids))
 
     def cut(self, data: TextRows, start: int, stop: int) -> TextRows:
         types = data.types[start:stop] if data.types is not None else None
@@ -131,14 +137,14 @@ class TextEngine:
     def run(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
     ) -> None:
-        self._threads.submit(lane, lambda: self._run_all(lane, items, bucket), done)
+        self._threads.submit(lane, lambda: self._run_all(lane, items), done)
 
-    def _run_all(self, lane: int, items: list[Item], bucket: int) -> Results:
+    def _run_all(self, lane: int, items: list[Item]) -> Results:
         if len(items) == 1:
-            return [self._try(lane, items[0].data, bucket)]
-        outcome = self._try(lane, self._joined([item.data for item in items]), bucket)
+            return [self._try(lane, items[0].data)]
+        outcome = self._try(lane, self._joined([item.data for item in items]))
         if isinstance(outcome, Exception):
-            return [self._try(lane, item.data, bucket) for item in items]
+            return [self._try(lane, item.data) for item in items]
         results: Results = []
         at = 0
         for item in items:
@@ -154,10 +160,10 @@ class TextEngine:
         wanted = {name for part in parts for name in part.names}
         return TextRows(ids, types, tuple(name for name in self._names if name in wanted))
 
-    def _try(self, lane: int, rows: TextRows, bucket: int) -> Any:
+    def _try(self, lane: int, rows: TextRows) -> Any:
         """The answer's tensors, or the error."""
         try:
-            outputs, mask = self._outputs(lane, rows, bucket)
+            outputs, mask = self._outputs(lane, rows)
             return {name: self._result(self._heads[name], outputs, mask) for name in rows.names}
         except Exception as error:  # ours or the library's: the copy tells them apart
             return error
@@ -167,16 +173,11 @@ class TextEngine:
         output = outputs[head.output]
         if output.ndim == 0 or len(output) != self._padded_rows(rows):
             raise wrong_rows(head.output, output, self._padded_rows(rows))
-        array = output[:rows].astype(np.float32, copy=False)
-        if head.task == "classification":
-            return _softmax(array)
-        if head.task == "regression":
-            return np.ascontiguousarray(array.reshape(rows, -1))
-        return self._pooled(array, mask)
+        return result(head, output[:rows], mask, self._description.embedding)
 
-    def _outputs(self, lane: int, rows: TextRows, bucket: int) -> tuple[Tensors, np.ndarray]:
+    def _outputs(self, lane: int, rows: TextRows) -> tuple[Tensors, np.ndarray]:
         """The model's outputs, padded rows included, and the attention mask without them."""
-        width = self._width_fixed or max(1, bucket, *map(len, rows.ids))
+        width = self._width(max(1, *map(len, rows.ids)))
         count = len(rows.ids)
         padded = self._padded_rows(count)
         arrays = {"input_ids": self._padded(rows.ids, padded, width, self._pad_id)}
@@ -202,23 +203,19 @@ class TextEngine:
         array[len(rows) :] = array[0]
         return array
 
+    def _width(self, longest: int) -> int:
+        """The bucket that the rows of a run need: a part of a request may need a smaller one than
+        the request as a whole, which is what it was queued by."""
+        if self._width_fixed:
+            return self._width_fixed
+        widths = self._widths
+        return widths[bisect_left(widths, longest)] if widths and longest <= widths[-1] else longest
+
     def _padded_rows(self, count: int) -> int:
         if count < self._rows_fixed:
             return self._rows_fixed
         steps = self._row_steps
         return steps[bisect_left(steps, count)] if steps and count <= steps[-1] else count
-
-    def _pooled(self, array: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        embedding = self._description.embedding
-        if array.ndim == 3:
-            if embedding is not None and embedding.pooling == "cls":
-                array = array[:, 0]
-            else:
-                weights = mask[:, :, None].astype(np.float32)
-                array = (array * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1.0)
-        if embedding is None or embedding.normalize:
-            array = array / np.maximum(np.linalg.norm(array, axis=1, keepdims=True), 1e-12)
-        return np.ascontiguousarray(array)
 
 
 def row_steps(rows_max: int) -> tuple[int, ...]:
@@ -229,42 +226,21 @@ def row_steps(rows_max: int) -> tuple[int, ...]:
     return tuple(steps) if rows_max <= 1 else (*steps, rows_max)
 
 
-def _checked_head(head: Head, outputs: Tensors) -> Head:
-    """The head with its output's name and a label for each score. Raises ModelError."""
-    name = head.output or next(iter(outputs))
-    if name not in outputs:
-        raise ModelError(
-            "output-missing",
-            f"head {head.name!r} is read from output {name!r}, the model has {', '.join(outputs)}",
-            hint="Give `output` of the head the name of one of these.",
-        )
-    shape = outputs[name].shape
-    if len(shape) not in _DIMENSIONS[head.task]:
-        raise ModelError(
-            "output-mismatch",
-            f"output {name!r} has shape {list(shape)}, which is no {head.task} of one text",
-            hint="Give the task that the model was trained for.",
-        )
-    if head.task == "embedding":
-        return dataclasses.replace(head, output=name)
-    count = int(shape[1]) if len(shape) == 2 else 1
-    labels = head.labels or tuple(f"LABEL_{at}" for at in range(count))
-    if len(labels) != count:
-        whose = f"head {head.name!r}" if head.name else "the description"
-        raise ModelError(
-            "labels-mismatch",
-            f"{whose} names {len(labels)} labels, the model answers {count} scores",
-            hint="Give `labels` in model.yaml one name per score, in their order.",
-        )
-    return dataclasses.replace(head, output=name, labels=labels)
+def _widths(description: ModelDescription) -> tuple[int, ...]:
+    """The buckets, of which none is longer than texts are cut to."""
+    tokens_max = description.tokenizer.tokens_max if description.tokenizer else 1
+    return tuple(sorted({min(each, tokens_max) for each in description.batching.buckets}))
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    """A single logit is a binary classifier's: its sigmoid."""
-    if logits.shape[1] == 1:
-        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+def _by_length(rows: TextRows, decoded: Decoded) -> TextRows:
+    """Rows of a request that will be cut into parts, short ones first, so that only the parts with
+    long ones are wide. The answer is written in the order that came."""
+    order = sorted(range(len(rows.ids)), key=lambda at: len(rows.ids[at]))
+    back = np.argsort(order)
+    inner = decoded.encode
+    decoded.encode = lambda outputs: inner({name: a[back] for name, a in outputs.items()})
+    types = [rows.types[at] for at in order] if rows.types is not None else None
+    return TextRows([rows.ids[at] for at in order], types, rows.names)
 
 
 def _check_inputs(runtime: TensorRuntime, description: ModelDescription) -> tuple[int, int]:

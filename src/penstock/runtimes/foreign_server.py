@@ -89,6 +89,7 @@ class ForeignServer:
                 stderr=write_end,
                 cwd=str(model_dir) if model_dir.is_dir() else None,
                 env={**environment, "SAGEMAKER_BIND_TO_PORT": str(self.port)},
+                start_new_session=True,  # it must live on to end the program when we are killed
             )
         finally:
             os.close(write_end)

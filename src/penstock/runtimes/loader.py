@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
+from penstock.artifacts.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.probe import probe
@@ -12,6 +14,7 @@ from penstock.runtimes.python import LaneListener
 
 TENSOR_RUNTIMES = ("openvino", "onnxruntime")
 PAYLOAD_RUNTIMES = ("python", "process")
+TEXT_RUNTIMES = ("seq2seq",)
 
 
 def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
@@ -41,6 +44,23 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
     raise _unknown(description.runtime)
 
 
+def load_seq2seq_model(context: LoadContext) -> Any:
+    """A `Seq2SeqModel`. Blocks as above, and raises as above."""
+    from penstock.runtimes.seq2seq.model import Seq2SeqModel
+
+    generation = context.description.generation or Generation()
+    for file in (generation.encoder_file, generation.decoder_file):
+        if not (context.model_dir / file).is_file():
+            raise ModelError(
+                "model-file-missing",
+                f"the artifact has no file {file!r}",
+                hint="Compile the model again with `penstock compile`.",
+            )
+        graph = dataclasses.replace(context.description, runtime="openvino", file=file)
+        probe(context.model_dir, graph, context.cache_dir, context.startup_timeout_s)
+    return Seq2SeqModel(context)
+
+
 async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> Any:
     """A `PayloadRuntime` whose workers run. Raises ModelError."""
     if context.description.runtime == "python":
@@ -55,7 +75,7 @@ async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> 
 
 
 def _unknown(runtime: str) -> ModelError:
-    known = ", ".join(TENSOR_RUNTIMES + PAYLOAD_RUNTIMES)
+    known = ", ".join(TENSOR_RUNTIMES + PAYLOAD_RUNTIMES + TEXT_RUNTIMES)
     return ModelError("unknown-runtime", f"runtime {runtime!r} is not one of {known}")
 
 

@@ -6,7 +6,6 @@ thread, blocking reads. It dies with its instance (PR_SET_PDEATHSIG, and the end
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import signal
@@ -20,8 +19,7 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes import worker_wire
-
-_PR_SET_PDEATHSIG = 1
+from penstock.runtimes.parent_death import die_with_parent
 
 Answer = tuple[bytes, bytes, bytes, int]
 
@@ -39,14 +37,6 @@ class Contract(Protocol):
 
 def failed(error: PenstockError) -> Answer:
     return orjson.dumps(error.to_dict()), b"", b"", worker_wire.ERROR
-
-
-def die_with_parent() -> None:
-    """The kernel ends this process when the thread that started it ends."""
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent or parent == 1:
-        os._exit(1)
 
 
 def load(init: dict[str, Any]) -> Contract:

@@ -165,7 +165,7 @@ class SageMakerContract:
             return data, content_type.encode(), b"", worker_wire.PLAIN
         except PenstockError as error:
             return failed(error)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # sys.exit and a cancelled asyncio task are failures too
             traceback.print_exc()
             return failed(_user_error(error))
 

@@ -53,7 +53,7 @@ class TritonContract:
         bodies = [body for _, body in items]
         try:
             return self._execute(bodies)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if len(bodies) == 1:
                 return [_failure(error)]
         answers = []
@@ -61,7 +61,7 @@ class TritonContract:
             progress(index)
             try:
                 answers += self._execute([body])
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 answers.append(_failure(error))
         return answers
 

@@ -10,6 +10,7 @@ This class reports that the worker is gone; when to start another is `supervisio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import mmap
 import os
 import signal
@@ -122,7 +123,7 @@ class WorkerProcess(asyncio.Protocol):
             pass_fds=(channel, progress),
             cwd=str(init["model_dir"]),
             env={**environment, "PYTHONPATH": _python_path(environment), "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,
+            process_group=0,  # ended alone; in the instance's session, ended with it
         )
 
     def send(self, batch: Sequence[Payload], done: Done) -> None:
@@ -136,18 +137,17 @@ class WorkerProcess(asyncio.Protocol):
 
     def kill(self) -> None:
         """Ends the process and everything it started. The outcome arrives as for any death."""
-        if self._process is not None and self._process.poll() is None:
-            try:
+        if self._process is not None and not self._gone.is_set():
+            # Not yet waited for, so that the number still stands for this group.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                self._process.kill()
 
     async def close(self, grace_s: float = 2.0) -> None:
         """Asks the worker to end, then kills it. Idempotent; `on_gone` is not called."""
         self._closed = True
         if self._transport is not None:
             self._transport.close()  # the worker reads the end of its socket and leaves
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and not self._gone.is_set():
             try:
                 await asyncio.wait_for(self._gone.wait(), grace_s)
             except TimeoutError:
@@ -181,6 +181,7 @@ class WorkerProcess(asyncio.Protocol):
         """The process ended: reap it. Its last replies may still be in the socket."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        self.kill()  # what it started may have outlived it
         if self._process is not None:
             self._process.poll()
         self._gone.set()

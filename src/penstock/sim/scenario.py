@@ -110,11 +110,11 @@ def load_scenario(path: Path) -> Scenario:
                 _read(Fault, entry, f"{at}[{index}]")
                 for index, entry in enumerate(_list(value, at))
             ),
-            "batching": lambda value, at: _read(BatchSpec, value, at),
+            "batching": lambda value, at: _read(BatchSpec, value, at, {"runs_measured": _runs}),
             "admission": lambda value, at: _read(
                 AdmissionSpec, {"in_flight_max": _IN_FLIGHT_MAX, **_table(value, at)}, at
             ),
-            "service": lambda value, at: _read(ServiceSpec, value, at),
+            "service": lambda value, at: _read(ServiceSpec, value, at, {"measured": _runs}),
             "workload": lambda value, at: _read(
                 WorkloadSpec, value, at, dict.fromkeys(_MIXES, _mix)
             ),
@@ -205,6 +205,24 @@ def _plain(value: object, wanted: str, where: str) -> object:
     if isinstance(value, bool) or not isinstance(value, kinds[wanted.partition(" ")[0]]):
         raise _wrong(where, f"{value!r} is not of type {wanted}")
     return value
+
+
+def _runs(value: object, where: str) -> tuple[tuple[int, int, float], ...]:
+    """A list of [rows, length, seconds]."""
+    runs = []
+    for entry in _list(value, where):
+        numbers = _list(entry, where)
+        if len(numbers) != 3:
+            raise _wrong(where, f"{entry!r} is not [rows, length, seconds]")
+        rows, length, run_s = numbers
+        runs.append(
+            (
+                _plain(rows, "int", where),
+                _plain(length, "int", where),
+                _plain(run_s, "float", where),
+            )
+        )
+    return tuple(runs)  # type: ignore[arg-type]
 
 
 def _mix(value: object, where: str) -> tuple[tuple[object, float], ...]:

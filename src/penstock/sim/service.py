@@ -1,8 +1,11 @@
-"""How long a batch runs: affine in its rows and padded tokens, with lognormal noise.
+"""How long a batch runs: by a formula or by measurement, with noise of mean 1.
 
-    run = (base_s + rows * (row_s + bucket * token_s)) * noise        noise has mean 1
+    run = (base_s + rows * (row_s + bucket * token_s)) * noise
 
-`base_s` alone is a constant service time; with `sigma` it is lognormal of that mean.
+`base_s` alone is a constant service time; with `sigma` the noise is lognormal. `measured` stands in
+for the formula where it is given: the next longer bucket's runs, between its sizes in proportion,
+beyond the last at the last one's time per row. `noise` stands in for `sigma`: ratios of single runs
+to their mean, drawn as they were measured.
 """
 
 from __future__ import annotations
@@ -17,23 +20,46 @@ class ServiceSpec:
     row_s: float = 0.0
     token_s: float = 0.0  #: per row and token of the bucket that the batch is padded to
     sigma: float = 0.0  #: of the logarithm of the noise; 0 = none
+    measured: tuple[tuple[int, int, float], ...] = ()  #: (rows, bucket, mean run s)
+    noise: tuple[float, ...] = ()  #: run time over mean, one per measured run
 
 
 class ServiceTimes:
     """Draws one run time per batch, in the order in which batches start."""
 
-    __slots__ = ("_base_s", "_mu", "_noise", "_row_s", "_sigma", "_token_s")
+    __slots__ = ("_known_s", "_mu", "_noise", "_ratios", "_sigma", "_spec")
 
     def __init__(self, spec: ServiceSpec, seed: object) -> None:
-        self._base_s = spec.base_s
-        self._row_s = spec.row_s
-        self._token_s = spec.token_s
+        self._spec = spec
+        self._known_s: dict[tuple[int, int], float] = {}  #: (rows, bucket) -> mean
         self._sigma = spec.sigma
         self._mu = -spec.sigma * spec.sigma / 2  # makes the mean of the noise 1
+        self._ratios = spec.noise
         self._noise = random.Random(f"{seed}/service")
 
     def run_s(self, rows: int, bucket: int) -> float:
-        run_s = self._base_s + rows * (self._row_s + bucket * self._token_s)
+        key = (rows, bucket)
+        run_s = self._known_s.get(key)
+        if run_s is None:
+            run_s = self._known_s[key] = self._mean_s(rows, bucket)
+        if self._ratios:
+            return run_s * self._ratios[int(self._noise.random() * len(self._ratios))]
         if self._sigma:
-            run_s *= self._noise.lognormvariate(self._mu, self._sigma)
+            return run_s * self._noise.lognormvariate(self._mu, self._sigma)
         return run_s
+
+    def _mean_s(self, rows: int, bucket: int) -> float:
+        spec = self._spec
+        if not spec.measured:
+            return spec.base_s + rows * (spec.row_s + bucket * spec.token_s)
+        lengths = sorted({length for _, length, _ in spec.measured})
+        length = next((each for each in lengths if each >= bucket), lengths[-1])
+        before_rows, before_s = 0, 0.0
+        for size, _, run_s in sorted(entry for entry in spec.measured if entry[1] == length):
+            if rows <= size:
+                if not before_rows:
+                    return run_s
+                share = (rows - before_rows) / (size - before_rows)
+                return before_s + (run_s - before_s) * share
+            before_rows, before_s = size, run_s
+        return before_s * rows / before_rows

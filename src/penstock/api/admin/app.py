@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.control.plane import ControlPlane
+from penstock.control.records import NotFound
 from penstock.control.store import Store
 from penstock.errors import CallerError, PenstockError
 
@@ -68,6 +69,11 @@ def routes(services: AdminServices) -> list[Route]:
             {"at": one.at, "what": one.what, "reason": one.reason, "detail": one.detail}
             for one in services.plane.activities(name)
         ]
+        if not rows:  # an endpoint that is gone may still have a story
+            try:
+                await services.plane.database.call(Store.describe_endpoint, name)
+            except PenstockError as error:
+                return _error(error)
         return JSONResponse({"endpoint": name, "activities": rows})
 
     async def logs(request: Request) -> Response:
@@ -140,10 +146,16 @@ def tail(path: Path, lines: int) -> list[str]:
 
 def _lines(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= LINES_MAX:
-        raise CallerError("lines-invalid", f"lines={text!r} is not a number of 1 to {LINES_MAX}")
+        raise CallerError(
+            "lines-invalid",
+            f"lines={text!r} is not a number of lines",
+            hint=f"Ask for 1 to {LINES_MAX}.",
+        )
     return int(text)
 
 
 def _error(error: PenstockError) -> Response:
     fields = {"code": error.code, "message": error.message, "hint": error.hint}
-    return JSONResponse(fields, status_code=error.status)
+    # SageMaker's own answer to what is missing is 400; here it is a path.
+    status = 404 if isinstance(error, NotFound) else error.status
+    return JSONResponse(fields, status_code=status)

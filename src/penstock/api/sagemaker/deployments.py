@@ -119,6 +119,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
     return ModelSource(
         model_name=model["ModelName"],
         uri=model_uri(container),
+        compressed=compressed(container),
         image=container.get("Image", ""),
         environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
     )
@@ -155,3 +156,10 @@ def model_uri(container: Mapping[str, Any]) -> str:
     if s3_uri and source.get("S3DataType") == "S3Prefix" and not s3_uri.endswith("/"):
         s3_uri += "/"  # a prefix is a folder: everything below it
     return str(url or s3_uri)
+
+
+def compressed(container: Mapping[str, Any]) -> bool | None:
+    """ModelDataSource's CompressionType as a fact; None where only ModelDataUrl is given."""
+    source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
+    kind = source.get("CompressionType")
+    return None if kind is None else kind == "Gzip"

@@ -167,3 +167,6 @@ _CHECKS: Mapping[str, Any] = {
     "forced_bos_token_id": _token_id,
     "forced_eos_token_id": _token_id,
 }
+
+#: names that a request may give
+PARAMETERS = (*_CHECKS, *_NEUTRAL)

@@ -117,9 +117,7 @@ class Beams:
             self.tokens = self._finished_tokens[0]
         return over
 
-    def _collect(
-        self, candidates: list[list[int]], scores: np.ndarray, ends: np.ndarray
-    ) -> None:
+    def _collect(self, candidates: list[list[int]], scores: np.ndarray, ends: np.ndarray) -> None:
         """Merges the hypotheses that just ended into the best finished ones."""
         request = self._request
         just_ended = ends & (np.arange(len(ends)) < request.num_beams)

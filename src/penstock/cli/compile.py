@@ -1,0 +1,119 @@
+"""`penstock compile`: a source model as an artifact for one chip, proven equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import options as shared
+from penstock.cli.output import note, print_json, print_table
+
+
+def compile_(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SRC",
+            help="Hugging Face directory, exported program (.pt2), TorchScript or ONNX file.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            help="cpu-fp32, cpu-bf16, cpu-int8, cuda-fp32, cuda-fp16, cuda-bf16, or auto.",
+        ),
+    ] = "auto",
+    task: Annotated[
+        str, typer.Option("--task", help="What it is served as, where its files leave that open.")
+    ] = "",
+    name: Annotated[str, typer.Option("--name", help="The model's own name.")] = "",
+    description: Annotated[
+        Path | None,
+        typer.Option("--description", help="model.yaml for a graph file: task, labels, heads."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", help="tokenizer.json for a graph file.")
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="TorchScript: NAME:DTYPE:SHAPE, as ids:INT64:-1,-1."),
+    ] = None,
+    calibration: Annotated[
+        Path | None,
+        typer.Option("--calibration", help="Texts, one per line: cpu-int8 quantises activations."),
+    ] = None,
+    samples: Annotated[
+        Path | None, typer.Option("--samples", help="Texts (or .npz) to compare answers on.")
+    ] = None,
+    tokens_max: Annotated[
+        int, typer.Option("--tokens-max", min=0, help="Cut longer texts; 0: as the model says.")
+    ] = 0,
+    rows_max: Annotated[
+        int, typer.Option("--rows-max", min=1, max=4096, help="Rows in a batch.")
+    ] = 32,
+    tolerance: Annotated[
+        float | None, typer.Option("--tolerance", help="Largest difference allowed.")
+    ] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Load pickle files: they can run any program.")
+    ] = False,
+    measure_s: Annotated[
+        float, typer.Option("--measure-s", min=0.0, help="Time for each measured shape; 0: none.")
+    ] = 1.0,
+    threads: Annotated[
+        int, typer.Option("--threads", min=0, help="Threads to measure with; 0: all cores.")
+    ] = 0,
+    json_: shared.Json = False,
+) -> None:
+    """Compile a model for a chip; leaves nothing where its answers are not the source's."""
+    from penstock.compile.build import compile_model  # noqa: PLC0415 - numpy and more
+    from penstock.compile.contract import Options  # noqa: PLC0415
+
+    report = compile_model(
+        source,
+        out,
+        Options(
+            target=target,
+            task=task,
+            name=name,
+            description=description,
+            tokenizer=tokenizer,
+            inputs=tuple(inputs or ()),
+            calibration=calibration,
+            samples=samples,
+            tokens_max=tokens_max,
+            rows_max=rows_max,
+            tolerance=tolerance,
+            trust=trust,
+            measure_s=measure_s,
+            threads=threads,
+        ),
+        say=note,
+    )
+    if json_:
+        print_json(report)
+    else:
+        _show(report, out)
+
+
+def _show(report: dict[str, Any], out: Path) -> None:
+    from penstock.compile.report import parity_rows, timing_rows  # noqa: PLC0415 - as above
+
+    print_table(
+        f"{report['task']} for {report['target']}, against {report['before']}",
+        ("", "value", "limit"),
+        parity_rows(report),
+    )
+    if report["timings"]:
+        print_table(
+            f"a batch (rows x tokens), {report['threads']} threads, {report['processor']}",
+            ("batch", "before", "after", "rows after", "ratio"),
+            timing_rows(report),
+        )
+    for line in report["notes"]:
+        note(f"note: {line}")
+    note(f"wrote {out}; deploy it with: penstock deploy NAME {out}")

@@ -1,0 +1,29 @@
+"""`python -m penstock.compile SOURCE OUT TARGET`: one compile as a child process of an instance.
+
+Prints steps, and at the end of a failure its error as one line of JSON, for `serving` to raise.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from penstock.compile.build import compile_model
+from penstock.compile.contract import Options
+from penstock.errors import PenstockError
+
+
+def main(source: str, out: str, target: str) -> int:
+    # Not measured: nobody reads the figures, and a server's other models need the cores.
+    options = Options(target=target, measure_s=0.0)
+    try:
+        compile_model(Path(source), Path(out), options, say=lambda line: print(line, flush=True))
+    except PenstockError as error:
+        print(json.dumps(error.to_dict()), flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:4]))

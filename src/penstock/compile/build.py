@@ -1,0 +1,109 @@
+"""One compile from beginning to end: look, load, lower, compare, measure, describe, rename.
+
+The output folder appears when every step has gone well and not before. This module orders the
+steps; what each does is its own module's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts import model_yaml
+from penstock.compile import report as reports
+from penstock.compile.contract import Compiled, Options, Say
+from penstock.compile.encoder import compile_encoder
+from penstock.compile.encoder_decoder import compile_encoder_decoder
+from penstock.compile.graph_file import compile_graph_file
+from penstock.compile.measure import cores
+from penstock.compile.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
+from penstock.compile.staging import check_free, staged
+from penstock.compile.targets import Target, check_present, target_of
+from penstock.errors import CallerError
+
+
+def compile_model(
+    path: Path, out: Path, options: Options, *, say: Say = lambda line: None
+) -> dict[str, Any]:
+    """Compiles `path` into the artifact `out`. Returns the content of its report.json.
+
+    Args:
+        path: the source.
+        out: a folder that does not exist, or is empty.
+        options: what is wanted.
+        say: told of each step.
+
+    Raises CallerError, and then nothing is left behind: `target-unknown`, `target-absent`,
+    `output-exists`, `parity-failed`, `compile-not-installed`, and those of the steps.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    target = target_of(options.target)
+    check_free(out)
+    source = open_source(path, trust=options.trust)
+    check_present(target)
+    if options.tolerance is not None:
+        target = _with_tolerance(target, options.tolerance)
+    with staged(out) as staging:
+        try:
+            compiled = _compiled(source, staging, options, target, say)
+            _check_parity(compiled, target)
+            description = dataclasses.replace(compiled.description, name=options.name)
+            (staging / model_yaml.FILE_NAME).write_text(
+                model_yaml.dump(description), encoding="utf-8"
+            )
+            model_yaml.load(staging)  # what can't be read back must not leave this function
+            size = sum(each.stat().st_size for each in staging.rglob("*") if each.is_file())
+            threads = options.threads or cores()
+            made = reports.report_of(compiled, target, artifact_bytes=size, threads=threads)
+            reports.write_json(staging / reports.REPORT, made)
+            provenance = reports.provenance_of(
+                source,
+                compiled,
+                options,
+                target,
+                started=started,
+                seconds=time.monotonic() - clock,
+            )
+            reports.write_json(staging / reports.PROVENANCE, provenance)
+        except OSError as error:
+            raise CallerError(
+                "output-impossible",
+                f"{out}: {error.strerror or error}",
+                hint="Make room on the disk, or give another folder.",
+            ) from None
+    return dict(made)
+
+
+def _compiled(
+    source: Source, staging: Path, options: Options, target: Target, say: Say
+) -> Compiled:
+    if source.kind == SEQ2SEQ:
+        return compile_encoder_decoder(source, staging, options, target, say)
+    if source.kind == HUGGING_FACE:
+        return compile_encoder(source, staging, options, target, say)
+    return compile_graph_file(source, staging, options, target, say)
+
+
+def _check_parity(compiled: Compiled, target: Target) -> None:
+    failures = compiled.parity.failures()
+    if failures:
+        raise CallerError(
+            "parity-failed",
+            f"the compiled model is not the source's equal ({compiled.parity.unit}, "
+            f"{compiled.parity.samples} samples, target {target.name}): {'; '.join(failures)}",
+            hint="Try a target with more precision (cpu-bf16, cpu-fp32); for cpu-int8 give a "
+            "--calibration set of real texts; --tolerance states how much is acceptable to you.",
+        )
+
+
+def _with_tolerance(target: Target, largest: float) -> Target:
+    """The mean keeps its proportion to the largest difference."""
+    if not 0.0 <= largest < float("inf"):
+        raise CallerError("tolerance-invalid", f"--tolerance {largest}: give a number from 0 up")
+    given = target.tolerance
+    ratio = given.difference_mean / given.difference_max
+    tolerance = dataclasses.replace(given, difference_max=largest, difference_mean=largest * ratio)
+    return dataclasses.replace(target, tolerance=tolerance)

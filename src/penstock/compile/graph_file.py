@@ -1,0 +1,159 @@
+"""A graph file (.pt2, TorchScript, ONNX) as an artifact for one target.
+
+Such a file knows tensors. What it is for comes from a --description (a model.yaml: task, labels,
+heads, tokenizer), or, for ONNX, from the files that Hugging Face's exporters leave beside it;
+without either it is served as a tensor model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from penstock.artifacts import model_yaml
+from penstock.artifacts.description import Batching, ModelDescription, TensorSpec, Tokenizer
+from penstock.artifacts.huggingface import text_model
+from penstock.compile.buckets import batching_of
+from penstock.compile.contract import Compiled, Options, Say
+from penstock.compile.graph import Arrays, Graph
+from penstock.compile.onnx_graph import OnnxGraph
+from penstock.compile.program_graph import example_of, program_graph
+from penstock.compile.proof import Filled, prove
+from penstock.compile.samples import Samples, TextSamples, tensor_samples
+from penstock.compile.source import ONNX, Source
+from penstock.compile.targets import Target
+from penstock.compile.tokenizer_files import open_tokenizer, write_tokenizer
+from penstock.errors import CallerError
+
+_TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def compile_graph_file(
+    source: Source, staging: Path, options: Options, target: Target, say: Say
+) -> Compiled:
+    """Raises the CallerErrors of loading and lowering, `tokenizer-missing`, `inputs-mismatch`,
+    `task-unsupported`."""
+    assert source.file is not None
+    described = _described(options)
+    say(f"loading {source.path.name}")
+    example: Arrays
+    if source.kind == ONNX:
+        graph: Graph = OnnxGraph(source.file)
+        if described is None:
+            described = text_model(source.root, "openvino", source.file.name)
+        example = example_of(graph.inputs)
+    else:
+        torch_graph = program_graph(source, described, options)
+        graph, example = torch_graph, torch_graph.example
+    description = _description(graph, described, options)
+    samples: Samples
+    filled: Filled | None = None
+    if description.tokenizer is not None:
+        description, texts = _with_tokenizer(description, graph, source, staging, options)
+        samples, filled = texts.make(options), texts.filled
+    else:
+        samples = tensor_samples(graph.inputs, example, options)
+    compiled = prove(graph, description, samples, staging, options, target, say, filled=filled)
+    compiled.source_bytes = source.size
+    return compiled
+
+
+def _described(options: Options) -> ModelDescription | None:
+    """The --description of a source that says nothing of its task."""
+    if options.description is None:
+        return None
+    try:
+        content = options.description.read_bytes()
+    except OSError as error:
+        raise CallerError(
+            "description-unreadable", f"{options.description}: {error.strerror or error}"
+        ) from None
+    return model_yaml.parse(content, where=options.description.name)
+
+
+def _description(
+    graph: Graph, described: ModelDescription | None, options: Options
+) -> ModelDescription:
+    """The task, as described; the tensors, as they are."""
+    batched = all(spec.shape and spec.shape[0] == -1 for spec in (*graph.inputs, *graph.outputs))
+    rows_max = options.rows_max if batched else 0
+    if described is None:
+        if options.task not in ("", "tensor"):
+            raise CallerError(
+                "task-unsupported",
+                f"nothing says how this file is a model for {options.task!r}",
+                hint="Give --description with a model.yaml (task, labels, tokenizer), and "
+                "--tokenizer.",
+            )
+        return ModelDescription(
+            runtime="openvino",
+            inputs=graph.inputs,
+            outputs=graph.outputs,
+            batching=Batching(rows_max=rows_max, wait_s_max=0.0),
+        )
+    if described.runtime not in ("openvino", "onnxruntime", "torch"):
+        raise CallerError(
+            "task-unsupported",
+            f"the description is of a model for {described.runtime}",
+            hint="Describe a model of tensors or texts: runtime openvino.",
+        )
+    batching = described.batching
+    if batching == Batching() or not batching.buckets:
+        tokens_max = described.tokenizer.tokens_max if described.tokenizer else 0
+        batching = batching_of(tokens_max, rows_max)
+    return dataclasses.replace(
+        described, inputs=graph.inputs, outputs=graph.outputs, batching=batching
+    )
+
+
+def _with_tokenizer(
+    description: ModelDescription,
+    graph: Graph,
+    source: Source,
+    staging: Path,
+    options: Options,
+) -> tuple[ModelDescription, TextSamples]:
+    given = description.tokenizer
+    assert given is not None
+    home = source.root
+    if options.tokenizer is not None:
+        home = options.tokenizer.parent
+        if not options.tokenizer.is_file() or options.tokenizer.name != "tokenizer.json":
+            raise CallerError(
+                "tokenizer-missing",
+                f"{options.tokenizer} is not a tokenizer.json",
+                hint="Give Hugging Face's tokenizer.json.",
+            )
+    tokens_max = options.tokens_max or given.tokens_max
+    written = write_tokenizer(
+        home, staging, tokens_max=tokens_max, vocabulary=0, pad_id=given.pad_id
+    )
+    tokenizer = Tokenizer(file=written.file, tokens_max=tokens_max, pad_id=given.pad_id)
+    _check_inputs(graph.inputs)
+    texts = TextSamples(
+        open_tokenizer(staging / written.file),
+        graph.inputs,
+        tokens_max=tokens_max,
+        pad_id=given.pad_id,
+        pairs=_takes_pairs(description, graph),
+    )
+    return dataclasses.replace(description, tokenizer=tokenizer), texts
+
+
+def _takes_pairs(description: ModelDescription, graph: Graph) -> bool:
+    """Exporters give every BERT segments; several heads have them where texts are compared."""
+    if description.task == "multi-head":
+        return any(spec.name == "token_type_ids" for spec in graph.inputs)
+    return description.task == "pair-classification"
+
+
+def _check_inputs(specs: tuple[TensorSpec, ...]) -> None:
+    names = [spec.name for spec in specs]
+    if "input_ids" not in names or not set(names) <= set(_TEXT_INPUTS):
+        raise CallerError(
+            "inputs-mismatch",
+            f"the file takes {', '.join(names)}; a text model takes input_ids and, if it needs "
+            "them, attention_mask and token_type_ids",
+            hint="Name the inputs in the --description (in the file's order), or serve it as "
+            "task: tensor.",
+        )

@@ -1,0 +1,213 @@
+"""An encoder-decoder model of Hugging Face's format as an artifact of runtime `seq2seq`.
+
+Weights are read by transformers, graphs are built by `seq2seq_t5` and `seq2seq_bart`, and the
+result is run beside the source: greedy answers token for token, and the first step's logits. What
+fails that comparison is not written.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts import model_yaml
+from penstock.artifacts.description import Batching, Generation, ModelDescription, Tokenizer
+from penstock.compile import seq2seq_bart, seq2seq_t5
+from penstock.compile.libraries import need
+from penstock.compile.seq2seq_graph import Builder, Shape
+from penstock.compile.seq2seq_parity import Parity, compare
+from penstock.compile.tokenizer_files import write_tokenizer
+from penstock.errors import CallerError, ModelError
+
+PRECISIONS = ("f32", "bf16", "int8")
+#: model_type of config.json -> the module that builds its graphs
+_BUILDERS: Mapping[str, Any] = {
+    "t5": seq2seq_t5,
+    "mt5": seq2seq_t5,
+    "bart": seq2seq_bart,
+    "mbart": seq2seq_bart,
+    "marian": seq2seq_bart,
+}
+#: settings of generation_config.json that become the artifact's defaults
+_DEFAULTS = (
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    "no_repeat_ngram_size",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+)
+#: Answers that must be the source's own, token for token; 0 = reported, and for people to judge.
+AGREEMENT_MIN = {"f32": 1.0, "bf16": 0.0, "int8": 0.0}
+#: Largest difference of the first step's logits, as a part of their range.
+DIFFERENCE_MAX = {"f32": 1e-3, "bf16": 0.2, "int8": 0.2}
+
+
+def compile_seq2seq(
+    source_dir: Path,
+    out_dir: Path,
+    *,
+    precision: str,
+    name: str = "",
+    tokens_max: int = 512,
+    tokens_new_max: int = 64,
+    beams_max: int = 4,
+    rows_max: int = 16,
+    samples: list[str] | None = None,
+    difference_max: float | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Parity:
+    """Writes `out_dir`: encoder.xml, decoder.xml (and .bin), tokenizer.json, model.yaml.
+
+    Args:
+        source_dir: a Hugging Face directory: config.json, weights, a tokenizer.
+        out_dir: must not exist or be empty; on any error it is as it was.
+        precision: "f32", "bf16", or "int8" (weights alone; sums in FP32).
+        tokens_max: longer sources are cut there.
+        tokens_new_max: the most that a request may ask for; beams_max and rows_max likewise bound
+            beams, and the rows of a decode batch.
+        samples: texts for the comparison; None: random tokens.
+        difference_max: overrides `DIFFERENCE_MAX` of the precision.
+
+    Raises CallerError (`unknown-precision`, `unsupported-architecture`, `out-dir-not-empty`, and
+    those of the tokenizer), ModelError (`weights-unreadable`, `weights-missing`, `parity-failed`).
+    """
+    if precision not in PRECISIONS:
+        raise CallerError(
+            "unknown-precision", f"precision {precision!r} is not one of {', '.join(PRECISIONS)}"
+        )
+    if out_dir.exists() and any(out_dir.iterdir()):
+        raise CallerError("out-dir-not-empty", f"{out_dir.name} is there and not empty")
+    model = load_source(source_dir)
+    config = model.config.to_dict()
+    builders = _BUILDERS.get(str(config.get("model_type")))
+    if builders is None:
+        raise CallerError(
+            "unsupported-architecture",
+            f"model_type {config.get('model_type')!r} is not one of {', '.join(_BUILDERS)}",
+            hint="Serve it with runtime `python` and your own code.",
+        )
+    config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
+    sizes: Shape = builders.shape_of(config)
+    tokens_max, tokens_new_max = _within_positions(config, tokens_max, tokens_new_max)
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out_dir.parent, prefix=".compiling-") as made:
+        staging = Path(made) / "artifact"
+        staging.mkdir()
+        tokenizer = write_tokenizer(
+            source_dir, staging, tokens_max=tokens_max, vocabulary=sizes.vocabulary,
+            pad_id=config.get("pad_token_id"),
+        )  # fmt: skip
+        log(f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}")
+        write_graphs(builders, _weights(model), config, staging, precision)
+        description = describe(
+            model, config, tokenizer, precision=precision, name=name, beams_max=beams_max,
+            tokens_new_max=tokens_new_max, rows_max=rows_max,
+        )  # fmt: skip
+        (staging / model_yaml.FILE_NAME).write_text(model_yaml.dump(description))
+        log("comparing answers with the source")
+        parity = compare(model, staging, description, samples)
+        allowed = DIFFERENCE_MAX[precision] if difference_max is None else difference_max
+        _check(parity, precision, allowed)
+        if out_dir.exists():
+            out_dir.rmdir()
+        shutil.move(staging, out_dir)
+    return parity
+
+
+def load_source(source_dir: Path) -> Any:
+    """The model in PyTorch, FP32, on the CPU. Never runs code of the source."""
+    transformers = need("transformers")
+    torch = need("torch")
+    try:
+        model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            source_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # transformers, safetensors and json raise kinds of their own
+        words = " ".join(str(error).split())[:300]
+        raise ModelError(
+            "weights-unreadable",
+            f"transformers cannot load the source as an encoder-decoder model: {words}",
+            hint="Check that config.json and all weights are there and whole.",
+        ) from None
+    return model.eval()
+
+
+def write_graphs(
+    builders: Any, weights: Mapping[str, np.ndarray], config: dict[str, Any], folder: Path,
+    precision: str,
+) -> None:  # fmt: skip
+    import openvino as ov  # noqa: PLC0415 - heavy, and only conversion needs it
+
+    for part in ("encoder", "decoder"):
+        builder = Builder(weights, int8=precision == "int8", bf16=precision == "bf16")
+        model = getattr(builders, part)(builder, config)
+        ov.save_model(model, folder / f"{part}.xml", compress_to_fp16=False)
+
+
+def describe(
+    model: Any,
+    config: dict[str, Any],
+    tokenizer: Tokenizer,
+    *,
+    precision: str,
+    name: str,
+    beams_max: int,
+    tokens_new_max: int,
+    rows_max: int,
+) -> ModelDescription:
+    generation = model.generation_config
+    eos = generation.eos_token_id if generation.eos_token_id is not None else config["eos_token_id"]
+    start = generation.decoder_start_token_id
+    if start is None:
+        start = config["decoder_start_token_id"]
+    defaults = {key: getattr(generation, key, None) for key in _DEFAULTS}
+    parameters = {key: str(value).lower() for key, value in defaults.items() if value is not None}
+    if int(parameters.get("num_beams", "1")) > beams_max:
+        parameters["num_beams"] = str(beams_max)
+    return ModelDescription(
+        runtime="seq2seq",
+        task="text2text-generation",
+        name=name,
+        file="decoder.xml",
+        tokenizer=tokenizer,
+        generation=Generation(
+            eos_ids=tuple(eos) if isinstance(eos, list) else (int(eos),),
+            decoder_start_id=int(start),
+            tokens_new_max=tokens_new_max,
+            beams_max=beams_max,
+        ),
+        batching=Batching(rows_max=rows_max),
+        parameters=parameters,
+        precision="bf16" if precision == "bf16" else "f32",
+    )
+
+
+def _weights(model: Any) -> dict[str, np.ndarray]:
+    return {key: value.float().numpy() for key, value in model.state_dict().items()}
+
+
+def _within_positions(
+    config: dict[str, Any], tokens_max: int, tokens_new_max: int
+) -> tuple[int, int]:
+    """Absolute positions end somewhere; relative ones do not."""
+    positions = config.get("max_position_embeddings")
+    if not positions:
+        return tokens_max, tokens_new_max
+    return min(tokens_max, int(positions)), min(tokens_new_max, int(positions))
+
+
+def _check(parity: Parity, precision: str, difference_max: float) -> None:
+    """Raises ModelError where the artifact answers otherwise than its source."""
+    if parity.agreement < AGREEMENT_MIN[precision] or not parity.difference <= difference_max:
+        raise ModelError(
+            "parity-failed",
+            f"{parity.same} of {parity.answers} answers are the source's, the first logits differ "
+            f"by {parity.difference:.2e} of their range ({difference_max:.0e} is allowed)",
+            hint="Nothing was written. Compile with f32 to see whether the precision is the cause.",
+        )

@@ -1,0 +1,157 @@
+"""Compiles what is deployed without having been compiled: once per content, into a cache.
+
+An instance calls this with an unpacked Hugging Face directory. The work is done in a process of its
+own, so that no server ever imports PyTorch, and under a lock per content, so that ten copies of a
+model compile it once. Entries appear by one rename and are never changed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock import __version__
+from penstock.artifacts import model_yaml
+from penstock.compile.libraries import INSTALL, missing
+from penstock.compile.source import open_source
+from penstock.compile.targets import AUTO
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
+
+_POLL_S = 0.1
+_LOG_CHARS_MAX = 2000
+
+
+def needs_compiling(root: Path) -> bool:
+    """Whether `root` is weights without anything that a runtime could load."""
+    served = (model_yaml.FILE_NAME, "code/inference.py", "config.pbtxt")
+    if any((root / name).exists() for name in served):
+        return False
+    if any(next(root.glob(pattern), None) for pattern in ("*.xml", "*.onnx")):
+        return False
+    described = (root / "config.json").is_file() or (root / "modules.json").is_file()
+    return described and next(root.rglob("*.safetensors"), None) is not None
+
+
+def compile_for_serving(
+    root: Path,
+    cache_dir: Path,
+    *,
+    target: str = AUTO,
+    timeout_s: float = 3600.0,
+    cancelled: threading.Event | None = None,
+) -> Path:
+    """The artifact that `root` compiles to, from the cache where it was compiled before.
+
+    Blocks, for minutes where a large model is compiled: call it on a thread.
+
+    Args:
+        root: an unpacked Hugging Face directory.
+        cache_dir: a folder of this function's own, shared by all processes of the machine.
+        target: as for `penstock compile`; "auto" is the CPU's BF16 where it has it, else FP32.
+        cancelled: gives up soon after it is set.
+
+    Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
+    them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
+    """
+    digest = open_source(root, trust=False).digest
+    key = hashlib.sha256(json.dumps([digest, target, __version__]).encode()).hexdigest()
+    entry = cache_dir / key
+    if (entry / model_yaml.FILE_NAME).is_file():
+        return entry
+    lacking = missing()
+    if lacking:
+        raise CallerError(
+            "compile-not-installed",
+            "the model is Hugging Face weights, which must be compiled before they are served, "
+            f"and {', '.join(lacking)} are not installed here",
+            hint=f"{INSTALL} on this machine, or run 'penstock compile' elsewhere and deploy what "
+            "it makes.",
+        )
+    until = time.monotonic() + timeout_s
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with _locked(cache_dir / f".{key}.lock", until, cancelled):
+        if not (entry / model_yaml.FILE_NAME).is_file():
+            _compile_in_child(root, entry, target, until, cancelled)
+    return entry
+
+
+def _compile_in_child(
+    root: Path, entry: Path, target: str, until: float, cancelled: threading.Event | None
+) -> None:
+    sources = str(Path(__file__).resolve().parents[2])
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "penstock.compile", str(root), str(entry), target],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": sources},
+        )
+    except OSError as error:
+        raise NotNowError("no-process", f"no process can be started: {error}") from None
+    with child:
+        # Read on a thread: a child that prints more than a pipe holds would wait for ever.
+        output: list[str] = []
+        reader = threading.Thread(target=lambda: output.extend(child.stdout or ()), daemon=True)
+        reader.start()
+        try:
+            while child.poll() is None:
+                _check(until, cancelled, "compiling the model")
+                time.sleep(_POLL_S)
+        finally:
+            if child.poll() is None:
+                child.kill()
+        reader.join(timeout=10.0)
+    if child.returncode != 0:
+        raise _failure(child.returncode, output)
+
+
+def _failure(code: int, output: list[str]) -> PenstockError:
+    """The child's last line is its error as JSON, unless it died of something else."""
+    try:
+        return from_dict(json.loads(output[-1]))
+    except (ValueError, IndexError, AttributeError):
+        words = "".join(output)[-_LOG_CHARS_MAX:].strip()
+        return ModelError(
+            "compile-crashed",
+            f"compiling ended with status {code}: {words or 'no output'}",
+            hint="Run 'penstock compile' on the model by hand; -9 is mostly a lack of memory.",
+        )
+
+
+@contextmanager
+def _locked(path: Path, until: float, cancelled: threading.Event | None) -> Iterator[None]:
+    # Never deleted: a process that waits on a deleted file would share it with nobody.
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                _check(until, cancelled, "another process compiles this model, which")
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _check(until: float, cancelled: threading.Event | None, what: str) -> None:
+    if cancelled is not None and cancelled.is_set():
+        raise NotNowError("compile-cancelled", "nobody waits for the compile any more")
+    if time.monotonic() >= until:
+        raise NotNowError(
+            "compile-timeout",
+            f"{what} took longer than it may",
+            hint="Compile it once with 'penstock compile' and deploy what it makes.",
+        )

@@ -1,0 +1,80 @@
+"""The output folder, all or nothing: made beside its place under another name, then renamed.
+
+Whatever fails, and however, the place stays as it was. What a killed process leaves is a hidden
+folder whose lock nobody holds; the next compile to the same place removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from penstock.errors import CallerError
+
+
+def check_free(out: Path) -> None:
+    """Raises CallerError (`output-exists`, `output-impossible`)."""
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        raise CallerError(
+            "output-exists",
+            f"{out} exists already",
+            hint="Give another folder, or remove that one.",
+        )
+    parent = out.resolve().parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise CallerError(
+            "output-impossible",
+            f"{parent} is not a folder that can be written to",
+            hint="Make the folder first, or give another.",
+        )
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """A folder that becomes `out` when the block ends well, and nothing otherwise."""
+    check_free(out)
+    out = out.resolve()
+    prefix = f".{out.name}.compiling-"
+    _remove_abandoned(out.parent, prefix)
+    folder = out.parent / f"{prefix}{secrets.token_hex(4)}"
+    lock = _make(folder)
+    try:
+        yield folder
+        try:
+            folder.rename(out)  # takes the place of an empty folder, and of nothing else
+        except OSError:
+            check_free(out)
+            raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _make(folder: Path) -> int:
+    try:
+        folder.mkdir()
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise CallerError(
+            "output-impossible", f"{folder.parent} can't be written to: {error}"
+        ) from None
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    for folder in parent.iterdir():
+        if not folder.name.startswith(prefix):
+            continue
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where it is in use
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -1,0 +1,97 @@
+"""Keeps what a server leaves on its disk within bounds: artifacts, compiled models, old logs.
+
+Blocks (the disk), and is called on a thread now and then. It is told what is in use and never
+removes that; everything else can be fetched or made again, or has told its story long ago.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.artifacts.cache import ArtifactCache
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+
+_log = logging.getLogger(__name__)
+
+#: Logs of deleted endpoints and of former generations: somebody may still ask what went wrong.
+LOG_AGE_S_MAX: Final = 7 * 86_400.0
+
+#: ... unless together they are larger than this; the oldest go first.
+LOG_BYTES_MAX: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InUse:
+    """What running instances need."""
+
+    digests: frozenset[str]  #: of loaded artifacts
+    logs: frozenset[Path]
+    loading: bool  #: some load is under way: what it has found in the cache is not known yet
+
+
+class Housekeeping:
+    """The bounds of one server. `tidy` is called again and again."""
+
+    def __init__(
+        self, *, cache_dir: Path, cache_bytes_max: int, log_dir: Path, clock: Clock
+    ) -> None:
+        self._cache_dir = cache_dir
+        self._cache_bytes_max = cache_bytes_max
+        self._log_dir = log_dir
+        self._clock = clock
+
+    def tidy(self, in_use: InUse) -> None:
+        """Never raises for a disk that is full or read-only: the next time may go better."""
+        try:
+            if not in_use.loading:
+                self._trim_cache(in_use.digests)
+            self._prune_logs(in_use.logs)
+        except (OSError, PenstockError) as error:
+            _log.warning("housekeeping: %s", error)
+
+    def _trim_cache(self, digests: Collection[str]) -> None:
+        artifacts = self._cache_dir / "artifacts"
+        if not artifacts.is_dir():
+            return
+        cache = ArtifactCache(artifacts, clock=self._clock)
+        for digest in cache.evict(digests, self._cache_bytes_max):
+            _log.info("artifact %s removed from the cache: it was the least recently used", digest)
+        # A compiled model that is in use is open there, and stays so without its name.
+        compiled = [path for path in self._cache_dir.glob("compiled/**/*") if path.is_file()]
+        _remove_oldest(compiled, bytes_max=self._cache_bytes_max)
+
+    def _prune_logs(self, logs: Collection[Path]) -> None:
+        """An instance's log of before, put aside as `.1`, goes with it."""
+        old = [
+            path
+            for path in self._log_dir.glob("*/*.log*")
+            if path.with_name(path.name.removesuffix(".1")) not in logs
+        ]
+        before = self._clock.wall() - LOG_AGE_S_MAX
+        _remove_oldest(old, bytes_max=LOG_BYTES_MAX, written_before=before)
+        for folder in self._log_dir.glob("*"):
+            with suppress(OSError):  # it is not empty
+                # Not one that has just been made for an instance that is starting.
+                if folder.stat().st_mtime < before:
+                    folder.rmdir()
+
+
+def _remove_oldest(paths: list[Path], *, bytes_max: int, written_before: float = 0.0) -> None:
+    """Removes files, oldest first, until `bytes_max` remain; all that are older than the time."""
+    facts = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            facts.append((found.st_mtime, found.st_size, path))
+    total = sum(size for _, size, _ in facts)
+    for written, size, path in sorted(facts):
+        if written >= written_before and total <= bytes_max:
+            break
+        path.unlink(missing_ok=True)
+        total -= size

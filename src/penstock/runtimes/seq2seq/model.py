@@ -1,0 +1,167 @@
+"""The compiled encoder and decoder step over the caches of `rows`.
+
+The decoder's tensors are bound to memory when the shape of a step changes (rows in use, padded
+lengths), not at every step. A step costs one reading of the weights, so its time is that of the
+memory; everything else here exists to add little to it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.openvino import _shared_core as shared_core
+from penstock.runtimes.seq2seq.rows import RowCaches, padded
+from penstock.runtimes.tensor_inputs import threads_of
+
+
+class Seq2SeqModel:
+    """Not for several threads at once. Raises ModelError when a file cannot be read or compiled."""
+
+    def __init__(self, context: LoadContext) -> None:
+        description = context.description
+        generation = description.generation
+        if generation is None:
+            raise ModelError("generation-missing", "model.yaml has no section `generation`")
+        self.rows_max = max(1, description.batching.rows_max)
+        self.row_steps = row_steps(self.rows_max)
+        self._config = _config(context)
+        self._encoder = _compiled(context, generation.encoder_file, self._config)
+        self._decoder = _compiled(context, generation.decoder_file, self._config)
+        self._encode = self._encoder.create_infer_request()
+        self._request = self._decoder.create_infer_request()
+        layers, heads, size = _shape_of(self._decoder, generation.decoder_file)
+        self._names = [port.get_any_name() for port in self._decoder.inputs]
+        self.vocabulary = _dimension(self._decoder.output("logits"), 1)
+        self.rows = RowCaches(layers=layers, heads=heads, size=size, rows_max=self.rows_max)
+        self._bound: tuple[int, int] | None = None
+        self._held: list[Any] = []  #: tensors that the request reads: they must outlive it
+        self._logits: np.ndarray = np.empty(0)
+        self._new_kv: np.ndarray = np.empty(0)
+
+    def prefill(
+        self, sources: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], in_use: int
+    ) -> None:
+        """Encodes token id lists and puts each into its rows; `in_use` rows keep their content."""
+        count = len(sources)
+        length = padded(max(map(len, sources)))
+        batch = self.row_steps[bisect_left(self.row_steps, count)]
+        ids = np.zeros((batch, length), dtype=np.int32)
+        mask = np.zeros((batch, length), dtype=np.float32)
+        mask[count:, 0] = 1.0
+        for at, source in enumerate(sources):
+            ids[at, : len(source)] = source
+            mask[at, : len(source)] = 1.0
+        results = self._encode.infer({"ids": ids, "mask": mask}, share_inputs=True,
+                                     share_outputs=True)  # fmt: skip
+        cross_kv = results["cross_kv"]
+        caches = self.rows
+        caches.fit(in_use, past=1, source=max(length, caches.source_length))
+        for at, source in enumerate(sources):
+            caches.put(rows[at], cross_kv[:, at], len(source))
+
+    def step(self, count: int) -> np.ndarray:
+        """One token for rows 0 .. count-1: logits [count, vocabulary], to be used before the next
+        step. `rows.ids` are the tokens to feed; positions and caches advance."""
+        caches = self.rows
+        width = self.row_steps[bisect_left(self.row_steps, count)]
+        if self._bound != (width, caches.version):
+            self._bind(width)
+        self._request.infer()
+        caches.append(count, self._new_kv)
+        return self._logits[:count]
+
+    def _bind(self, width: int) -> None:
+        import openvino
+
+        caches, held = self.rows, []
+        for name in self._names:
+            kind, _, number = name.partition(".")
+            if number:
+                array = (caches.past if kind == "past" else caches.cross)[int(number), :width]
+            else:
+                array = getattr(caches, name)[:width]
+            tensor = openvino.Tensor(array, shared_memory=True)
+            self._request.set_tensor(name, tensor)
+            held.append(tensor)
+        layers, _, heads, _, size = caches.past.shape
+        self._logits = np.empty((width, self.vocabulary), dtype=np.float32)
+        self._new_kv = np.empty((layers, width, heads, 1, size), dtype=np.float32)
+        for name, array in (("logits", self._logits), ("new_kv", self._new_kv)):
+            tensor = openvino.Tensor(array, shared_memory=True)
+            self._request.set_tensor(name, tensor)
+            held.append(tensor)
+        self._held = held
+        self._bound = (width, caches.version)
+
+    def close(self) -> None:
+        self._encode = self._request = None
+        self._encoder = self._decoder = None
+        self._held = []
+
+
+def row_steps(rows_max: int) -> tuple[int, ...]:
+    """Rows of a step are padded to these: 1, 2, 4 ... and `rows_max` itself."""
+    steps = [1]
+    while steps[-1] * 2 < rows_max:
+        steps.append(steps[-1] * 2)
+    return tuple(steps) if rows_max == 1 else (*steps, rows_max)
+
+
+def _config(context: LoadContext) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "INFERENCE_NUM_THREADS": threads_of(context, 1),
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
+        "INFERENCE_PRECISION_HINT": context.description.precision or "f32",
+        # INT8 weights are undone exactly; rounding activations as well costs tokens, saves nothing
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+    }
+    if context.cache_dir is not None:
+        config["CACHE_DIR"] = str(context.cache_dir)
+    return config
+
+
+def _compiled(context: LoadContext, file: str, config: dict[str, Any]) -> Any:
+    path = context.model_dir / file
+    if not path.is_file():
+        raise ModelError(
+            "model-file-missing",
+            f"the artifact has no file {file!r}",
+            hint="Compile the model again with `penstock compile`.",
+        )
+    core = shared_core()
+    try:
+        return core.compile_model(core.read_model(str(path)), "CPU", config)
+    except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
+        words = " ".join(str(error).split())[:300]
+        raise ModelError(
+            "model-unreadable",
+            f"{file}: OpenVINO cannot load it: {words}",
+            hint="Check that the .xml and .bin files are whole, or compile the model again.",
+        ) from None
+
+
+def _shape_of(decoder: Any, file: str) -> tuple[int, int, int]:
+    """(layers, heads, head size)"""
+    names = {port.get_any_name() for port in decoder.inputs}
+    past = sum(name.startswith("past.") for name in names)
+    needed = {"ids", "positions", "source_bias", "past.0", "cross.0"}
+    if not needed <= names or past % 2:
+        raise ModelError(
+            "inputs-mismatch",
+            f"{file} takes {', '.join(sorted(names))}; that is no decoder step",
+            hint="Compile the model with `penstock compile`.",
+        )
+    port = decoder.input("past.0")
+    return past // 2, _dimension(port, 1), _dimension(port, 3)
+
+
+def _dimension(port: Any, at: int) -> int:
+    return int(port.get_partial_shape()[at].get_length())

@@ -1,0 +1,273 @@
+"""One tuning, from artifact to chosen setting, within a time budget.
+
+1. Measure the runtime's run times for each choice of lanes and threads (two fifths of the budget).
+2. Search in the twin: for every choice of lanes, threads and rows the highest rate within the
+   latency; then other delays for the best of them (a fifth).
+3. Verify the best few on a real server under short loads, from below, and choose by what was seen
+   there (the rest). The twin knows the model's run times and the batcher; the server also parses,
+   tokenizes, and shares its cores with the load, so its rates are lower. Both are reported.
+
+Steps that the budget does not allow are left out and named in `Tuned.left_out`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.artifacts.description import ModelDescription
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.loader import load_tensor_runtime
+from penstock.sim.service import ServiceSpec
+from penstock.tune.bodies import body_of
+from penstock.tune.live import serving
+from penstock.tune.measure import Measured, check_tunable, measure
+from penstock.tune.search import Found, Point, likely_rps, simulate, sustainable
+from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
+
+_MEASURE_SHARE = 0.4
+_TWIN_SHARE = 0.2
+_REFINED_MAX = 3  #: settings of the first search that other delays are tried for
+_VERIFIED_MAX = 3
+_LIVE_START_S = 10.0  #: what a server with a few small models takes to be there
+_LOAD_S = 2.5  #: one live load; at 400 requests per s, 10 are beyond the 99th percentile
+_LIVE_FIRST_SHARE = 0.5  #: of the twin's rate: the first live load
+_LIVE_LOADS = 6  #: per candidate, at most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSpec:
+    """What to tune for. Times in s."""
+
+    p99_s: float
+    cores: int
+    instance_type: str
+    tokens: tuple[int, ...]  #: lengths of the expected requests; (0,) where inputs have none
+    rows_max: int
+    budget_s: float
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A candidate on the real server."""
+
+    setting: Setting
+    twin: Point  #: the twin at the rate that the server was found to sustain
+    live: Found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """All that a tuning found. `chosen` is None where nothing is within the latency."""
+
+    spec: TuneSpec
+    found: tuple[Found, ...]  #: by the twin, best first
+    verified: tuple[Verified, ...]
+    chosen: Setting | None
+    left_out: tuple[str, ...]
+
+
+def tune(
+    model_dir: Path,
+    description: ModelDescription,
+    spec: TuneSpec,
+    *,
+    say: Callable[[str], None] = lambda line: None,
+) -> Tuned:
+    """Blocks for about `spec.budget_s`. Raises CallerError and ModelError."""
+    check_tunable(description)
+    start = time.monotonic()
+    left_out: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="penstock-tune-") as cache:
+        measured = _measured(model_dir, description, spec, Path(cache), say, left_out)
+        padded = description.tokenizer is not None and bool(description.batching.buckets)
+        services = {
+            (each.lanes, each.threads): each.service(padded_rows=padded) for each in measured
+        }
+        until = time.monotonic() + spec.budget_s * _TWIN_SHARE
+        found = _searched(description, spec, services, until, say, left_out)
+        verified: tuple[Verified, ...] = ()
+        candidates = [each for each in found if each.best is not None][:_VERIFIED_MAX]
+        left_s = spec.budget_s - (time.monotonic() - start) - _LIVE_START_S
+        if spec.live and candidates:
+            count = min(len(candidates), int(left_s / (2 * _LOAD_S)))
+            if count < len(candidates):
+                left_out.append(f"live verification of {len(candidates) - count} candidates")
+            if count > 0:
+                verified = _verified(
+                    model_dir, description, spec, services, candidates[:count], left_s, say
+                )
+    chosen = max(
+        (each for each in verified if each.live.best is not None),
+        key=lambda each: each.live.rate_rps,
+        default=None,
+    )
+    setting = chosen.setting if chosen is not None else None
+    if not verified and candidates:
+        setting = candidates[0].setting
+    return Tuned(
+        spec=spec,
+        found=tuple(found),
+        verified=verified,
+        chosen=setting,
+        left_out=tuple(left_out),
+    )
+
+
+def _measured(
+    model_dir: Path,
+    description: ModelDescription,
+    spec: TuneSpec,
+    cache_dir: Path,
+    say: Callable[[str], None],
+    left_out: list[str],
+) -> list[Measured]:
+    buckets = sorted({_bucket(description, tokens) for tokens in spec.tokens})
+    sizes = [(rows, bucket) for bucket in buckets for rows in row_choices(spec.rows_max)]
+    choices = lane_choices(spec.cores)
+    until = time.monotonic() + spec.budget_s * _MEASURE_SHARE
+    size_s = min(1.0, spec.budget_s * _MEASURE_SHARE / (len(choices) * len(sizes)))
+    measured: list[Measured] = []
+    for lanes, threads in choices:
+        if measured and time.monotonic() >= until:
+            left_out.append(f"measuring {lanes} lanes of {threads} threads")
+            continue
+        say(f"measuring {lanes} x {threads} threads: {len(sizes)} sizes")
+        measured.append(
+            measure(
+                model_dir,
+                dataclasses.replace(
+                    description,
+                    batching=dataclasses.replace(description.batching, rows_max=spec.rows_max),
+                ),
+                lanes=lanes,
+                threads=threads,
+                sizes=sizes,
+                size_s=size_s,
+                cache_dir=cache_dir,
+            )
+        )
+        say(f"  {measured[-1].told()}")
+    return measured
+
+
+def _searched(
+    description: ModelDescription,
+    spec: TuneSpec,
+    services: dict[tuple[int, int], ServiceSpec],
+    until: float,
+    say: Callable[[str], None],
+    left_out: list[str],
+) -> list[Found]:
+    """All settings without a delay, then other delays for the best; best rate first."""
+
+    def look(setting: Setting, start_rps: float = 0.0) -> Found:
+        service = services[setting.lanes, setting.threads]
+        start_rps = start_rps or likely_rps(setting, service, _bucket(description, spec.tokens[0]))
+
+        def run(rate_rps: float) -> Point:
+            return simulate(setting, description, service, spec.tokens, rate_rps)
+
+        return sustainable(run, setting, spec.p99_s, start_rps)
+
+    firsts = [
+        Setting(lanes, threads, rows)
+        for lanes, threads in services
+        for rows in row_choices(spec.rows_max)
+    ]
+    say(f"searching {len(firsts)} settings in the twin")
+    found: list[Found] = []
+    for at, setting in enumerate(firsts):
+        if found and time.monotonic() >= until:
+            left_out.append(f"{len(firsts) - at} settings in the twin")
+            break
+        found.append(look(setting))
+    found.sort(key=lambda each: -each.rate_rps)
+    refined = [
+        (other, each.rate_rps)
+        for each in found[:_REFINED_MAX]
+        if each.best is not None
+        for other in with_delays(each.setting, spec.p99_s)
+    ]
+    for at, (setting, start_rps) in enumerate(refined):
+        if time.monotonic() >= until:
+            left_out.append(f"{len(refined) - at} delays in the twin")
+            break
+        found.append(look(setting, start_rps))
+    return sorted(found, key=lambda each: -each.rate_rps)
+
+
+def _verified(
+    model_dir: Path,
+    description: ModelDescription,
+    spec: TuneSpec,
+    services: dict[tuple[int, int], ServiceSpec],
+    candidates: list[Found],
+    left_s: float,
+    say: Callable[[str], None],
+) -> tuple[Verified, ...]:
+    tokens = max(spec.tokens)
+    body = _body(model_dir, description, tokens)
+    loads = min(_LIVE_LOADS, max(2, int(left_s / (len(candidates) * _LOAD_S))))
+    settings = [each.setting for each in candidates]
+    say(f"verifying {len(settings)} settings live, {loads} loads of {_LOAD_S:g} s each")
+    verified = []
+    with serving(
+        model_dir, description, settings, instance_type=spec.instance_type, body=body
+    ) as server:
+        for at, candidate in enumerate(candidates):
+            setting = candidate.setting
+            server.run(at, setting, max(1.0, candidate.rate_rps / 10), 1.0)  # warms it up
+            points: list[Point] = []
+            low, high = 0.0, math.inf
+            rate_rps = candidate.rate_rps * _LIVE_FIRST_SHARE
+            for _ in range(loads):
+                points.append(server.run(at, setting, rate_rps, _LOAD_S))
+                if points[-1].within(spec.p99_s):
+                    low = rate_rps
+                else:
+                    high = rate_rps
+                rate_rps = low * 1.5 if high == math.inf else (low + high) / 2
+            best = max(
+                (point for point in points if point.within(spec.p99_s)),
+                key=lambda point: point.rate_rps,
+                default=None,
+            )
+            service = services[setting.lanes, setting.threads]
+            rate_rps = best.rate_rps if best is not None else points[0].rate_rps
+            twin = simulate(setting, description, service, spec.tokens, rate_rps)
+            verified.append(
+                Verified(setting=setting, twin=twin, live=Found(setting, best, tuple(points)))
+            )
+    return tuple(verified)
+
+
+def _body(model_dir: Path, description: ModelDescription, tokens: int) -> bytes:
+    runtime = load_tensor_runtime(
+        LoadContext(
+            model_dir=model_dir,
+            description=description,
+            endpoint_name="tune",
+            variant_name="tune",
+            cores=1.0,
+            memory_bytes_max=0,
+        )
+    )
+    try:
+        return body_of(model_dir, description, runtime.inputs, tokens)
+    finally:
+        runtime.close()
+
+
+def _bucket(description: ModelDescription, tokens: int) -> int:
+    """The length that a request of `tokens` tokens is padded to."""
+    buckets = description.batching.buckets
+    return next(
+        (bucket for bucket in buckets if bucket >= tokens), buckets[-1] if buckets else tokens
+    )

@@ -1,0 +1,152 @@
+"""What a tuning came to: rows for a table, a plot in text, and one as PNG where matplotlib is."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CallerError
+from penstock.tune.procedure import Tuned
+from penstock.tune.search import Found, Point, pareto
+from penstock.tune.settings import Setting
+
+COLUMNS = (
+    "lanes", "threads", "rows", "delay", "twin rps", "twin P99 ms", "live rps", "live P99 ms",
+    "twin P99 ms there",
+)  # fmt: skip
+_ROWS_SHOWN = 12
+_WIDTH, _HEIGHT = 64, 16
+
+
+def rows(tuned: Tuned) -> list[tuple[str, ...]]:
+    """The best settings, the chosen one first and marked; `twin ... there` is at the live rate."""
+    live = {each.setting: each for each in tuned.verified}
+    ranked = sorted(
+        tuned.found,
+        key=lambda found: (found.setting != tuned.chosen, found.setting not in live),
+    )
+    table = []
+    for found in ranked[:_ROWS_SHOWN]:
+        setting = found.setting
+        mark = "*" if setting == tuned.chosen else ""
+        cells = [f"{mark}{setting.lanes}", str(setting.threads), str(setting.rows_max)]
+        cells += [setting.delay, *_rate(found)]
+        seen = live.get(setting)
+        cells += [*_rate(seen.live), f"{seen.twin.p99_s * 1e3:.1f}"] if seen else ["", "", ""]
+        table.append(tuple(cells))
+    return table
+
+
+def _rate(found: Found) -> tuple[str, str]:
+    if found.best is None:
+        return "none", ""
+    return f"{found.best.rate_rps:.0f}", f"{found.best.p99_s * 1e3:.1f}"
+
+
+def as_json(tuned: Tuned) -> dict[str, Any]:
+    """For programs; rates per s, times in ms."""
+    return {
+        "p99_ms": tuned.spec.p99_s * 1e3,
+        "cores": tuned.spec.cores,
+        "tokens": list(tuned.spec.tokens),
+        "chosen": None if tuned.chosen is None else _setting(tuned.chosen),
+        "twin": [_setting(each.setting) | _best(each) for each in tuned.found],
+        "live": [
+            _setting(each.setting)
+            | _best(each.live)
+            | {"twin_p99_ms_at_that_rate": each.twin.p99_s * 1e3}
+            for each in tuned.verified
+        ],
+        "left_out": list(tuned.left_out),
+    }
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    level_s = setting.latency_s_p99_max
+    return {
+        "lanes": setting.lanes,
+        "threads_per_lane": setting.threads,
+        "rows_max": setting.rows_max,
+        "wait_ms_max": setting.wait_s_max * 1e3,
+        "latency_ms_p99_max": None if level_s is None else level_s * 1e3,
+    }
+
+
+def _best(found: Found) -> dict[str, Any]:
+    best = found.best
+    return {
+        "rate_rps": found.rate_rps,
+        "latency_ms_p99": None if best is None else best.p99_s * 1e3,
+    }
+
+
+def plot(tuned: Tuned) -> str:
+    """Rate against P99 of every run of the twin: `o` nobody beats in both, `.` others, `-` P99."""
+    points = _points(tuned)
+    if not points:
+        return ""
+    rate_max = max(point.answered_rps for point in points)
+    p99_max = tuned.spec.p99_s * 1.5
+    grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
+    level = _line(tuned.spec.p99_s, p99_max)
+    grid[level] = ["-"] * _WIDTH
+    front = set(map(id, pareto(points)))
+    for point in sorted(points, key=lambda point: id(point) in front):
+        column = min(_WIDTH - 1, int(point.answered_rps / rate_max * (_WIDTH - 1)))
+        grid[_line(point.p99_s, p99_max)][column] = "o" if id(point) in front else "."
+    lines = []
+    for number, cells in enumerate(grid):
+        label = ""
+        if number == level:
+            label = f"{tuned.spec.p99_s * 1e3:.1f}"
+        elif number == 0:
+            label = "P99 ms"
+        lines.append(f"{label:>8} |{''.join(cells).rstrip()}")
+    lines.append(f"{'0':>8} +{'-' * _WIDTH}")
+    lines.append(f"{'':>9}0{f'{rate_max:.0f} answers/s':>{_WIDTH}}")
+    return "\n".join(lines)
+
+
+def write_png(tuned: Tuned, path: Path) -> None:
+    """The same as a picture. Raises CallerError without matplotlib."""
+    try:
+        pyplot = importlib.import_module("matplotlib.pyplot")
+    except ImportError:
+        raise CallerError(
+            "matplotlib-missing",
+            f"{path} cannot be drawn: matplotlib is not installed",
+            hint="pip install matplotlib, or leave --png out: the plot is printed as text.",
+        ) from None
+    points = _points(tuned)
+    front = pareto(points)
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for shown, style, label in ((points, ".", "runs of the twin"), (front, "o-", "best")):
+        rates = [point.answered_rps for point in shown]
+        axes.plot(rates, [point.p99_s * 1e3 for point in shown], style, label=label)
+    for each in tuned.verified:
+        shown = list(each.live.points)
+        rates = [point.answered_rps for point in shown]
+        axes.plot(rates, [point.p99_s * 1e3 for point in shown], "x", label=_label(each.setting))
+    axes.axhline(tuned.spec.p99_s * 1e3, linestyle="--", color="gray")
+    axes.set(xlabel="answers per s", ylabel="P99, ms", ylim=(0, tuned.spec.p99_s * 1.5e3))
+    axes.legend()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _label(setting: Setting) -> str:
+    return f"live {setting.lanes}x{setting.threads}, {setting.rows_max} rows, {setting.delay}"
+
+
+def _points(tuned: Tuned) -> list[Point]:
+    return [
+        point
+        for found in tuned.found
+        for point in found.points
+        if point.p99_s <= tuned.spec.p99_s * 1.5
+    ]
+
+
+def _line(p99_s: float, p99_max: float) -> int:
+    return min(_HEIGHT - 1, max(0, round((1 - p99_s / p99_max) * (_HEIGHT - 1))))

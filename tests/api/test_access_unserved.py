@@ -1,0 +1,85 @@
+"""Paths, methods and endpoints that are not there: the plain form of an error, with a hint."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.api.admin.app import AdminServices
+from penstock.api.app import build_app
+from penstock.api.aws import AwsFrontDoor
+from penstock.control.db import Database
+from penstock.control.store import Store
+from penstock.metrics.prometheus import PrometheusPage
+from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.store import MetricStore
+
+
+def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any], str]:
+    """Status, body and the header Allow, from a control plane that has no endpoints."""
+    path, _, query = target.partition("?")
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(b"host", b"here")],
+    }
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        database = Database(lambda: Store(state_dir))
+        await database.open()
+        plane: Any = SimpleNamespace(database=database, activities=lambda _name: ())
+        app = build_app(
+            AwsFrontDoor((), region_default="us-east-1"),
+            AdminServices(plane, lambda _id: None, dict),
+            PrometheusPage(MetricRegistry(), MetricStore()),
+        )
+        try:
+            await app(scope, receive, send)
+        finally:
+            await database.close()
+
+    asyncio.run(ask())
+    headers = dict(sent[0]["headers"])
+    return sent[0]["status"], json.loads(sent[1]["body"]), headers.get(b"allow", b"").decode()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not-found"),
+        ("PUT", "/", 405, "method-not-allowed"),
+        ("POST", "/admin/copies", 405, "method-not-allowed"),
+        ("GET", "/admin/requests/nobody", 404, "request-unknown"),
+        ("GET", "/admin/endpoints/nobody/logs", 404, "not-found"),
+        ("GET", "/admin/endpoints/nobody/activities", 404, "not-found"),
+        ("GET", "/admin/endpoints/nobody/logs?lines=all", 400, "lines-invalid"),
+    ],
+)
+def test_what_is_not_there_has_a_code(
+    tmp_path: Path, method: str, path: str, status: int, code: str
+) -> None:
+    answered, body, _ = asked(tmp_path / "state", method, path)
+    assert (answered, body["code"]) == (status, code)
+    assert set(body) == {"code", "message", "hint"}
+
+
+def test_a_wrong_method_names_the_right_ones(tmp_path: Path) -> None:
+    _, body, allowed = asked(tmp_path / "state", "POST", "/admin/copies")
+    assert "GET" in allowed
+    assert body["hint"] == f"Served there: {allowed}."

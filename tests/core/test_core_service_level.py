@@ -1,0 +1,100 @@
+"""A latency instead of knobs: when batches leave and how large they are, as timelines.
+
+The copy is known to take 1 s and half a second per row, 99th percentile one and a half times as
+long; the level is 10 s, of which 9 s are the batcher's.
+"""
+
+from __future__ import annotations
+
+from penstock.core.batching import Batcher, BatchSpec, RunBatch
+
+RUNS = ((1, 0, 1.5), (2, 0, 2.0), (4, 0, 3.0), (8, 0, 5.0), (16, 0, 9.0))
+
+
+def batcher(**spec: object) -> Batcher:
+    settings = {"rows_max": 16, "latency_s_p99_max": 10.0, "runs_measured": RUNS} | spec
+    return Batcher(BatchSpec(**settings))  # type: ignore[arg-type]
+
+
+def test_a_lone_item_on_an_idle_copy_leaves_at_once() -> None:
+    alone = batcher()
+    alone.add(1, now=0.0)
+    assert alone.next_deadline() == 0.0
+    assert alone.on_timer(now=0.0) == [RunBatch(0, (1,), 1, 0, 0.0, 0, "lane-free")]
+
+
+def test_while_items_come_often_a_batch_waits_for_what_joining_saves() -> None:
+    """Gaps of 0.1 s: two rows may wait half a second more, to save the 1 s of a run of its own."""
+    waiting = batcher()
+    for ident in range(60):
+        waiting.add(ident, now=ident * 0.1)
+        waiting.cancel(ident, now=ident * 0.1)
+    waiting.add(60, now=6.0)
+    waiting.add(61, now=6.1)
+    due = waiting.next_deadline()
+    assert due is not None
+    assert round(due, 6) == 6.6
+    assert waiting.on_timer(now=6.5) == []
+    (action,) = waiting.on_timer(now=due)
+    assert isinstance(action, RunBatch)
+    assert (action.ids, action.reason) == ((60, 61), "waited-enough")
+
+
+def test_whatever_pays_the_oldest_is_not_kept_beyond_the_level() -> None:
+    """Saving 90 s pays for a long wait, but a run of 2 rows may take 150 s of the 180."""
+    runs = ((1, 0, 95.0), (2, 0, 100.0), (16, 0, 170.0))
+    slow = batcher(latency_s_p99_max=200.0, runs_measured=runs)
+    for ident in range(60):
+        slow.add(ident, now=ident * 0.5)
+        slow.cancel(ident, now=ident * 0.5)
+    slow.add(60, now=30.0)
+    slow.add(61, now=30.5)
+    assert slow.next_deadline() == 60.0
+    assert slow.on_timer(now=59.0) == []
+    assert slow.on_timer(now=60.0) == [RunBatch(0, (60, 61), 2, 0, 30.0, 0, "service-level")]
+
+
+def test_a_batch_takes_what_ends_within_the_budget_of_its_oldest() -> None:
+    """12 rows wait; the oldest has 6 s left, which 10 rows are expected to need."""
+    behind = batcher()
+    behind.add(0, rows=16, now=0.0)
+    for ident in range(1, 13):
+        behind.add(ident, now=0.0)
+    (action,) = behind.lane_freed(0, now=3.0, timed=False)
+    assert isinstance(action, RunBatch)
+    assert (action.rows, action.queue_rows, action.reason) == (10, 2, "service-level")
+
+
+def test_where_the_oldest_is_late_anyway_rate_is_what_helps() -> None:
+    behind = batcher()
+    behind.add(0, rows=16, now=0.0)
+    for ident in range(1, 13):
+        behind.add(ident, now=0.0)
+    (action,) = behind.lane_freed(0, now=9.0, timed=False)
+    assert isinstance(action, RunBatch)
+    assert (action.rows, action.reason) == (12, "lane-free")
+
+
+def test_a_size_that_would_cost_rate_is_not_cut() -> None:
+    """2.5 s are left: 3 rows are expected to fit, at little more than half the rate of 12."""
+    behind = batcher()
+    behind.add(0, rows=16, now=0.0)
+    for ident in range(1, 13):
+        behind.add(ident, now=0.0)
+    (action,) = behind.lane_freed(0, now=6.5, timed=False)
+    assert isinstance(action, RunBatch)
+    assert action.rows == 12
+
+
+def test_a_wait_that_was_set_stands() -> None:
+    knob = batcher(wait_s_max=0.5)
+    knob.add(1, now=0.0)
+    assert knob.next_deadline() == 0.5
+    assert knob.on_timer(now=0.5) == [RunBatch(0, (1,), 1, 0, 0.5, 0, "waited-enough")]
+
+
+def test_without_any_run_known_nothing_waits_and_nothing_is_cut() -> None:
+    unknown = batcher(runs_measured=())
+    for ident in range(1, 4):
+        unknown.add(ident, now=0.0)
+    assert unknown.on_timer(now=0.0) == [RunBatch(0, (1, 2, 3), 3, 0, 0.0, 0, "lane-free")]

@@ -1,0 +1,91 @@
+"""What an instance may take, and what it may leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from instance_harness import instance, wait_until
+from tests.fakes import model_files
+
+from penstock.instance.memory_limit import MemoryLimit
+from penstock.instance.process_usage import own_bytes, tree_pids
+from penstock.instance.session_reaper import session_pids
+
+#: Starts a program and forks, says who they are, and ends when it is told to.
+PARENT = """
+import os, subprocess, time
+def model_fn(model_dir):
+    return None
+def predict_fn(data, model):
+    if data["do"] == "end":
+        os._exit(0)
+    program = subprocess.Popen(["sleep", "600"]).pid
+    forked = os.fork()
+    if not forked:
+        time.sleep(600)
+    return [os.getpid(), program, forked]
+"""
+
+
+def ended(pids: list[int]) -> bool:
+    def state(pid: int) -> str:
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return "X"
+
+    return all(state(pid) in "ZX" for pid in pids)
+
+
+def test_what_a_worker_started_ends_with_it(tmp_path: Path) -> None:
+    with instance(tmp_path) as running:
+        client = running.client()
+        client.load(1, model_files.code(tmp_path / "m", PARENT))
+        pids = client.invoke(1, b'{"do": "start"}').json
+        client.send(1, b'{"do": "end"}')
+        wait_until(lambda: ended(pids), "the worker and its children have ended")
+
+
+def test_nothing_of_an_instance_outlives_its_sigkill(tmp_path: Path) -> None:
+    with instance(tmp_path) as running:
+        client = running.client()
+        client.load(1, model_files.code(tmp_path / "m", PARENT))
+        pids = client.invoke(1, b'{"do": "start"}').json
+        running.process.send_signal(signal.SIGKILL)
+        wait_until(lambda: ended(pids), "all of its session have ended")
+        running.process.wait(10)
+
+
+def test_a_session_is_its_leader_and_what_it_started() -> None:
+    assert os.getpid() in session_pids(os.getsid(0))
+
+
+def test_memory_is_that_of_the_whole_tree(tmp_path: Path) -> None:
+    with instance(tmp_path) as running:
+        client = running.client()
+        client.load(1, model_files.code(tmp_path / "m", PARENT))
+        worker = client.control(op="status")["copies"][0]["workers"][0]["pid"]
+        assert {running.process.pid, worker} <= set(tree_pids(running.process.pid))
+        assert own_bytes(worker) > 2**20
+
+
+def test_memory_beyond_the_limit_is_told_once_it_has_stayed() -> None:
+    """One look may meet a passing peak."""
+    told: list[str] = []
+    limit = MemoryLimit(1, told.append)
+    limit.look()
+    assert told == []
+    limit.look()
+    limit.look()
+    assert len(told) == 1
+    assert "its instance has 0.00 GiB" in told[0]
+
+
+def test_no_limit_is_never_exceeded() -> None:
+    told: list[str] = []
+    limit = MemoryLimit(0, told.append)
+    limit.look()
+    limit.look()
+    assert told == []

@@ -1,0 +1,59 @@
+"""A tokenizer file is checked while the model loads, not by the first request."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.fakes import model_files
+from tokenizers import Tokenizer as Library
+from tokenizers import processors
+
+from penstock.artifacts.description import Tokenizer
+from penstock.errors import ModelError
+from penstock.instance.text_tokens import open_tokenizer
+
+
+def with_special_tokens(folder: Path) -> None:
+    model_files.tokenizer(folder)
+    made = Library.from_file(str(folder / "tokenizer.json"))
+    made.post_processor = processors.TemplateProcessing(
+        single="[UNK] $A [UNK]", pair="[UNK] $A [UNK] $B:1 [UNK]:1", special_tokens=[("[UNK]", 1)]
+    )
+    made.save(str(folder / "tokenizer.json"))
+
+
+def refused(folder: Path, spec: Tokenizer | None, *, width: int = 0, pairs: bool = False) -> str:
+    with pytest.raises(ModelError) as caught:
+        open_tokenizer(folder, spec, width, pairs=pairs)
+    assert caught.value.hint
+    return caught.value.code
+
+
+def test_the_longer_of_two_texts_is_cut_first(tmp_path: Path) -> None:
+    with_special_tokens(tmp_path)
+    tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=8), 0, pairs=True)
+    encoding = tokenizer.encode("good good good good good good", "bad film")
+    assert encoding.ids == [1, 2, 2, 2, 1, 3, 6, 1]
+    assert encoding.type_ids == [0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_a_graph_of_one_length_bounds_the_tokens(tmp_path: Path) -> None:
+    model_files.tokenizer(tmp_path)
+    tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=16), 3)
+    assert tokenizer.encode("good bad film book").ids == [2, 3, 6]
+
+
+def test_there_must_be_room_for_a_token_of_each_text(tmp_path: Path) -> None:
+    with_special_tokens(tmp_path)
+    assert refused(tmp_path, Tokenizer(tokens_max=2)) == "tokens-max-too-small"
+    assert refused(tmp_path, Tokenizer(tokens_max=4), pairs=True) == "tokens-max-too-small"
+    assert refused(tmp_path, Tokenizer(tokens_max=9), width=2) == "tokens-max-too-small"
+    assert open_tokenizer(tmp_path, Tokenizer(tokens_max=3), 0).encode("good bad").ids == [1, 2, 1]
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
+    assert refused(tmp_path, None) == "tokenizer-missing"
+    assert refused(tmp_path, Tokenizer()) == "tokenizer-missing"
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0"')
+    assert refused(tmp_path, Tokenizer()) == "tokenizer-unreadable"

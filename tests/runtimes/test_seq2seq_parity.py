@@ -1,0 +1,72 @@
+"""Answers are those of transformers' `generate`, token for token, whoever shares the batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import seq2seq_models as tiny
+
+from penstock.clock import SystemClock
+from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
+from penstock.runtimes.seq2seq.model import Seq2SeqModel
+from penstock.runtimes.seq2seq.request import GenerationLimits, GenerationRequest
+
+Wanted = dict[str, dict[str, list[list[int]]]]
+
+
+@pytest.fixture(scope="module", params=list(tiny.CONFIGS))
+def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    kind = request.param
+    folder = tmp_path_factory.mktemp(kind)
+    description = tiny.write_artifact(folder, kind)
+    return kind, Seq2SeqModel(tiny.context(folder, description)), description
+
+
+def decode(model: Seq2SeqModel, start_id: int, asked: list[tuple[list[int], Any]]) -> list[Any]:
+    """All at once; those that find no row wait for one."""
+    loop = DecodeLoop(model, SystemClock(), start_id=start_id, eos_ids=(1,))
+    answers: dict[int, Any] = {}
+    for at, (source, request) in enumerate(asked):
+        loop.add(Job(source, request, lambda outcome, at=at: answers.setdefault(at, outcome)))
+    while loop.busy:
+        loop.turn()
+        loop.stepper.check_invariants()
+    return [answers[at] for at in range(len(asked))]
+
+
+@pytest.mark.parametrize("name", list(tiny.REQUESTS))
+def test_each_answer_alone_is_what_generate_gives(loaded: Any, name: str) -> None:
+    kind, model, description = loaded
+    request = GenerationRequest(**tiny.REQUESTS[name])
+    start = description.generation.decoder_start_id
+    given = [decode(model, start, [(source, request)])[0] for source in tiny.SOURCES]
+    assert given == tiny.answers()[kind][name]
+
+
+def test_requests_of_all_kinds_in_one_batch_change_nothing(loaded: Any) -> None:
+    """Greedy and beams, short and long sources, answers that end early and late: each joins when a
+    row is free, and none sees its mates."""
+    kind, model, description = loaded
+    asked, wanted = [], []
+    for at in range(len(tiny.SOURCES)):
+        for name, values in tiny.REQUESTS.items():
+            asked.append((tiny.SOURCES[at], GenerationRequest(**values)))
+            wanted.append(tiny.answers()[kind][name][at])
+    assert decode(model, description.generation.decoder_start_id, asked) == wanted
+
+
+def test_int8_weights_answer_the_same_alone_and_in_a_batch(tmp_path: Path) -> None:
+    description = tiny.write_artifact(tmp_path, "t5", int8=True)
+    model = Seq2SeqModel(tiny.context(tmp_path, description))
+    request = GenerationRequest(max_new_tokens=20)
+    alone = [decode(model, 0, [(source, request)])[0] for source in tiny.SOURCES]
+    assert decode(model, 0, [(source, request) for source in tiny.SOURCES]) == alone
+
+
+def test_defaults_come_from_the_description(tmp_path: Path) -> None:
+    description = tiny.write_artifact(tmp_path, tokens_new_max=5, beams_max=16, rows_max=3)
+    limits = GenerationLimits.of(description, 3)
+    assert limits.defaults == GenerationRequest(max_new_tokens=5)
+    assert limits.beams_max == 3  # a beam is a row of the batch

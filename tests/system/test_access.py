@@ -1,0 +1,254 @@
+"""A server that asks for credentials, and unmodified clients that have them, or have not."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from tests.clients import set_up
+from tests.system.harness import EXAMPLES, Server, free_port, wait_until
+
+pytestmark = pytest.mark.system
+
+SCRIPTS = Path(__file__).parent / "scripts"
+INTENT = EXAMPLES / "query_intent" / "artifact"
+
+
+class Guarded:
+    """A server with --auth and one key of each kind, made while it was running."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self.state_dir = folder / "state"
+        self.server = Server(
+            self.state_dir,
+            *("--auth", "--deploy", f"intent={INTENT}"),
+            *("--deploy", f"echo={EXAMPLES / 'echo' / 'python'}", *flags),
+        ).start()
+        self.access_key = self.make_key()
+        self.bearer_key = self.make_key("--bearer")
+
+    def make_key(self, *flags: str) -> dict[str, str]:
+        argv = ["keys", "create", "--state-dir", str(self.state_dir), "--json", *flags]
+        made: dict[str, str] = json.loads(penstock(*argv).stdout)
+        return made
+
+    def status_with(self, token: str, path: str = "/v2") -> int:
+        """HTTP status of a GET with this bearer key; an empty one is not sent."""
+        request = urllib.request.Request(self.server.url + path)
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def wait_for_endpoints(self) -> None:
+        log = self.server.log
+        wait_until(
+            lambda: log().count("is in service") == 2 or "error[" in log(),
+            seconds=60,
+            what="in service",
+        )
+        assert "error[" not in log(), log()
+
+
+def penstock(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "penstock", *words],
+        capture_output=True, text=True, check=False, env={**os.environ, **env}, timeout=60,
+    )  # fmt: skip
+
+
+def client_says(name: str, script: str, *arguments: str) -> dict[str, Any]:
+    """What a script in a client's own environment printed."""
+    if not set_up.is_ready(name):
+        reason = f"client environment {name} is not there: run python tests/clients/set_up.py"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    argv = [str(set_up.interpreter(name)), str(SCRIPTS / script), *arguments]
+    result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return dict(json.loads(result.stdout))
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    with tempfile.TemporaryDirectory() as folder:
+        site = Guarded(Path(folder))
+        site.wait_for_endpoints()
+        # The younger of the two keys: when it is known, both are.
+        token = site.bearer_key["secret"]
+        wait_until(lambda: site.status_with(token) == 200, seconds=15, what="the keys are known")
+        yield site
+        assert site.server.stop() == 0, site.server.log()
+        said = site.server.log()
+        for key in (site.access_key, site.bearer_key):
+            assert key["secret"] not in said
+
+
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Certificate and key for localhost, as PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_path, key_path = folder / "cert.pem", folder / "key.pem"
+    cert_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return cert_path, key_path
+
+
+def test_a_server_that_strangers_reach_does_not_start_without_credentials(tmp_path: Path) -> None:
+    ports = ("--port", str(free_port()), "--grpc-port", str(free_port()))
+    refused = penstock("up", "--host", "0.0.0.0", *ports, "--state-dir", str(tmp_path / "state"))
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines() == [
+        "error[credentials-required]: 0.0.0.0 can be reached from other machines, and no"
+        " credentials are asked for",
+        "hint: Add --auth and make a key with 'penstock keys create', or, where the network itself"
+        " keeps strangers out, --insecure.",
+    ]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("version", ["boto3-oldest", "boto3-newest"])
+def test_boto3_raises_what_is_wrong_with_its_credentials(guarded: Guarded, version: str) -> None:
+    """JSON 1.1, rest-json, and JSON 1.0 or, for the oldest client, Query."""
+    key = guarded.access_key
+    arguments = (guarded.server.url, "echo", key["key_id"], key["secret"])
+    seen = client_says(version, "access_tour.py", *arguments)
+    assert seen.pop("gzip") == ["gzip", "ok"]
+    refused = {
+        "right": "ok",
+        "wrong secret": ["InvalidSignatureException", 403],
+        "unknown key": ["UnrecognizedClientException", 403],
+        "unsigned": ["MissingAuthenticationTokenException", 403],
+        "changed on its way": ["InvalidSignatureException", 403],
+        "clock 10 min late": ["InvalidSignatureException", 403],
+        "clock 10 min early": ["InvalidSignatureException", 403],
+    }
+    assert seen == {
+        "sagemaker": refused,
+        "sagemaker-runtime": refused,
+        "cloudwatch": refused,
+    }
+
+
+def test_a_server_without_keys_says_so_and_starts(guarded: Guarded) -> None:
+    assert "nobody can come in yet: make a key with 'penstock keys create'" in guarded.server.log()
+
+
+def test_a_running_server_learns_of_new_and_of_deleted_keys(guarded: Guarded) -> None:
+    key = guarded.make_key("--bearer", "--label", "for a day")
+    token = key["secret"]
+    wait_until(lambda: guarded.status_with(token) == 200, seconds=15, what="the new key opens")
+    listed = json.loads(
+        penstock("keys", "list", "--state-dir", str(guarded.state_dir), "--json").stdout
+    )
+    assert "for a day" in [one["label"] for one in listed]
+    assert token not in str(listed)
+    deleted = penstock("keys", "delete", key["key_id"], "--state-dir", str(guarded.state_dir))
+    assert deleted.returncode == 0
+    wait_until(lambda: guarded.status_with(token) == 403, seconds=15, what="the key is refused")
+
+
+def test_only_its_health_is_told_to_strangers(guarded: Guarded) -> None:
+    told = {
+        path: guarded.status_with("", path)
+        for path in ("/ping", "/v2/health/live", "/v2/health/ready", "/metrics", "/admin/copies")
+    }
+    assert told == {
+        "/ping": 200,
+        "/v2/health/live": 200,
+        "/v2/health/ready": 200,
+        "/metrics": 403,
+        "/admin/copies": 403,
+    }
+
+
+def test_the_secrets_lie_in_the_state_directory_for_its_owner_only(guarded: Guarded) -> None:
+    secrets = [guarded.access_key["secret"].encode(), guarded.bearer_key["secret"].encode()]
+    for path in guarded.state_dir.glob("*"):
+        if path.is_file():
+            assert not any(secret in path.read_bytes() for secret in secrets), path
+    assert (guarded.state_dir / "keys.key").stat().st_mode & 0o777 == 0o600
+    assert guarded.state_dir.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.integration
+def test_tls_serves_tritonclient_and_the_command_line(tmp_path: Path) -> None:
+    cert, key = self_signed(tmp_path)
+    site = Guarded(tmp_path, "--tls-cert", str(cert), "--tls-key", str(key))
+    try:
+        site.wait_for_endpoints()
+        token = site.bearer_key["secret"]
+        url = f"https://localhost:{site.server.port}"
+        call = ("invoke", "intent", '{"inputs": "where is my order"}', "--url", url, "--json")
+
+        def answered() -> bool:
+            return penstock(*call, PENSTOCK_KEY=token, SSL_CERT_FILE=str(cert)).returncode == 0
+
+        wait_until(answered, seconds=15, what="the new key opens")
+        by_flag = penstock(*call, "--key", token, SSL_CERT_FILE=str(cert))
+        assert json.loads(by_flag.stdout)["body"][0]["label"] == "order-status"
+        untrusted = penstock(*call, "--key", token)
+        assert untrusted.stderr.startswith("error[certificate-untrusted]: the certificate of")
+        assert "SSL_CERT_FILE" in untrusted.stderr
+        keyless = penstock("status", "--url", url, SSL_CERT_FILE=str(cert))
+        assert keyless.stderr.startswith("error[MissingAuthenticationTokenException]:")
+        assert "hint: Give a key of 'penstock keys create --bearer'" in keyless.stderr
+        seen = client_says(
+            "tritonclient",
+            "triton_access.py",
+            f"localhost:{site.server.port}",
+            f"localhost:{site.server.grpc_port}",
+            "intent",
+            str(cert),
+            token,
+        )
+        assert seen == {
+            "http": {"live": True, "right": "order-status", "wrong": "403", "none": "403"},
+            "grpc": {
+                "live": True,
+                "right": "order-status",
+                "wrong": "StatusCode.UNAUTHENTICATED",
+                "none": "StatusCode.UNAUTHENTICATED",
+            },
+        }
+    finally:
+        assert site.server.stop() == 0, site.server.log()

@@ -1,0 +1,70 @@
+"""The highest rate within a latency: how it is found, and what the twin says of known copies."""
+
+from __future__ import annotations
+
+from penstock.artifacts.description import ModelDescription
+from penstock.sim.service import ServiceSpec
+from penstock.tune.search import Found, Point, likely_rps, pareto, simulate, sustainable
+from penstock.tune.settings import Setting
+
+SETTING = Setting(1, 1, 8)
+MODEL = ModelDescription(runtime="onnxruntime")
+#: 1 row takes 2 ms, 8 rows 4 ms
+SERVICE = ServiceSpec(measured=((1, 0, 0.002), (8, 0, 0.004)))
+
+
+def found(limit_rps: float, start_rps: float) -> Found:
+    """A copy whose latency is 5 ms up to a rate and 50 ms beyond it."""
+
+    def run(rate_rps: float) -> Point:
+        p99_s = 0.005 if rate_rps <= limit_rps else 0.05
+        return Point(SETTING, rate_rps, rate_rps, p99_s)
+
+    return sustainable(run, SETTING, 0.01, start_rps)
+
+
+def test_the_rate_is_found_from_below_and_from_above() -> None:
+    for start_rps in (10.0, 700.0, 20_000.0):
+        result = found(700.0, start_rps)
+        assert 700 * 0.9 < result.rate_rps <= 700
+        assert result.best is not None
+        assert result.best.p99_s == 0.005
+
+
+def test_what_is_never_within_the_latency_has_no_best() -> None:
+    assert found(0.0, 100.0).best is None
+    assert found(0.0, 100.0).rate_rps == 0.0
+
+
+def test_unanswered_requests_count_against_a_rate() -> None:
+    assert Point(SETTING, 1.0, 1.0, 0.001, unanswered=0.005).within(0.01)
+    assert not Point(SETTING, 1.0, 1.0, 0.001, unanswered=0.02).within(0.01)
+
+
+def test_the_twin_tells_light_load_from_overload() -> None:
+    """8 rows in 4 ms are 2000 per s at most."""
+    light = simulate(SETTING, MODEL, SERVICE, (0,), 50.0)
+    assert 0.002 <= light.p99_s < 0.005
+    assert light.unanswered == 0.0
+    assert simulate(SETTING, MODEL, SERVICE, (0,), 3000.0).p99_s > 0.1
+
+
+def test_batching_carries_a_higher_rate_than_single_rows() -> None:
+    rates = []
+    for setting in (Setting(1, 1, 1), Setting(1, 1, 8)):
+        result = sustainable(
+            lambda rate, setting=setting: simulate(setting, MODEL, SERVICE, (0,), rate),
+            setting,
+            0.02,
+            likely_rps(setting, SERVICE, 0),
+        )
+        rates.append(result.rate_rps)
+    assert rates[0] < 500 < 1200 < rates[1] < 2000
+
+
+def test_the_front_holds_what_no_other_beats_in_both() -> None:
+    slow, fast, beaten = (
+        Point(SETTING, 1.0, answered, p99_s)
+        for answered, p99_s in ((100.0, 0.001), (200.0, 0.002), (150.0, 0.003))
+    )
+    assert pareto([beaten, fast, slow]) == [slow, fast]
