@@ -374,6 +374,20 @@ def test_a_host_that_does_not_answer(
     assert (error.code, isinstance(error, NotNowError)) == ("artifact-unreachable", True)
 
 
+def test_a_source_that_cannot_be_reached_is_what_it_last_was(
+    server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that comes up again without its object store serves what it served before."""
+    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    server.objects["/m.onnx"] = onnx_bytes()
+    source = ArtifactSource(uri=f"{server.url}/m.onnx")
+    first = prepare(source, cache)
+    server.status = 500
+    assert prepare(source, cache).digest == first.digest
+    server.status = 404  # it is gone, and that is an answer
+    assert failure(source, cache).code == "artifact-not-found"
+
+
 def test_an_s3_prefix_is_taken_file_by_file(server: ObjectServer, cache: ArtifactCache) -> None:
     server.objects |= {
         "/bucket/team/m/": b"",

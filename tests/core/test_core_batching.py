@@ -17,6 +17,37 @@ def run_batch(lane: int, ids: tuple[int, ...], reason: str, **fields: float) -> 
 # when a batch leaves
 
 
+def test_a_busy_lane_takes_one_full_batch_ahead_and_nothing_less() -> None:
+    """A full batch gains nothing by waiting for the lane; one that is not full may still grow."""
+    batcher = Batcher(BatchSpec(rows_max=2, batches_ahead=1))
+    batcher.add(1, now=0.0)
+    assert batcher.on_timer(now=0.0) == [RunBatch(0, (1,), 1, 0, 0.0, 0, "lane-free")]
+    assert batcher.add(2, now=0.1) == []
+    assert batcher.next_deadline() is None
+    assert batcher.add(3, now=0.2) == [RunBatch(0, (2, 3), 2, 0, 0.1, 0, "batch-full")]
+    assert batcher.add(4, now=0.3) == []
+    assert batcher.add(5, now=0.3) == []  # one ahead is all that a lane holds
+    assert batcher.snapshot()["ahead"] == 1
+    freed = batcher.lane_freed(0, now=1.0)
+    assert freed == [RunBatch(0, (4, 5), 2, 0, 0.7, 0, "batch-full")]
+    assert batcher.lane_freed(0, now=2.0) == []
+    assert batcher.running == 1
+    assert batcher.lane_freed(0, now=3.0) == []
+    assert batcher.running == 0
+
+
+def test_the_run_of_a_batch_ahead_is_timed_from_the_end_of_the_one_before() -> None:
+    batcher = Batcher(BatchSpec(rows_max=1, batches_ahead=1))
+    assert len(batcher.add(1, now=0.0)) == 1
+    assert len(batcher.add(2, now=0.0)) == 1
+    batcher.lane_freed(0, now=1.0)
+    batcher.lane_freed(0, now=2.0)
+    # Two runs of one second each were learned, not one of one and one of two.
+    assert batcher.add(3, deadline=3.5, now=2.0) == [RunBatch(0, (3,), 1, 0, 0.0, 0, "single")]
+    # Ahead of it one more would end at 4.0.
+    assert batcher.add(4, deadline=3.9, now=2.0) == [Expire(4, "deadline-cannot-be-met")]
+
+
 def test_a_lone_item_leaves_once_it_has_waited_enough() -> None:
     batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=0.5))
     assert batcher.add(1, now=10.0) == []
@@ -590,6 +621,7 @@ def test_a_snapshot_explains_what_waits() -> None:
         "oldest_arrived": 2.0,
         "lanes": 2,
         "running": 1,
+        "ahead": 0,
         "draining": False,
         "run_times": [],
         "next_deadline": 2.5,

@@ -20,6 +20,7 @@ specs = (
         queue_wait_s_max=st.sampled_from([None, 0.9, 3.0]),
         rows_preferred=st.just(()),
         buckets=st.sampled_from([(), BUCKETS]),
+        batches_ahead=st.integers(0, 1),
         priorities=st.integers(1, 3),
     )
     | st.builds(
@@ -38,6 +39,7 @@ specs = (
         rows_preferred=st.sampled_from([(), (), (1,)]),
         buckets=st.sampled_from([(), BUCKETS]),
         priorities=st.integers(1, 2),
+        batches_ahead=st.integers(0, 1),
         latency_s_p99_max=st.sampled_from([0.05, 0.5, 2.0]),
         runs_measured=st.sampled_from([(), ((1, 16, 0.1),), ((1, 0, 0.05), (4, 64, 0.3))]),
     )
@@ -52,7 +54,7 @@ class BatcherMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.items: dict[int, tuple[int, int, int, float | None]] = {}  #: rows, level, length, dead
         self.queued: list[int] = []  #: in order of arrival
-        self.lanes: dict[int, tuple[int, ...]] = {}
+        self.lanes: dict[int, list[tuple[int, ...]]] = {}  #: what runs, then what is ahead
         self.answered: set[int] = set()
         self.drains = False
 
@@ -84,7 +86,11 @@ class BatcherMachine(RuleBasedStateMachine):
                 self.answer(action.id)
 
     def start_batch(self, batch: RunBatch) -> None:
-        assert batch.lane not in self.lanes
+        held = self.lanes.get(batch.lane, [])
+        assert len(held) <= self.spec.batches_ahead
+        if held:
+            assert len(self.lanes) == self.spec.lanes, "ahead of a run, and a lane was free"
+            assert batch.reason in {"batch-full", "single", "service-level"}
         assert batch.ids
         assert batch.rows == sum(self.items[ident][0] for ident in batch.ids)
         assert batch.rows <= self.spec.rows_max
@@ -100,7 +106,7 @@ class BatcherMachine(RuleBasedStateMachine):
         for ident in batch.ids:
             self.queued.remove(ident)
         assert batch.queue_rows == sum(self.items[ident][0] for ident in self.queued)
-        self.lanes[batch.lane] = batch.ids
+        self.lanes.setdefault(batch.lane, []).append(batch.ids)
 
     def answer(self, ident: int) -> None:
         assert ident not in self.answered, "answered twice"
@@ -150,8 +156,13 @@ class BatcherMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def lane_freed(self, data: st.DataObject) -> None:
         lane = data.draw(st.sampled_from(sorted(self.lanes)))
-        for ident in self.lanes.pop(lane):
+        self.free(lane)
+
+    def free(self, lane: int) -> None:
+        for ident in self.lanes[lane].pop(0):
             self.answer(ident)
+        if not self.lanes[lane]:
+            del self.lanes[lane]
         self.carry_out(self.batcher.lane_freed(lane, now=self.now))
 
     @precondition(lambda self: self.items)
@@ -182,7 +193,7 @@ class BatcherMachine(RuleBasedStateMachine):
         self.batcher.check_invariants()
         assert self.batcher.queue_rows == sum(self.items[ident][0] for ident in self.queued)
         assert self.batcher.running == len(self.lanes)
-        running = {ident for ids in self.lanes.values() for ident in ids}
+        running = {ident for held in self.lanes.values() for ids in held for ident in ids}
         assert not running & self.answered
         assert set(self.items) == set(self.queued) | running | self.answered
 
@@ -196,9 +207,7 @@ class BatcherMachine(RuleBasedStateMachine):
         """When every lane is served and time goes on, everything is answered."""
         for _ in range(10 * len(self.items) + 10):
             for lane in sorted(self.lanes):
-                for ident in self.lanes.pop(lane):
-                    self.answer(ident)
-                self.carry_out(self.batcher.lane_freed(lane, now=self.now))
+                self.free(lane)
             due = self.batcher.next_deadline()
             if due is not None and not self.lanes:
                 self.now = max(self.now, due)

@@ -135,6 +135,7 @@ class Engine:
         self._live = live
         self._number = number
         self.running: dict[int, tuple[Handle, Callable[[Any], None]]] = {}
+        self.ahead: dict[int, tuple[float, int, Callable[[Any], None]]] = {}
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         rows, length = _BODY.unpack(body)
@@ -143,11 +144,21 @@ class Engine:
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         live = self._live
         run_s = live.service.run_s(sum(item.rows for item in items), bucket)
+        if lane in self.running:
+            self.ahead[lane] = (run_s, len(items), done)
+        else:
+            self._begin(lane, run_s, len(items), done)
+
+    def _begin(self, lane: int, run_s: float, count: int, done: Callable[[Any], None]) -> None:
+        """As a lane's thread: what is ahead begins before anybody hears of the end."""
+        live = self._live
         key = self._number * live.scenario.batching.lanes + lane
 
         def over() -> None:
             del self.running[lane]
-            done([{}] * len(items))
+            if lane in self.ahead:
+                self._begin(lane, *self.ahead.pop(lane))
+            done([{}] * count)
 
         handle = live.time.at(live.time.now + run_s, kinds.LANE_DONE, key, over)
         self.running[lane] = (handle, done)

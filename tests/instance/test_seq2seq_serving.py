@@ -152,9 +152,7 @@ def test_a_deadline_is_kept_between_steps(served: FrameClient) -> None:
     assert error["code"] in ("deadline-passed", "deadline-cannot-be-met")
 
 
-def test_a_damaged_decoder_is_an_error_of_loading(
-    served: FrameClient, tmp_path: Path
-) -> None:
+def test_a_damaged_decoder_is_an_error_of_loading(served: FrameClient, tmp_path: Path) -> None:
     tiny.write_artifact(tmp_path / "model")
     weights = tmp_path / "model" / "decoder.bin"
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])

@@ -42,8 +42,12 @@ _BART = {
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "t5": {"model_type": "t5", **_T5, "feed_forward_proj": "relu", "scale_decoder_outputs": True},
-    "mt5": {"model_type": "mt5", **_T5, "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False},
+    "mt5": {
+        "model_type": "mt5",
+        **_T5,
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+    },
     "bart": {"model_type": "bart", **_BART},
     "mbart": {"model_type": "mbart", **_BART, "scale_embedding": True},
     "marian": {"model_type": "marian", **_BART, "scale_embedding": True},

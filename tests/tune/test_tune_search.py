@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from penstock.artifacts.description import ModelDescription
 from penstock.sim.service import ServiceSpec
+from penstock.tune.procedure import unlike
 from penstock.tune.search import Found, Point, likely_rps, pareto, simulate, sustainable
 from penstock.tune.settings import Setting
 
@@ -59,7 +60,8 @@ def test_batching_carries_a_higher_rate_than_single_rows() -> None:
             likely_rps(setting, SERVICE, 0),
         )
         rates.append(result.rate_rps)
-    assert rates[0] < 500 < 1200 < rates[1] < 2000
+    assert rates[0] < 500
+    assert 1200 < rates[1] < 2000
 
 
 def test_the_front_holds_what_no_other_beats_in_both() -> None:
@@ -68,3 +70,15 @@ def test_the_front_holds_what_no_other_beats_in_both() -> None:
         for answered, p99_s in ((100.0, 0.001), (200.0, 0.002), (150.0, 0.003))
     )
     assert pareto([beaten, fast, slow]) == [slow, fast]
+
+
+def test_lanes_are_verified_before_delays_and_sizes_not_at_all() -> None:
+    def result(setting: Setting, rate_rps: float) -> Found:
+        return Found(setting, Point(setting, rate_rps, rate_rps, 0.001), ())
+
+    best = result(Setting(1, 2, 8), 900.0)
+    near = result(Setting(1, 2, 4), 800.0)
+    level = result(Setting(1, 2, 8, latency_s_p99_max=0.01), 700.0)
+    lanes = result(Setting(2, 1, 8), 600.0)
+    never = Found(Setting(2, 1, 8, wait_s_max=0.001), None, ())
+    assert unlike([best, near, level, lanes, never]) == [best, lanes, level]

@@ -17,9 +17,10 @@ MODEL = ModelDescription(
 )
 
 
-def test_lanes_and_threads_use_all_cores_once() -> None:
+def test_lanes_and_threads_use_all_cores_once_or_half_of_them() -> None:
     assert lane_choices(1) == [(1, 1)]
-    assert lane_choices(6) == [(1, 6), (2, 3), (3, 2), (6, 1)]
+    assert lane_choices(2) == [(1, 2), (2, 1), (1, 1)]
+    assert lane_choices(6) == [(1, 6), (2, 3), (3, 2), (6, 1), (1, 3), (3, 1)]
 
 
 def test_rows_double_up_to_the_largest() -> None:

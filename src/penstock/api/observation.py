@@ -80,6 +80,7 @@ def cpu_percent(before: tuple[float, float] | None, now: tuple[float, float]) ->
 
 
 def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:
-    if not view.memory_bytes:
+    """Of what the instance was given; None where it was given no bound."""
+    if not view.memory_bytes_max:
         return None
-    return 100.0 * float(status.get("memory_bytes", 0)) / view.memory_bytes
+    return 100.0 * float(status.get("memory_bytes", 0)) / view.memory_bytes_max

@@ -93,6 +93,11 @@ class ArtifactCache:
             return None
         return self.find(str(known.get("digest")))
 
+    def find_last(self, key: str) -> CacheEntry | None:
+        """The entry that this source had when it was last read, changed or not since then."""
+        known = _read_json(self._sources / f"{key}.json")
+        return None if known is None else self.find(str(known.get("digest")))
+
     def remember(self, key: str, fingerprint: str, digest: str, *, uri: str) -> None:
         """Records that this source had this content. Without a fingerprint there is no record."""
         if not fingerprint:

@@ -1,7 +1,8 @@
 """From an `ArtifactSource` to a model that can be loaded: fetch, verify, unpack, detect.
 
 `prepare` blocks, on the network and on the disk, and is called on a thread. Calling it again is
-cheap: a source that has not changed is found in the cache by its stamps, without being read.
+cheap: a source that has not changed is found in the cache by its stamps, without being read. One
+that can't be reached is what it last was: an endpoint comes back without its object store.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
 import threading
 from pathlib import Path
 
@@ -22,7 +24,9 @@ from penstock.artifacts.listing import Listing, SourceFile
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource
 from penstock.artifacts.unpack import UnpackLimits, not_an_archive, unpack
 from penstock.clock import Clock
-from penstock.errors import CallerError
+from penstock.errors import CallerError, NotNowError
+
+_log = logging.getLogger(__name__)
 
 #: Model files that are zip archives inside: they are not unpacked unless the source says Gzip.
 _ZIP_SUFFIX = ".zip"
@@ -77,7 +81,14 @@ def obtain(
         return known
     key = _source_key(source)
     with cache.source_lock(key, budget):
-        listing = look(source.uri, settings, budget, clock=clock)
+        try:
+            listing = look(source.uri, settings, budget, clock=clock)
+        except NotNowError as error:
+            entry = cache.find_last(key) if error.code == "artifact-unreachable" else None
+            if entry is None:
+                raise
+            _log.warning("%s: what was last fetched is used, for %s", what, error.message)
+            return entry
         fingerprint = listing.fingerprint()
         entry = cache.find_source(key, fingerprint)
         if entry is None:

@@ -16,6 +16,10 @@ When a batch leaves. A bucket of the queue is ready as soon as a lane is free an
   time before the deadline. Nothing leaves early before a run was timed.
 * the batcher drains (`draining`).
 
+A lane may hold one full batch ahead (`batches_ahead`): it goes to a busy lane, which runs it the
+moment it is done with the present one, and not when the driver has heard of that. A full batch gains
+nothing by waiting longer, so nothing else goes ahead. Its run is timed from the end of the one before.
+
 Where the spec gives a service level instead of knobs, `service_level.py` says when the wait is over
 and how many rows a batch takes; `service-level` is the reason where the level itself decided.
 
@@ -71,8 +75,8 @@ class Batcher:
     """The queue and the lanes of one copy. `now` never goes back; ids are the driver's, unique."""
 
     __slots__ = (
-        "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining", "_full_reason",
-        "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities", "_queue_rows",
+        "_ahead", "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining", "_full_reason",
+        "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities", "_queue_rows",
         "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket", "_ran", "_rows_max",
         "_runs", "_spec", "_stale", "_started", "_timer_reason", "_wait_s_max", "_waiting",
         "_widths",
@@ -105,6 +109,11 @@ class Batcher:
         self._bucket_rows = [0] * self._widths
         self._queue_rows = 0
         self._lanes_free = list(range(spec.lanes - 1, -1, -1))  #: a stack: the last used is warm
+        self._lanes_ahead: deque[int] = (
+            deque()
+        )  #: busy, and may take a batch ahead; oldest run first
+        #: rows and bucket index of the batch that a busy lane holds ahead
+        self._ahead: list[tuple[int, int] | None] = [None] * spec.lanes
         self._started: list[float | None] = [
             None
         ] * spec.lanes  #: when a lane's batch left; inf = untimed
@@ -141,8 +150,11 @@ class Batcher:
         if deadline is not None:
             if now >= deadline:
                 return [Refuse(id, "deadline-passed")]
-            if now + self._runs.mean_s[self._runs.at(rows, bucket)] > deadline and self._give_up(
-                bucket
+            runs = self._runs
+            if (
+                now + runs.horizon_s > deadline
+                and now + runs.mean_s[runs.at(rows, bucket)] > deadline
+                and self._give_up(bucket)
             ):
                 return [Refuse(id, "deadline-cannot-be-met")]
         waiting = self._waiting
@@ -177,7 +189,10 @@ class Batcher:
         self._bucket_rows[bucket] = bucket_rows = self._bucket_rows[bucket] + rows
         if self._level is not None:
             self._level.arrived(bucket, now)
-        if self._lanes_free and (bucket_rows >= self._rows_max or bucket_rows in self._preferred):
+        if bucket_rows >= self._rows_max:
+            if self._lanes_free or self._lanes_ahead:
+                self._run_full(bucket, now, actions)
+        elif bucket_rows in self._preferred and self._lanes_free:
             self._run_full(bucket, now, actions)
         return actions
 
@@ -197,17 +212,21 @@ class Batcher:
         if not self._waiting:
             return None
         at = _INF
-        free = bool(self._lanes_free)
-        for bucket, rows in enumerate(self._bucket_rows):
-            if not rows:
-                continue
-            if free:
+        if self._lanes_free:
+            horizon_s = self._runs.horizon_s
+            for bucket, rows in enumerate(self._bucket_rows):
+                if not rows:
+                    continue
                 due = self._due(bucket)
                 at = due if due < at else at
-            heap = self._deadlines[bucket]
-            if heap:
-                due = heap[0][0] - self._run_s_high(bucket) if free else heap[0][0]
-                at = due if due < at else at
+                heap = self._deadlines[bucket]
+                if heap and heap[0][0] - horizon_s < at:
+                    due = heap[0][0] - self._run_s_high(bucket)
+                    at = due if due < at else at
+        else:
+            for heap in self._deadlines:
+                if heap and heap[0][0] < at:
+                    at = heap[0][0]
         if self._queue_wait_s_max is not None:
             for queue in self._queues:
                 if queue:
@@ -222,12 +241,23 @@ class Batcher:
         """
         started = self._started[lane]
         assert started is not None, f"nothing runs on lane {lane}"
-        self._started[lane] = None
-        self._lanes_free.append(lane)
         if timed and started < _INF:
             rows, bucket = self._ran[lane]
             self._runs.learn(rows, bucket, now - started)
+        ahead, self._ahead[lane] = self._ahead[lane], None
         actions: list[Action] = []
+        if ahead is not None:
+            self._ran[lane] = ahead
+            self._started[lane] = now if timed and started < _INF else _INF
+            self._lanes_ahead.append(lane)
+            for bucket, rows in enumerate(self._bucket_rows):
+                if rows >= self._rows_max:
+                    self._run_full(bucket, now, actions)
+            return actions
+        self._started[lane] = None
+        if self._spec.batches_ahead:
+            self._lanes_ahead.remove(lane)
+        self._lanes_free.append(lane)
         if self._waiting:
             self._expire(now, actions)
             self._run_ready(now, "lane-free", actions)
@@ -290,6 +320,7 @@ class Batcher:
             "oldest_arrived": None if oldest is None else oldest[4],
             "lanes": self._spec.lanes,
             "running": self.running,
+            "ahead": sum(1 for batch in self._ahead if batch is not None),
             "draining": self._draining,
             "run_times": self._runs.snapshot(),
             "next_deadline": self.next_deadline(),
@@ -319,6 +350,10 @@ class Batcher:
         self._runs.check_invariants()
         idle = [lane for lane, started in enumerate(self._started) if started is None]
         assert sorted(self._lanes_free) == idle, "a lane is both free and busy"
+        held = [lane for lane, batch in enumerate(self._ahead) if batch is not None]
+        assert not set(held) & set(idle), "a lane that is free holds a batch ahead"
+        open_lanes = set(range(self._spec.lanes)) - set(idle) - set(held)
+        assert set(self._lanes_ahead) == (open_lanes if self._spec.batches_ahead else set())
         if self._lanes_free:
             assert not (self._draining and waiting), "an item waits while draining, a lane is free"
             assert all(count < self._rows_max for count in rows), (
@@ -330,12 +365,12 @@ class Batcher:
     def _run_full(self, bucket: int, now: float, actions: list[Action]) -> None:
         """Runs batches of one bucket as long as it is full, or just of a preferred size."""
         self._expire(now, actions)
-        while self._lanes_free:
-            self._drop_doomed(bucket, now, actions)
+        while self._lanes_free or self._lanes_ahead:
+            self._drop_doomed(bucket, self._starts_at(now), actions)
             rows = self._bucket_rows[bucket]
             if rows >= self._rows_max:
                 reason = self._full_reason
-            elif rows in self._preferred:
+            elif rows in self._preferred and self._lanes_free:
                 reason = "preferred-size"
             else:
                 return
@@ -347,7 +382,8 @@ class Batcher:
         while self._lanes_free and self._waiting:
             chosen: tuple[int, int, int, int, str] | None = None
             for bucket in range(self._widths):
-                if self._bucket_rows[bucket]:
+                heap = self._deadlines[bucket]
+                if heap and now + self._runs.horizon_s > heap[0][0]:
                     self._drop_doomed(bucket, now, actions)
                 if not self._bucket_rows[bucket]:
                     continue
@@ -384,7 +420,7 @@ class Batcher:
 
     def _due(self, bucket: int) -> float:
         """When the wait of a bucket that is not empty is over."""
-        oldest = self._oldest(bucket)
+        oldest = self._queues[bucket][0][4] if self._priorities == 1 else self._oldest(bucket)
         if self._level is None:
             return oldest + self._wait_s_max
         return self._level.due(bucket, oldest, self._bucket_rows[bucket])
@@ -400,6 +436,16 @@ class Batcher:
         rows = self._bucket_rows[bucket]
         runs = self._runs
         return runs.high_s[runs.at(rows if rows < self._rows_max else self._rows_max, bucket)]
+
+    def _starts_at(self, now: float) -> float:
+        """When a batch that leaves now is expected to begin: behind another where it goes ahead."""
+        if self._lanes_free:
+            return now
+        lane = self._lanes_ahead[0]
+        started = self._started[lane]
+        if started is None or started == _INF:
+            return now
+        return max(now, started + self._runs.mean_s[self._runs.at(*self._ran[lane])])
 
     def _drop_doomed(self, bucket: int, now: float, actions: list[Action]) -> None:
         """Gives up those of a bucket that would be late if what waits in it left now."""
@@ -427,10 +473,16 @@ class Batcher:
         return True
 
     def _leave(self, bucket: int, rows: int, now: float) -> int:
-        """Takes a free lane for a batch."""
-        lane = self._lanes_free.pop()
-        self._started[lane] = now
-        self._ran[lane] = (rows, bucket)
+        """Takes a free lane for a batch; where none is, the one that began its run first."""
+        if self._lanes_free:
+            lane = self._lanes_free.pop()
+            self._started[lane] = now
+            self._ran[lane] = (rows, bucket)
+            if self._spec.batches_ahead:
+                self._lanes_ahead.append(lane)
+        else:
+            lane = self._lanes_ahead.popleft()
+            self._ahead[lane] = (rows, bucket)
         if self._doomed[bucket] >= _DOOMED_MAX:
             self._doomed[bucket] = 0
         return lane

@@ -67,6 +67,8 @@ class Copy:
         self._helper = helper
         self._on_state = on_state
         self._lanes_lost: set[int] = set()
+        self._runs: dict[int, _Run] = {}  #: what each busy lane runs
+        self._runs_ahead: dict[int, _Run] = {}  #: and what it holds ahead
         self._lanes_held: set[int] = set()  #: freed while their worker was lost
         self._unanswered = 0
         self._on_idle: Callable[[], None] | None = None
@@ -168,6 +170,8 @@ class Copy:
         self.batches += 1
         run = _Run(action, items, self._clock.monotonic())
         lane = action.lane
+        if self._runs.setdefault(lane, run) is not run:
+            self._runs_ahead[lane] = run
         self._engine.run(lane, items, action.bucket, lambda results: self._done(run, results))
 
     def _drop(self, item: Item, reason: str) -> None:
@@ -184,6 +188,12 @@ class Copy:
         now = self._clock.monotonic()
         lane = run.action.lane
         run_us = int((now - run.started) * 1e6)
+        ahead = self._runs_ahead.pop(lane, None)
+        if ahead is None:
+            del self._runs[lane]
+        else:
+            self._runs[lane] = ahead
+            ahead.started = now
         if results is None:
             results = [None] * len(run.items)
         elif isinstance(results, BaseException):

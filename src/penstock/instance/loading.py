@@ -216,7 +216,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         description=description,
         engine=engine,
         runtime=runtime,
-        spec=batch_spec(batching, lanes),
+        spec=batch_spec(batching, lanes, threads=True),
         passes_bodies=False,
         threads=threads,
         described=_described(context, model, batching, lanes, labels),
@@ -266,9 +266,15 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     )
 
 
-def batch_spec(batching: Batching, lanes: int) -> BatchSpec:
-    """0 rows (no batch dimension) are batches of one request."""
+def batch_spec(batching: Batching, lanes: int, *, threads: bool = False) -> BatchSpec:
+    """0 rows (no batch dimension) are batches of one request.
+
+    A lane that is a thread is given its next full batch ahead: handing it over takes longer than
+    the loop and the thread can spare between two runs. With several lanes it could wait behind the
+    slower one, and with priorities it could not be overtaken.
+    """
     rows_max = max(1, batching.rows_max)
+    ahead = threads and lanes == 1 and rows_max > 1 and batching.priorities == 1
     return BatchSpec(
         rows_max=rows_max,
         wait_s_max=batching.wait_s_max,
@@ -277,6 +283,7 @@ def batch_spec(batching: Batching, lanes: int) -> BatchSpec:
         queue_wait_s_max=batching.queue_wait_s_max,
         rows_preferred=tuple(rows for rows in batching.rows_preferred if 1 <= rows <= rows_max),
         buckets=batching.buckets,
+        batches_ahead=int(ahead),
         priorities=batching.priorities,
         latency_s_p99_max=batching.latency_s_p99_max,
     )

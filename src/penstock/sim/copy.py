@@ -37,7 +37,7 @@ class TwinCopy:
     """One copy on an instance of its own."""
 
     __slots__ = (
-        "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder", "_service",
+        "_ahead", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder", "_service",
         "_timer_at", "batcher",
     )  # fmt: skip
 
@@ -60,6 +60,8 @@ class TwinCopy:
         self._outcome = outcome
         #: what runs on each lane since when; stays after a death, until the lane has a new worker
         self._lanes: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
+        #: what a busy lane holds ahead, and how long it will take
+        self._ahead: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
         self._epoch = 0  #: deaths so far: what an earlier worker ran is never done
         self._timer_at = _INF
 
@@ -89,12 +91,18 @@ class TwinCopy:
                 rows, lane = action.rows, action.lane
                 outcome.batches[rows] += 1
                 outcome.reasons[action.reason] += 1
-                self._lanes[lane] = (action, now)
-                done_at = now + self._service.run_s(rows, action.bucket)
-                key = self._number * len(self._lanes) + lane
-                heappush(self._events, (done_at, LANE_DONE, key, self._epoch))
+                run_s = self._service.run_s(rows, action.bucket)
+                if self._lanes[lane] is None:
+                    self._begin(lane, action, run_s, now)
+                else:
+                    self._ahead[lane] = (action, run_s)
             else:
                 self._gateway.not_run(action.id, action.reason, now)
+
+    def _begin(self, lane: int, batch: RunBatch, run_s: float, now: float) -> None:
+        self._lanes[lane] = (batch, now)
+        key = self._number * len(self._lanes) + lane
+        heappush(self._events, (now + run_s, LANE_DONE, key, self._epoch))
 
     def _arm(self, now: float) -> None:
         """A timer that is set too early stays: it fires for nothing and is set anew."""
@@ -120,6 +128,9 @@ class TwinCopy:
         batch, started = running
         self._lanes[lane] = None
         self._outcome.busy_s += now - started
+        ahead, self._ahead[lane] = self._ahead[lane], None
+        if ahead is not None:
+            self._begin(lane, *ahead, now)
         actions = self.batcher.lane_freed(lane, now=now)
         if actions:
             self._carry_out(actions, now)
@@ -132,8 +143,10 @@ class TwinCopy:
         self._epoch += 1
         queued = self.batcher.give_back(now=now)
         ran: list[tuple[int, ...]] = []
-        for running in self._lanes:
-            ran.append(running[0].ids if running is not None else ())
+        for lane, running in enumerate(self._lanes):
+            held, self._ahead[lane] = self._ahead[lane], None
+            ahead = held[0].ids if held is not None else ()
+            ran.append((running[0].ids if running is not None else ()) + ahead)
             if running is not None:
                 self._outcome.busy_s += now - running[1]
         for numbers in ran[:-1]:

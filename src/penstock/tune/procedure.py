@@ -25,7 +25,7 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.sim.service import ServiceSpec
 from penstock.tune.bodies import body_of
-from penstock.tune.live import serving
+from penstock.tune.live import LiveServer, serving
 from penstock.tune.measure import Measured, check_tunable, measure
 from penstock.tune.search import Found, Point, likely_rps, simulate, sustainable
 from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
@@ -33,11 +33,13 @@ from penstock.tune.settings import Setting, lane_choices, row_choices, with_dela
 _MEASURE_SHARE = 0.4
 _TWIN_SHARE = 0.2
 _REFINED_MAX = 3  #: settings of the first search that other delays are tried for
-_VERIFIED_MAX = 3
+_VERIFIED_MAX = 6
 _LIVE_START_S = 10.0  #: what a server with a few small models takes to be there
 _LOAD_S = 2.5  #: one live load; at 400 requests per s, 10 are beyond the 99th percentile
 _LIVE_FIRST_SHARE = 0.5  #: of the twin's rate: the first live load
+_LIVE_FIRST_RPS_MAX = 4000.0  #: beyond, the load generator beside it may be what is measured
 _LIVE_LOADS = 6  #: per candidate, at most
+_LIVE_LOADS_WANTED = 4  #: per candidate; with less time there are fewer candidates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +95,12 @@ def tune(
         until = time.monotonic() + spec.budget_s * _TWIN_SHARE
         found = _searched(description, spec, services, until, say, left_out)
         verified: tuple[Verified, ...] = ()
-        candidates = [each for each in found if each.best is not None][:_VERIFIED_MAX]
+        candidates = unlike(found)[:_VERIFIED_MAX]
         left_s = spec.budget_s - (time.monotonic() - start) - _LIVE_START_S
         if spec.live and candidates:
-            count = min(len(candidates), int(left_s / (2 * _LOAD_S)))
+            count = min(len(candidates), int(left_s / (_LIVE_LOADS_WANTED * _LOAD_S)))
+            if not count and left_s > 2 * _LOAD_S:
+                count = 1
             if count < len(candidates):
                 left_out.append(f"live verification of {len(candidates) - count} candidates")
             if count > 0:
@@ -118,6 +122,22 @@ def tune(
         chosen=setting,
         left_out=tuple(left_out),
     )
+
+
+def unlike(found: list[Found]) -> list[Found]:
+    """What is worth a live look: the best of each choice of lanes and threads, whose share of the
+    machine the twin can't judge; then the best of each other kind of delay. Near twins of either
+    would tell nothing new."""
+    firsts: dict[tuple[object, ...], Found] = {}
+    others: dict[tuple[object, ...], Found] = {}
+    for each in found:
+        setting = each.setting
+        lanes = (setting.lanes, setting.threads)
+        delay = setting.delay_kind
+        if each.best is not None and firsts.setdefault(lanes, each) is not each:
+            others.setdefault((*lanes, delay), each)
+    seen = {(*lanes, each.setting.delay_kind) for lanes, each in firsts.items()}
+    return [*firsts.values(), *(each for kind, each in others.items() if kind not in seen)]
 
 
 def _measured(
@@ -224,28 +244,37 @@ def _verified(
         for at, candidate in enumerate(candidates):
             setting = candidate.setting
             server.run(at, setting, max(1.0, candidate.rate_rps / 10), 1.0)  # warms it up
-            points: list[Point] = []
-            low, high = 0.0, math.inf
-            rate_rps = candidate.rate_rps * _LIVE_FIRST_SHARE
-            for _ in range(loads):
-                points.append(server.run(at, setting, rate_rps, _LOAD_S))
-                if points[-1].within(spec.p99_s):
-                    low = rate_rps
-                else:
-                    high = rate_rps
-                rate_rps = low * 1.5 if high == math.inf else (low + high) / 2
-            best = max(
-                (point for point in points if point.within(spec.p99_s)),
-                key=lambda point: point.rate_rps,
-                default=None,
-            )
+            live = _loaded(server, at, candidate, spec.p99_s, loads)
             service = services[setting.lanes, setting.threads]
-            rate_rps = best.rate_rps if best is not None else points[0].rate_rps
-            twin = simulate(setting, description, service, spec.tokens, rate_rps)
-            verified.append(
-                Verified(setting=setting, twin=twin, live=Found(setting, best, tuple(points)))
-            )
+            seen = live.best or live.points[-1]
+            twin = simulate(setting, description, service, spec.tokens, seen.rate_rps)
+            verified.append(Verified(setting=setting, twin=twin, live=live))
     return tuple(verified)
+
+
+def _loaded(server: LiveServer, at: int, candidate: Found, p99_s: float, loads: int) -> Found:
+    """The highest rate within the latency that a few short loads can find."""
+    points: list[Point] = []
+    low, high = 0.0, math.inf
+    rate_rps = min(candidate.rate_rps * _LIVE_FIRST_SHARE, _LIVE_FIRST_RPS_MAX)
+    for _ in range(loads):
+        points.append(server.run(at, candidate.setting, rate_rps, _LOAD_S))
+        if points[-1].within(p99_s):
+            low = rate_rps
+        else:
+            high = rate_rps
+        if not low:
+            rate_rps = high / 4
+        elif high == math.inf:
+            rate_rps = low * 1.5
+        else:
+            rate_rps = (low + high) / 2
+    best = max(
+        (point for point in points if point.within(p99_s)),
+        key=lambda point: point.rate_rps,
+        default=None,
+    )
+    return Found(candidate.setting, best, tuple(points))
 
 
 def _body(model_dir: Path, description: ModelDescription, tokens: int) -> bytes:

@@ -30,6 +30,13 @@ class Setting:
             return f"level {self.latency_s_p99_max * 1e3:g} ms"
         return f"{self.wait_s_max * 1e3:g} ms"
 
+    @property
+    def delay_kind(self) -> str:
+        """none | wait | level."""
+        if self.latency_s_p99_max is not None:
+            return "level"
+        return "wait" if self.wait_s_max > 0 else "none"
+
     def batch_spec(self, description: ModelDescription) -> BatchSpec:
         """As the instance will make it for this setting."""
         batching = description.batching
@@ -57,8 +64,14 @@ class Setting:
 
 
 def lane_choices(cores: int) -> list[tuple[int, int]]:
-    """(lanes, threads per lane) that use all cores without sharing one, fewest lanes first."""
-    return [(lanes, cores // lanes) for lanes in range(1, cores + 1) if not cores % lanes]
+    """(lanes, threads per lane) that use all cores, or half of them, without sharing one.
+
+    Half of them, because gateway, parsing and tokenizers want cores of the same machine.
+    """
+    choices = []
+    for used in (cores, cores // 2):
+        choices += [(lanes, used // lanes) for lanes in range(1, used + 1) if not used % lanes]
+    return choices
 
 
 def row_choices(rows_max: int) -> list[int]:

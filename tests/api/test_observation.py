@@ -1,0 +1,42 @@
+"""Utilization of instances out of what their processes say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.api.observation import cpu_percent, cpu_seconds, memory_percent
+from penstock.control.plane import InstanceView
+
+VIEW = InstanceView(
+    instance_id="i-1",
+    variant="all",
+    generation=1,
+    phase="ready",
+    instance_type="ml.local.small",
+    cores=1.0,
+    memory_bytes_max=1000,
+    memory_bytes=250,
+    model_memory_bytes=100,
+    copy=1,
+    pid=1,
+    load_s=0.5,
+    log_path=Path("/nowhere"),
+)
+
+
+def test_memory_is_a_share_of_what_the_instance_was_given() -> None:
+    assert memory_percent({"memory_bytes": 250}, VIEW) == 25.0
+
+
+def test_processor_time_counts_the_workers_too() -> None:
+    status = {"cpu_s": 1.0, "copies": [{"workers": [{"cpu_s": 2.0}, {"cpu_s": 0.5}]}]}
+    assert cpu_seconds(status) == 3.5
+
+
+def test_a_core_that_is_always_busy_is_100_percent() -> None:
+    assert cpu_percent((10.0, 5.0), (12.0, 7.0)) == 100.0
+
+
+def test_nothing_is_said_of_processor_time_at_first_and_after_a_worker_was_replaced() -> None:
+    assert cpu_percent(None, (12.0, 7.0)) is None
+    assert cpu_percent((10.0, 5.0), (12.0, 1.0)) is None
