@@ -18,6 +18,8 @@ import typer
 from penstock.cli import main as cli
 from penstock.cli.settings import PREFIX, walk
 from penstock.config import ServerConfig
+from penstock.core.placement import MachineCapacity
+from penstock.fleet.catalogue import MACHINE_TYPE, InstanceCatalogue
 from penstock.metrics import reference as metrics_reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,12 +118,44 @@ def _raised(node: ast.AST) -> tuple[str, str] | None:
     return None
 
 
+def instance_types() -> str:
+    """The catalogue, as it is on a machine that is larger than all of it."""
+    machine = MachineCapacity(cores=1024.0, memory_bytes=2**46, accelerators=64)
+    catalogue = InstanceCatalogue(machine)
+    lines = [
+        "# Instance types",
+        "",
+        "Generated from the code; do not edit. An instance gets what its type names, or what the",
+        "machine has where that is less (AWS's types never more than half of its memory);",
+        "`ml.local.machine` is all of it. Any other name of the form `ml.<family>.<size>` is",
+        "accepted, with figures derived from its size. An instance that takes more memory than it",
+        "was given is ended, says so, and is started again.",
+        "",
+        "Prices are US dollars per hour and are for cost reports, nothing is decided by them:",
+        "AWS's approximate on-demand prices of hosting in us-east-1 for its types, and for",
+        "`ml.local` types 0.02 a core, an estimate of electricity and wear. Watts are estimates",
+        "under load.",
+        "",
+        "| type | cores | memory, GiB | accelerators | price per hour | watts |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in catalogue.names():
+        if name != MACHINE_TYPE:
+            kind = catalogue.resolve(name)
+            lines.append(
+                f"| `{name}` | {kind.cores:g} | {kind.memory_bytes / 2**30:g} |"
+                f" {kind.accelerators} | {kind.price_per_hour:g} | {kind.watts:g} |"
+            )
+    return "\n".join([*lines, ""])
+
+
 def pages() -> dict[str, str]:
     """File name -> content, of everything below docs/reference."""
     return {
         "cli.md": command_line(),
         "config.md": settings(),
         "errors.md": error_codes(),
+        "instance-types.md": instance_types(),
         "metrics.md": metrics_reference.render(),
     }
 

@@ -50,9 +50,8 @@ class ControlConfig:
         default_factory=dict
     )  #: image pattern -> argv
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
-    #: artifacts and compiled models kept on disk; what copies use is never removed. A quarter of
-    #: the disk of a small server, and room for a few models of tens of GiB.
-    cache_bytes_max: int = 64 * 2**30
+    # Room for a few models of tens of GiB, on the disk of a small server.
+    cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -450,6 +450,23 @@ def test_a_stopped_instance_is_found_silent_and_replaced(tmp_path: Path) -> None
     run(test)
 
 
+def test_models_that_hang_while_they_load_keep_no_other_waiting(tmp_path: Path) -> None:
+    """As many as may load at once (one a core) hung, and no endpoint came up for ten minutes."""
+
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            assert server.plane._reconciler is not None
+            work = server.plane._reconciler.work
+            work._settings = replace(work._settings, load_turn_s_max=0.2)
+            await server.create("first", "hang")
+            await server.create("second", "hang")
+            await server.create("shop")
+            await server.reaches("InService")
+            assert (await server.record("first")).status == "Creating"
+
+    run(test)
+
+
 def test_a_lost_worker_leaves_the_routes_until_the_instance_has_it_back(tmp_path: Path) -> None:
     async def test() -> None:
         async with running(tmp_path / "s") as server:

@@ -131,7 +131,7 @@ class Instance:
 
 
 @contextmanager
-def instance(folder: Path) -> Iterator[Instance]:
+def instance(folder: Path, *, memory_bytes: int = 0) -> Iterator[Instance]:
     """Runs until the end of the block; the cache is below `folder`."""
     with tempfile.TemporaryDirectory(prefix="pi") as short:  # socket paths are at most 107 bytes
         path = f"{short}/s"
@@ -139,7 +139,7 @@ def instance(folder: Path) -> Iterator[Instance]:
             "instance_id": "i-test",
             "address": f"unix:{path}",
             "cores": 1,
-            "memory_bytes": 0,
+            "memory_bytes": memory_bytes,
             "cache_dir": str(folder / "cache"),
         }
         log = folder / "instance.log"

@@ -89,3 +89,11 @@ def test_no_limit_is_never_exceeded() -> None:
     limit.look()
     limit.look()
     assert told == []
+
+
+def test_an_instance_that_takes_more_than_its_memory_ends_and_says_so(tmp_path: Path) -> None:
+    with instance(tmp_path, memory_bytes=2**20) as running:
+        assert running.process.wait(20) == 1
+        words = running.log.read_text().strip().splitlines()[-1]
+        assert words.startswith("error[memory-limit]: the model takes 0.")
+        assert words.endswith("Choose a larger instance type.")

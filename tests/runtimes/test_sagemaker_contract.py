@@ -110,6 +110,7 @@ def predict_fn(data, model): return model
         (b"[]", {"accept": "image/png"}, 406, "Accept"),
         (b'{"status": 429}', {}, 429, "slow down"),
         (b'{"exit": 1}', {}, 500, "SystemExit"),
+        (b'{"cancel": 1}', {}, 500, "CancelledError"),
         (b'{"object": 1}', {}, 500, "cannot be written as JSON: object"),
     ],
 )
@@ -117,13 +118,14 @@ def test_failures_are_answers_with_a_status(
     tmp_path: Path, body: bytes, meta: dict[str, Any], status: int, words: str
 ) -> None:
     source = """
-import sys
+import asyncio, sys
 class Busy(Exception):
     status_code = 429
 def model_fn(d): return None
 def predict_fn(data, model):
     if "status" in data: raise Busy("slow down")
     if "exit" in data: sys.exit(1)
+    if "cancel" in data: raise asyncio.CancelledError
     if "object" in data: return object()
     return data
 """

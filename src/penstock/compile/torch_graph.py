@@ -103,7 +103,7 @@ class TorchGraph:
             module = module.to(getattr(torch, DTYPES[dtype]))
         else:
             module = _answering(module, getattr(torch, DTYPES[dtype]))
-        module = module.to(device)
+        module = module.to(device).requires_grad_(False)
         example = tuple(
             torch.from_numpy(np.ascontiguousarray(self.example[spec.name])).to(device)
             for spec in self.inputs

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +54,8 @@ class WorkSettings:
     instance_settings: Mapping[str, object]  #: as `InstanceSpec.settings`
     starts_max: int = 4  #: processes that start at once
     loads_max: int = 2  #: models that load at once: each takes a core
+    #: ... until one has taken this long: it waits for a network, or hangs, and others need not
+    load_turn_s_max: float = 15.0
     stop_grace_s: float = 10.0  #: from SIGTERM to SIGKILL; draining came before
     #: for an instance to answer a status call; what runs models is never its event loop, so one
     #: that is silent three times is stopped or hangs, and its requests can go elsewhere
@@ -165,7 +168,7 @@ class InstanceWork:
         return self._settings.log_dir / ledger.desired.endpoint / name
 
     async def _load(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
-        async with self._loads:
+        async with self._turn_to_load():
             self._phase(entry, LOADING)
             self._changed(ledger.desired.endpoint)
             variant = entry.variant
@@ -185,6 +188,26 @@ class InstanceWork:
         entry.ready_since = self._clock.monotonic()
         self._phase(entry, READY)
         self._record(ledger, "copy loaded", "load-done", f"{entry.instance_id} {entry.load_s:.2f}s")
+
+    @asynccontextmanager
+    async def _turn_to_load(self) -> AsyncIterator[None]:
+        """A place among those that load; given back after a while, so that none is kept waiting
+        by models that never load."""
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._loads.release()
+
+        await self._loads.acquire()
+        timer = asyncio.get_running_loop().call_later(self._settings.load_turn_s_max, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
 
     async def _drain(self, ledger: EndpointLedger, entry: InstanceEntry, copy: int) -> None:
         if not await self._publisher.drained((copy,), self._spec.drain_s_max):

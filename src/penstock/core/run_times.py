@@ -106,8 +106,7 @@ class RunTimes:
             cell.learn(rows, run_s)
             cell.seen_at = self._runs
             self.mean_s[at], self.high_s[at] = cell.mean_s, cell.high_s
-            if cell.high_s > self.horizon_s:
-                self.horizon_s = cell.high_s
+            self.horizon_s = max(self.horizon_s, cell.high_s)
             if not self._runs % _FIT_EVERY_RUNS:
                 self._estimate()
 

@@ -36,6 +36,9 @@ from penstock.runtimes.python import LaneListener
 
 _LOG = logging.getLogger(__name__)
 
+#: Runtimes that watch the time themselves know more of what went wrong: they speak first.
+_STORY_S = 5.0
+
 _PLATFORMS = {
     "openvino": "openvino",
     "onnxruntime": "onnxruntime_onnx",
@@ -131,7 +134,7 @@ async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListene
         log=_model_log(call),
     )
     try:
-        async with asyncio.timeout(call.startup_timeout_s):
+        async with asyncio.timeout(call.startup_timeout_s + _STORY_S):
             loaded = await _started(context, listener)
     except TimeoutError:
         raise ModelError(

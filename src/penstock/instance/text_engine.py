@@ -180,36 +180,35 @@ class TextEngine:
         width = self._width(max(1, *map(len, rows.ids)))
         count = len(rows.ids)
         padded = self._padded_rows(count)
-        arrays = {"input_ids": self._padded(rows.ids, padded, width, self._pad_id)}
-        mask = np.zeros((padded, width), dtype=np.int64)
-        for at, row in enumerate(rows.ids):
-            mask[at, : len(row)] = 1
+        lengths = np.fromiter(map(len, rows.ids), dtype=np.int64, count=count)
+        used = np.zeros((padded, width), dtype=bool)
+        used[:count] = np.arange(width) < lengths[:, None]
+        arrays = {"input_ids": self._padded(rows.ids, used, self._pad_id)}
+        mask = used.astype(np.int64)
         mask[count:] = mask[0]
         arrays["attention_mask"] = mask
         if rows.types is not None:
-            arrays["token_type_ids"] = self._padded(rows.types, padded, width, 0)
+            arrays["token_type_ids"] = self._padded(rows.types, used, 0)
         inputs = {
             spec.name: arrays[spec.name].astype(NUMPY[spec.dtype], copy=False)
             for spec in self._runtime.inputs
         }
         return self._runtime.run(lane, inputs), mask[:count]
 
-    def _padded(
-        self, rows: Sequence[Sequence[int]], padded: int, width: int, fill: int
-    ) -> np.ndarray:
-        array = np.full((padded, width), fill, dtype=np.int64)
-        for at, row in enumerate(rows):
-            array[at, : len(row)] = row
-        array[len(rows) :] = array[0]
-        return array
-
     def _width(self, longest: int) -> int:
-        """The bucket that the rows of a run need: a part of a request may need a smaller one than
-        the request as a whole, which is what it was queued by."""
+        """What rows are padded to: the graph's own length, else the bucket of the longest."""
         if self._width_fixed:
             return self._width_fixed
         widths = self._widths
-        return widths[bisect_left(widths, longest)] if widths and longest <= widths[-1] else longest
+        at = bisect_left(widths, longest)
+        return widths[at] if at < len(widths) else longest
+
+    def _padded(self, rows: Sequence[Sequence[int]], used: np.ndarray, fill: int) -> np.ndarray:
+        """The rows side by side in one array; spare rows repeat the first."""
+        array = np.full(used.shape, fill, dtype=np.int64)
+        array[used] = [number for row in rows for number in row]
+        array[len(rows) :] = array[0]
+        return array
 
     def _padded_rows(self, count: int) -> int:
         if count < self._rows_fixed:

@@ -15,7 +15,7 @@ for door, module, address in (
     ("grpc", triton_grpc, grpc_address),
 ):
     client = module.InferenceServerClient(address)
-    text = np.array(["where is my order", "cheap blue lamp"], dtype=object)
+    text = np.array(["where is my order", "red running shoes size 42"], dtype=object)
     tensor = module.InferInput("text", [2], "BYTES")
     tensor.set_data_from_numpy(text)
     result = client.infer(name, [tensor], request_id="seven")

@@ -61,7 +61,7 @@ class Seq2SeqModel:
                                      share_outputs=True)  # fmt: skip
         cross_kv = results["cross_kv"]
         caches = self.rows
-        caches.fit(in_use, past=1, source=max(length, caches.source_length))
+        caches.fit(in_use, past=caches.past_length, source=max(length, caches.source_length))
         for at, source in enumerate(sources):
             caches.put(rows[at], cross_kv[:, at], len(source))
 

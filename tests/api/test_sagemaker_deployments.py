@@ -1,0 +1,43 @@
+"""What of a CreateModel request reaches the instance that loads the model."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.api.sagemaker.deployments import model_source
+from penstock.control.instance_work import _load_request
+from penstock.control.ledger import InstanceEntry
+from penstock.core.deployment import VariantSpec
+from penstock.fleet.base import InstanceType
+
+
+def model(**source: str) -> dict[str, object]:
+    return {
+        "ModelName": "m",
+        "PrimaryContainer": {"ModelDataSource": {"S3DataSource": source}},
+    }
+
+
+@pytest.mark.parametrize(("kind", "compressed"), [("Gzip", True), ("None", False)])
+def test_the_compression_type_says_whether_an_archive_is_unpacked(
+    kind: str, compressed: bool
+) -> None:
+    made = model_source(model(S3Uri="s3://b/m.tar.gz", S3DataType="S3Object", CompressionType=kind))
+    assert made.compressed is compressed
+    entry = InstanceEntry(
+        instance_id="i-1",
+        variant=VariantSpec(
+            name="all", model=made, instance_type="ml.local.small", instance_count=1
+        ),
+        generation=1,
+        ordinal=0,
+        kind=InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30),
+        phase="running",
+        since=None,
+    )
+    assert _load_request("shop", entry)["source"]["compressed"] is compressed
+
+
+def test_a_bare_url_leaves_it_to_the_file() -> None:
+    container = {"ModelDataUrl": "s3://b/m.tar.gz"}
+    assert model_source({"ModelName": "m", "PrimaryContainer": container}).compressed is None
