@@ -87,6 +87,7 @@ class Shelf:
     orders: tuple[str, ...]
     noise: tuple[str, ...]
     made_up_brand_share: float
+    words: tuple[str, ...] = ()  #: everyday words that made-up brands may consist of
 
 
 class Catalogue:
@@ -113,9 +114,11 @@ class Catalogue:
         )
 
     def brand(self) -> str:
-        if self._rng.random() < self._shelf.made_up_brand_share:
+        if self._rng.random() >= self._shelf.made_up_brand_share:
+            return self._rng.choice(self._shelf.brands)
+        if not self._shelf.words or self._rng.random() < 0.3:
             return self._made_up(2, 3)
-        return self._rng.choice(self._shelf.brands)
+        return self._worded_brand()
 
     def other_kind(self, kind: str) -> str:
         """Another type: one that shares a word, one of the same department, or any."""
@@ -197,6 +200,16 @@ class Catalogue:
 
     def _made_up(self, low: int, high: int) -> str:
         return "".join(self._rng.choice(_SYLLABLES) for _ in range(self._rng.randint(low, high)))
+
+    def _worded_brand(self) -> str:
+        """A brand that could be taken for a description: "harbor", "harbor lane", "harborvra"."""
+        rng = self._rng
+        one, other = rng.choice(self._shelf.words), rng.choice(self._shelf.words)
+        if rng.random() < 0.5:
+            brand = rng.choice(self._shelf.brands)
+            ending = brand[rng.randrange(1, len(brand) - 1) :].strip()
+            return rng.choice((one + ending, one[: len(one) // 2 + 1] + ending))
+        return rng.choice((one, f"{one} {other}", one + other))
 
     def _line(self) -> str:
         return self._made_up(2, 2) + self._rng.choice(_LINE_ENDS)

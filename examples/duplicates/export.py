@@ -62,7 +62,7 @@ def export_artifact(
     model: PairHeads, tokenizer: Tokenizer, *, seed: int, out: Path, facts: dict[str, Any]
 ) -> None:
     """Writes `out/artifact/` and `out/metrics.json` and prints what they hold."""
-    training, held_out = shelves(seed)
+    _, training, held_out = shelves(seed)
     sets = {
         "held_out": make_pairs(held_out, TEST_PAIRS, f"{seed}-held-out"),
         "new_products": make_pairs(training, TEST_PAIRS, f"{seed}-new-products"),

@@ -64,11 +64,18 @@ class Pair:
         return self.difference == "nothing"
 
 
-def shelves(seed: int) -> tuple[Shelf, Shelf]:
-    """(training, held out), along the split that the backbone was trained with."""
+def shelves(seed: int) -> tuple[Shelf, Shelf, Shelf]:
+    """(first training, later training, held out), along the split of the backbone's training.
+
+    Training begins with brands that are known or sound made up; later ones are everyday words, too,
+    as nothing but its place tells such a brand from a description.
+    """
     kept, held = split_words(seed)
+    first = Shelf(kept.nouns, kept.brands, _ORDERS, _NOISE, made_up_brand_share=0.6)
+    words = (*kept.things, *kept.qualities, *kept.last_names)
     return (
-        Shelf(kept.nouns, kept.brands, _ORDERS, _NOISE, made_up_brand_share=0.6),
+        first,
+        dataclasses.replace(first, made_up_brand_share=0.75, words=words),
         Shelf(held.nouns, held.brands, _ORDERS_HELD_OUT, _NOISE_HELD_OUT, made_up_brand_share=0.0),
     )
 

@@ -33,8 +33,10 @@ HERE = Path(__file__).resolve().parent
 TOKENS_MAX = 64
 BATCH_ROWS = 64
 BATCHES_PER_GROUP = 32  # made at once and sorted by length
-LEARNING_RATE_MAX = 5e-4
 WARM_UP_SHARE = 0.05
+#: (steps, highest learning rate) on the first and on the later catalogue of `pairs.shelves`
+STAGES = ((3000, 5e-4), (712, 2.5e-4))
+STEPS = sum(steps for steps, _ in STAGES)
 #: Outputs of the model, in order; one value is a regression.
 HEADS = {
     "duplicate": 2,
@@ -65,7 +67,7 @@ def main() -> None:
     model.bert.load_state_dict(backbone)
     training = Training(model, tokenizer, arguments)
     if not training.run():
-        print(f"stopped after {training.step} of {arguments.steps} steps; run again to go on")
+        print(f"stopped after {training.step} of {STEPS} steps; run again to go on")
         return
     model.eval()
     export_artifact(
@@ -75,7 +77,7 @@ def main() -> None:
         out=arguments.out,
         facts={
             "seed": arguments.seed,
-            "training_pairs": arguments.steps * BATCH_ROWS,
+            "training_pairs": STEPS * BATCH_ROWS,
             "training_s": round(training.spent_s),
             "weights": sum(p.numel() for n, p in model.named_parameters() if "matcher" not in n),
         },
@@ -91,7 +93,7 @@ class Training:
         self._model = model
         self._tokenizer = tokenizer
         self._arguments = arguments
-        self._shelf = shelves(arguments.seed)[0]
+        self._shelves = shelves(arguments.seed)
         parameters = list(model.parameters())
         self._optimizer = torch.optim.AdamW(
             [
@@ -116,7 +118,7 @@ class Training:
         begun = time.monotonic()
         self._model.train()
         losses: list[list[float]] = []
-        while self.step < arguments.steps and time.monotonic() - begun < arguments.seconds:
+        while self.step < STEPS and time.monotonic() - begun < arguments.seconds:
             losses.append(self._one_step())
             if self.step % 50 == 0:
                 shown = " ".join(f"{value:.3f}" for value in np.mean(losses[-50:], axis=0))
@@ -125,7 +127,7 @@ class Training:
         self.spent_s += time.monotonic() - begun
         if losses and arguments.checkpoint is not None:
             self._save(arguments.checkpoint)
-        return self.step == arguments.steps
+        return self.step == STEPS
 
     def _save(self, path: Path) -> None:
         state = {
@@ -140,10 +142,8 @@ class Training:
         arguments = self._arguments
         torch.manual_seed(arguments.seed * 1_000_000 + self.step)  # dropout, also after a restart
         pairs = self._batch()
-        share = self.step / arguments.steps
-        rate = min(share / WARM_UP_SHARE, (1.0 - share) / (1.0 - WARM_UP_SHARE))
         for group in self._optimizer.param_groups:
-            group["lr"] = LEARNING_RATE_MAX * max(rate, 1.0 / arguments.steps)
+            group["lr"] = learning_rate(self.step)
         inputs = encoded(self._tokenizer, pairs)
         with torch.autocast("cpu", torch.bfloat16, enabled=arguments.precision == "bf16"):
             answers = self._model(*inputs)
@@ -160,13 +160,25 @@ class Training:
         group, at = divmod(self.step, BATCHES_PER_GROUP)
         if group != self._group or not self._batches:
             seed = f"{self._arguments.seed}-train-{group}"
-            pairs = make_pairs(self._shelf, BATCH_ROWS * BATCHES_PER_GROUP, seed)
+            shelf = self._shelves[int(group * BATCHES_PER_GROUP >= STAGES[0][0])]
+            pairs = make_pairs(shelf, BATCH_ROWS * BATCHES_PER_GROUP, seed)
             pairs.sort(key=lambda pair: len(pair.text) + len(pair.text_pair))
             starts = range(0, len(pairs), BATCH_ROWS)
             self._batches = [pairs[start : start + BATCH_ROWS] for start in starts]
             random.Random(seed).shuffle(self._batches)
             self._group = group
         return self._batches[at]
+
+
+def learning_rate(step: int) -> float:
+    """Up and down again in each stage."""
+    for steps, highest in STAGES:
+        if step < steps:
+            share = step / steps
+            rate = min(share / WARM_UP_SHARE, (1.0 - share) / (1.0 - WARM_UP_SHARE))
+            return highest * max(rate, 1.0 / steps)
+        step -= steps
+    raise ValueError("all stages are over")
 
 
 def encoded(tokenizer: Tokenizer, pairs: list[Pair]) -> tuple[Tensor, Tensor, Tensor]:
@@ -217,7 +229,6 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--backbone", type=Path, required=True, help="query intent's checkpoint")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--checkpoint", type=Path, help="where to keep what was learned so far")
     parser.add_argument(

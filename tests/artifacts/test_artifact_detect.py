@@ -267,6 +267,7 @@ def test_broken_json_of_an_exporter_is_an_error(tmp_path: Path) -> None:
         ({"inference.py": ""}, "artifact-layout-unknown", "folder code/"),
         ({"model.yml": ""}, "artifact-layout-unknown", "Rename"),
         ({"model.gguf": ""}, "artifact-layout-unknown", "generation"),
+        ({"model.tar.gz": ""}, "artifact-layout-unknown", "CompressionType"),
         ({"1/saved_model.pb": ""}, "artifact-layout-unknown", "TensorFlow"),
         ({"serving.properties": ""}, "artifact-layout-unknown", "DJL"),
         ({"adapter_config.json": "{}", "a.safetensors": ""}, "artifact-layout-unknown", "LoRA"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,8 +41,10 @@ def _marker() -> Path:
 
 
 def _wanted() -> str:
-    """What the environment was made for: another pyproject.toml may need other packages."""
-    return "\n".join((*REQUIREMENTS, (ROOT / "pyproject.toml").read_text()))
+    """What the environment was made for; Penstock's own requirements are part of it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    own = (*project["dependencies"], *project["optional-dependencies"]["dev"])
+    return "\n".join((*REQUIREMENTS, *own))
 
 
 def make() -> bool:

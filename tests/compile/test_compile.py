@@ -1,6 +1,7 @@
-"""The compiler's tests, run by the interpreter that has its libraries.
+"""The compiler's tests, `inside/check_*.py`, run by the interpreter that has its libraries.
 
-Each file `inside/check_*.py` is one test here; its own output is shown where it fails.
+They are one test here, for importing PyTorch takes longer than most of them; their own output is
+shown where one fails.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-CHECKS = sorted(HERE.glob("inside/check_*.py"))
 
 _spec = importlib.util.spec_from_file_location("compile_set_up", HERE / "set_up.py")
 assert _spec is not None
@@ -24,8 +24,7 @@ _spec.loader.exec_module(set_up)
 
 @pytest.mark.integration
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda path: path.stem)
-def test_in_the_environment_with_pytorch(check: Path) -> None:
+def test_the_compiler_in_the_environment_with_pytorch() -> None:
     if not set_up.interpreter().exists():
         reason = "no compile environment: run tests/compile/set_up.py (make test does)"
         if os.environ.get("CI") == "true":
@@ -36,7 +35,7 @@ def test_in_the_environment_with_pytorch(check: Path) -> None:
             str(set_up.interpreter()),
             *("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
             *("-o", "python_files=check_*.py", "-W", "ignore"),
-            *("--timeout", "240", str(check)),
+            *("-p", "no:logging", "--timeout", "240", str(HERE / "inside")),
         ],
         cwd=set_up.ROOT,
         env={

@@ -175,6 +175,12 @@ def _completed(description: ModelDescription, root: Path) -> ModelDescription:
         inside(root, description.tokenizer.file, key="model.yaml: tokenizer.file")
     if description.runtime == "process":
         return description
+    if description.generation is not None and description.runtime == "seq2seq":
+        for key in ("encoder_file", "decoder_file"):
+            named = getattr(description.generation, key)
+            inside(root, named, key=f"model.yaml: generation.{key}")
+            check_whole(root, named)
+        return dataclasses.replace(description, file=description.generation.decoder_file)
     suffixes = (".py",) if description.runtime == "python" else _SUFFIXES[description.runtime]
     file = description.file
     if not file:

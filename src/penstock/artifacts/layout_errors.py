@@ -24,6 +24,12 @@ _PICKLES = (
     "xgboost-model",
 )  # fmt: skip
 
+_PACKED = (
+    "a file named as an archive that was not unpacked",
+    "Either CompressionType None says to leave it (give Gzip), or it is no such archive: upload it "
+    "again.",
+)
+
 #: (pattern, what it is, what to do), first match wins.
 _FOREIGN = (
     ("model.yml", "a description under another name", "Rename model.yml to model.yaml."),
@@ -38,6 +44,9 @@ _FOREIGN = (
         "a configuration of the DJL server",
         "Text generation is not part of this release.",
     ),
+    ("*.tar.gz", *_PACKED),
+    ("*.tgz", *_PACKED),
+    ("*.tar", *_PACKED),
     ("*.gguf", "a GGUF model", "Text generation is not part of this release."),
     ("*.mar", "a TorchServe archive", "Export the model to ONNX, or write a code/inference.py."),
     ("**/saved_model.pb", "a TensorFlow SavedModel", "Convert it to ONNX, for example by tf2onnx."),

@@ -111,7 +111,7 @@ def _show(report: dict[str, Any], out: Path) -> None:
     if report["timings"]:
         print_table(
             f"a batch (rows x tokens), {report['threads']} threads, {report['processor']}",
-            ("batch", "before", "after", "rows after", "ratio"),
+            ("batch", "before", "after", "rows before", "rows after", "ratio"),
             timing_rows(report),
         )
     for line in report["notes"]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -121,12 +122,14 @@ def _quantised(model: Any, calibration: Sequence[Arrays]) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """NNCF and torch print tables and progress on standard output, which is the report's."""
+    """NNCF and torch print tables and progress on standard output, which is the report's; tracing
+    warns of every branch on a shape, which is what the parity check is for."""
     logger = logging.getLogger("nncf")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     finally:
         logger.setLevel(level)

@@ -126,13 +126,14 @@ def parity_rows(report: Any) -> list[tuple[str, str, str]]:
     return rows
 
 
-def timing_rows(report: Any) -> list[tuple[str, str, str, str, str]]:
-    """(shape, before, after, rows/s after, ratio) for the printed table."""
+def timing_rows(report: Any) -> list[tuple[str, ...]]:
+    """(shape, before, after, rows/s before, after, ratio) for the printed table."""
     return [
         (
             f"{each['rows']} x {each['tokens']}" if each["tokens"] else f"{each['rows']} rows",
             f"{each['before_ms']:.2f} ms",
             f"{each['after_ms']:.2f} ms",
+            f"{each['before_rows_per_s']:,.0f}/s",
             f"{each['after_rows_per_s']:,.0f}/s",
             f"{each['speedup']:.1f}x",
         )

@@ -32,6 +32,7 @@ _LOG_CHARS_MAX = 2000
 
 def needs_compiling(root: Path) -> bool:
     """Whether `root` is weights without anything that a runtime could load."""
+    root = _step_into(root)
     served = (model_yaml.FILE_NAME, "code/inference.py", "config.pbtxt")
     if any((root / name).exists() for name in served):
         return False
@@ -45,6 +46,7 @@ def compile_for_serving(
     root: Path,
     cache_dir: Path,
     *,
+    digest: str = "",
     target: str = AUTO,
     timeout_s: float = 3600.0,
     cancelled: threading.Event | None = None,
@@ -56,13 +58,15 @@ def compile_for_serving(
     Args:
         root: an unpacked Hugging Face directory.
         cache_dir: a folder of this function's own, shared by all processes of the machine.
+        digest: of the content of `root`, where it is known; "" reads all of it.
         target: as for `penstock compile`; "auto" is the CPU's BF16 where it has it, else FP32.
         cancelled: gives up soon after it is set.
 
     Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
     them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
     """
-    digest = open_source(root, trust=False).digest
+    root = _step_into(root)
+    digest = digest or open_source(root, trust=False).digest
     key = hashlib.sha256(json.dumps([digest, target, __version__]).encode()).hexdigest()
     entry = cache_dir / key
     if (entry / model_yaml.FILE_NAME).is_file():
@@ -82,6 +86,12 @@ def compile_for_serving(
         if not (entry / model_yaml.FILE_NAME).is_file():
             _compile_in_child(root, entry, target, until, cancelled)
     return entry
+
+
+def _step_into(root: Path) -> Path:
+    """A single folder around everything is the habit of tar -czf model.tar.gz my_model."""
+    entries = list(root.iterdir())
+    return entries[0] if len(entries) == 1 and entries[0].is_dir() else root
 
 
 def _compile_in_child(

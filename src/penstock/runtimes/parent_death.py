@@ -12,7 +12,7 @@ _PR_SET_PDEATHSIG = 1
 def die_with_parent() -> None:
     """The kernel ends this process when the thread that started it ends.
 
-    A parent that ended just before shows in its number; process 1 may be the parent, in a container.
+    A parent that ended just before shows in its number; in a container process 1 may be one.
     """
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -51,7 +51,9 @@ def expected(source: Path, served: Served) -> np.ndarray:
 def test_a_smaller_format_is_smaller_and_within_its_tolerance(
     target: str, apart: float, source: Path, tmp_path: Path
 ) -> None:
-    report = compile_model(source, tmp_path / "out", Options(target=target, measure_s=0.0))
+    report = compile_model(
+        source, tmp_path / "out", Options(target=target, measure_s=0.0, threads=1)
+    )
     served = Served(tmp_path / "out")
     ours = probabilities(served.ask(tiny_models.TEXTS))
     assert np.abs(ours - expected(source, served)).max() <= apart
@@ -63,7 +65,9 @@ def test_a_smaller_format_is_smaller_and_within_its_tolerance(
 def test_without_a_calibration_set_int8_is_of_weights_and_says_so(
     source: Path, tmp_path: Path
 ) -> None:
-    report = compile_model(source, tmp_path / "out", Options(target="cpu-int8", measure_s=0.0))
+    report = compile_model(
+        source, tmp_path / "out", Options(target="cpu-int8", measure_s=0.0, threads=1)
+    )
     assert any("INT8 weights only" in note for note in report["notes"])
     assert "FakeQuantize" not in (tmp_path / "out" / "model.xml").read_text()
 
@@ -72,7 +76,11 @@ def test_a_calibration_set_quantises_activations_too(source: Path, tmp_path: Pat
     texts = [f"{text} {at}" for at in range(12) for text in tiny_models.TEXTS]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     options = Options(
-        target="cpu-int8", calibration=tmp_path / "texts.txt", measure_s=0.0, tolerance=0.3
+        target="cpu-int8",
+        calibration=tmp_path / "texts.txt",
+        measure_s=0.0,
+        threads=1,
+        tolerance=0.3,
     )
     compile_model(source, tmp_path / "out", options)
     assert "FakeQuantize" in (tmp_path / "out" / "model.xml").read_text()
@@ -83,7 +91,7 @@ def test_a_calibration_set_quantises_activations_too(source: Path, tmp_path: Pat
 
 
 def test_the_records_say_what_was_made_of_what_and_how_fast(source: Path, tmp_path: Path) -> None:
-    options = Options(target="cpu-fp32", measure_s=0.01, threads=1, name="intent")
+    options = Options(target="cpu-fp32", measure_s=0.0, threads=11, threads=1, name="intent")
     report = compile_model(source, tmp_path / "out", options)
     assert report == json.loads((tmp_path / "out" / "report.json").read_text())
     shapes = [(each["rows"], each["tokens"]) for each in report["timings"]]
@@ -104,7 +112,7 @@ def test_a_word_piece_vocabulary_becomes_a_fast_tokenizer(source: Path, tmp_path
         (slow / name).write_bytes((source / name).read_bytes())
     (slow / "vocab.txt").write_text("\n".join(tiny_models.vocabulary()))
     (slow / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
-    options = Options(target="cpu-fp32", measure_s=0.0)
+    options = Options(target="cpu-fp32", measure_s=0.0, threads=1)
     compile_model(slow, tmp_path / "out", options)
     compile_model(source, tmp_path / "fast", options)
     texts = ["Red running SHOES, size 42!", "where is my package"]
@@ -126,7 +134,7 @@ def test_a_sentencepiece_model_becomes_a_fast_tokenizer(tmp_path: Path) -> None:
         minloglevel=2,
     )
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
-    compile_model(folder, tmp_path / "out", Options(target="cpu-fp32", measure_s=0.0))
+    compile_model(folder, tmp_path / "out", Options(target="cpu-fp32", measure_s=0.0, threads=1))
     served = Served(tmp_path / "out")
     ours = served.encoded(["where is my package"])["input_ids"][0].tolist()
     theirs = transformers.AutoTokenizer.from_pretrained(folder)("where is my package")
@@ -164,6 +172,12 @@ def test_what_is_deployed_uncompiled_is_compiled_once(
     assert not needs_compiling(first)
     monkeypatch.setattr(serving, "_compile_in_child", None)  # a second compile would fail
     assert compile_for_serving(source, tmp_path / "cache", target="cpu-fp32") == first
+
+
+def test_a_folder_around_everything_is_stepped_into(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "unpacked").mkdir()
+    (tmp_path / "unpacked" / "my_model").symlink_to(source)
+    assert needs_compiling(tmp_path / "unpacked")
 
 
 def test_a_compile_that_fails_in_its_child_tells_the_same_error(

@@ -17,7 +17,7 @@ from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 from penstock.errors import CallerError
 
-FP32 = Options(target="cpu-fp32", measure_s=0.0)
+FP32 = Options(target="cpu-fp32", measure_s=0.0, threads=1)
 
 
 @pytest.fixture(scope="module")

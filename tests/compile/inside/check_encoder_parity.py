@@ -13,7 +13,7 @@ from served import Served, transformers_answer
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 
-FP32 = Options(target="cpu-fp32", measure_s=0.0)
+FP32 = Options(target="cpu-fp32", measure_s=0.0, threads=1)
 LABELS = {0: "buy", 1: "track", 2: "return"}
 
 

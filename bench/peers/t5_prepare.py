@@ -1,0 +1,61 @@
+"""Makes a T5 of a real shape with random weights, and our three artifacts of it.
+
+`python t5_prepare.py FOLDER small|base`; runs where the extra `compile` is installed. Nothing is
+fetched: the time of a step depends on the shape of the weights and not on what they say.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+import transformers
+
+from penstock.compile.seq2seq import PRECISIONS, compile_seq2seq
+
+SHAPES = {
+    "small": {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8},
+    "base": {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
+}
+VOCABULARY = 32128
+
+
+def write_source(folder: Path, size: str) -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(vocab_size=VOCABULARY, decoder_start_token_id=0, **SHAPES[size])
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    words = {"<pad>": 0, "</s>": 1, "<unk>": 2}
+    words |= {f"w{at}": at for at in range(3, VOCABULARY)}
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [
+            {"id": at, "content": word, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False, "special": True}
+            for at, word in enumerate(("<pad>", "</s>", "<unk>"))
+        ],
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+        "model": {"type": "WordLevel", "vocab": words, "unk_token": "<unk>"},
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "eos_token": "</s>",
+        "unk_token": "<unk>",
+    }  # fmt: skip
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def main(folder: Path, size: str) -> None:
+    source = folder / "source"
+    if not (source / "tokenizer_config.json").exists():
+        source.mkdir(parents=True, exist_ok=True)
+        write_source(source, size)
+    for precision in PRECISIONS:
+        if not (folder / precision).exists():
+            parity = compile_seq2seq(source, folder / precision, precision=precision)
+            (folder / f"{precision}.json").write_text(json.dumps(parity.to_dict()))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,56 @@
+"""Encoder-decoder directories go to a lowering of their own; the records are the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+import transformers
+
+from penstock.artifacts import model_yaml
+from penstock.compile.build import compile_model
+from penstock.compile.contract import Options
+from penstock.errors import CallerError
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "t5"
+    torch.manual_seed(5)
+    config = transformers.T5Config(
+        vocab_size=200,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        decoder_start_token_id=0,
+        initializer_factor=1.0,
+    )
+    transformers.T5ForConditionalGeneration(config).save_pretrained(folder)
+    tiny_models.word_pieces().save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_text_to_text_is_compiled_with_the_same_records(source: Path, tmp_path: Path) -> None:
+    options = Options(target="cpu-fp32", name="speller", measure_s=0.0)
+    report = compile_model(source, tmp_path / "out", options)
+    description = model_yaml.load(tmp_path / "out")
+    assert (description.runtime, description.task) == ("seq2seq", "text2text-generation")
+    assert description.name == "speller"
+    assert report["parity"]["agreement"] == 1.0
+    made = json.loads((tmp_path / "out" / "provenance.json").read_text())
+    assert made["source"]["kind"] == "hugging-face-seq2seq"
+
+
+def test_a_target_without_an_encoder_decoder_lowering_is_refused(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.compile.build.check_present", lambda target: None)
+    with pytest.raises(CallerError) as caught:
+        compile_model(source, tmp_path / "out", Options(target="cuda-fp32"))
+    assert caught.value.code == "target-unsupported"
+    assert list(tmp_path.iterdir()) == []
