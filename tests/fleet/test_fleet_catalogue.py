@@ -80,3 +80,11 @@ def test_a_containers_memory_limit_counts(tmp_path: Path) -> None:
     assert this_machine((limit,)).memory_bytes == 4 * GIB - int(4 * GIB * 0.1)
     limit.write_text("max\n")
     assert this_machine((limit,)).memory_bytes == this_machine(()).memory_bytes
+
+
+def test_a_slip_in_a_name_of_our_own_family_is_told_and_not_guessed() -> None:
+    """AWS's list grows faster than ours, so its unknown names pass; our own list is complete."""
+    catalogue = InstanceCatalogue(MachineCapacity(cores=8, memory_bytes=32 << 30))
+    with pytest.raises(CallerError, match=r"ml\.local\.smal"):
+        catalogue.resolve("ml.local.smal")
+    assert catalogue.resolve("ml.m99.large").cores > 0

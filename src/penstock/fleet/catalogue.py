@@ -17,6 +17,7 @@ from penstock.fleet.base import InstanceType
 
 #: All of the machine in one instance.
 MACHINE_TYPE: Final = "ml.local.machine"
+_OWN_PREFIX: Final = "ml.local."
 
 _GIB: Final = 2**30
 
@@ -58,14 +59,15 @@ class InstanceCatalogue:
         room for the new generation beside the old one, however large the name.
 
         Raises:
-            CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`.
+            CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`,
+                or of our own family and not one of its sizes.
         """
         if name == MACHINE_TYPE:
             return self._own(name, self.machine.cores, self.machine.memory_bytes)
         if name in _LOCAL_TYPES:
             cores, gib = _LOCAL_TYPES[name]
             return self._own(name, cores, gib * _GIB)
-        if _NAME.fullmatch(name) is None:
+        if _NAME.fullmatch(name) is None or name.startswith(_OWN_PREFIX):
             raise CallerError(
                 "unknown-instance-type",
                 f"{name!r} is not an instance type",
