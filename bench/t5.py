@@ -91,11 +91,9 @@ def peers_of(size: str, only: list[str]) -> tuple[list[Peer], dict[str, str]]:
         "pytorch_f32": [str(compiler), str(PEERS / "t5_torch.py"), source, "float32"],
         "pytorch_bf16": [str(compiler), str(PEERS / "t5_torch.py"), source, "bfloat16"],
     }
+    ct2 = [str(VENVS / "ct2" / "bin" / "python"), str(PEERS / "t5_ct2.py"), source]
     for kind in ("float32", "int8"):
-        converted = str(folder / "ct2")
-        argvs[f"ct2_{kind}"] = [
-            str(VENVS / "ct2" / "bin" / "python"), str(PEERS / "t5_ct2.py"), source, converted, kind,
-        ]  # fmt: skip
+        argvs[f"ct2_{kind}"] = [*ct2, str(folder / "ct2"), kind]
     for precision in ITEM_BYTES:
         argvs[f"ours_{precision}"] = [
             sys.executable, str(PEERS / "t5_ours.py"), str(folder / precision),

@@ -149,7 +149,7 @@ def write_artifact(
     for part in ("encoder", "decoder"):
         model = getattr(module, part)(Builder(table, int8=int8, bf16=False), config)
         ov.save_model(model, folder / f"{part}.xml", compress_to_fp16=False)
-    _write_tokenizer(folder / "tokenizer.json")
+    write_tokenizer(folder / "tokenizer.json")
     description = ModelDescription(
         runtime="seq2seq",
         task="text2text-generation",
@@ -166,7 +166,7 @@ def write_artifact(
     return description
 
 
-def _write_tokenizer(path: Path) -> None:
+def write_tokenizer(path: Path) -> None:
     import tokenizers
     from tokenizers import models, pre_tokenizers
 

@@ -50,7 +50,9 @@ def compile_model(
         try:
             compiled = _compiled(source, staging, options, target, say)
             _check_parity(compiled, target)
-            description = dataclasses.replace(compiled.description, name=options.name)
+            description = dataclasses.replace(
+                compiled.description, name=options.name or compiled.description.name
+            )
             (staging / model_yaml.FILE_NAME).write_text(
                 model_yaml.dump(description), encoding="utf-8"
             )

@@ -149,7 +149,8 @@ def _module(backbone: Any, dense: list[Any], plan: EncoderPlan) -> Any:
         def _ask(self, input_ids: Any, attention_mask: Any, **more: Any) -> Any:
             answer = self.backbone(input_ids=input_ids, attention_mask=attention_mask, **more)
             if plan.is_classifier:
-                return answer.logits.float()
+                logits = answer.logits.float()
+                return logits.sigmoid() if plan.sigmoid else logits
             return self._answer(answer.last_hidden_state, attention_mask).float()
 
     class Single(EncoderGraph):

@@ -68,6 +68,7 @@ class EncoderPlan:
     vocabulary: int
     pad_id: int | None
     pairs: bool  #: it was trained on two texts at a time
+    sigmoid: bool  #: the number it answers is put between 0 and 1
     token_types: bool  #: the graph takes token_type_ids: two texts may come
     notes: tuple[str, ...]
 
@@ -104,6 +105,7 @@ def plan_encoder(root: Path, options: Options) -> EncoderPlan:
         vocabulary=_integer(config, "vocab_size"),
         pad_id=config.get("pad_token_id") if type(config.get("pad_token_id")) is int else None,
         pairs=task == "pair-classification" or "sentence_transformers" in config,
+        sigmoid=is_classifier and task == "text-regression" and _is_sigmoid(config),
         token_types=task in _OF_PAIRS and _segments(config) > 1,
         notes=tuple(notes),
     )
@@ -175,6 +177,22 @@ def _checked_task(task: str, *, given: str, refused: str) -> str:
             hint=f"Use one of: {allowed}.",
         )
     return task
+
+
+def _is_sigmoid(config: dict[str, Any]) -> bool:
+    """A cross-encoder with one output: a sigmoid unless its configuration says otherwise."""
+    settings = config.get("sentence_transformers")
+    if not isinstance(settings, dict) or _integer(config, "num_labels") > 1:
+        return False
+    named = settings.get("activation_fn") or config.get("sbert_ce_default_activation_function")
+    kind = str(named or "Sigmoid").rpartition(".")[2]
+    if kind not in ("Sigmoid", "Identity"):
+        raise CallerError(
+            "task-unsupported",
+            f"the cross-encoder's activation {kind!r} is not one of Sigmoid, Identity",
+            hint="Export the whole model with torch.export and compile that.",
+        )
+    return kind == "Sigmoid"
 
 
 def _segments(config: dict[str, Any]) -> int:

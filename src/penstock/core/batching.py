@@ -17,8 +17,9 @@ When a batch leaves. A bucket of the queue is ready as soon as a lane is free an
 * the batcher drains (`draining`).
 
 A lane may hold one full batch ahead (`batches_ahead`): it goes to a busy lane, which runs it the
-moment it is done with the present one, and not when the driver has heard of that. A full batch gains
-nothing by waiting longer, so nothing else goes ahead. Its run is timed from the end of the one before.
+moment it is done with the present one, and not when the driver has heard of that. A full batch
+gains nothing by waiting longer, so nothing else goes ahead. Its run is timed from the end of the
+one before.
 
 Where the spec gives a service level instead of knobs, `service_level.py` says when the wait is over
 and how many rows a batch takes; `service-level` is the reason where the level itself decided.
@@ -76,10 +77,10 @@ class Batcher:
 
     __slots__ = (
         "_ahead", "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining", "_full_reason",
-        "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities", "_queue_rows",
-        "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket", "_ran", "_rows_max",
-        "_runs", "_spec", "_stale", "_started", "_timer_reason", "_wait_s_max", "_waiting",
-        "_widths",
+        "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities",
+        "_queue_rows", "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket",
+        "_ran", "_rows_max", "_runs", "_spec", "_stale", "_started", "_timer_reason",
+        "_wait_s_max", "_waiting", "_widths",
     )  # fmt: skip
 
     def __init__(self, spec: BatchSpec) -> None:

@@ -37,8 +37,8 @@ class TwinCopy:
     """One copy on an instance of its own."""
 
     __slots__ = (
-        "_ahead", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder", "_service",
-        "_timer_at", "batcher",
+        "_ahead", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder",
+        "_service", "_timer_at", "batcher",
     )  # fmt: skip
 
     def __init__(

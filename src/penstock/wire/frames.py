@@ -154,7 +154,7 @@ def encode(
     return HEAD.pack(len(payload), kind, flags, meta_bytes, ident) + payload
 
 
-def encode_invoke(  # noqa: PLR0917 - positional on the hot path
+def encode_invoke(
     ident: int, copy: int, deadline_ms: int, priority: int, meta: bytes, body: bytes
 ) -> bytes:
     """An INVOKE frame. `deadline_ms` is what is left of the request's time, 0 for none."""

@@ -36,12 +36,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_text_to_text_is_compiled_with_the_same_records(source: Path, tmp_path: Path) -> None:
-    options = Options(target="cpu-fp32", name="speller", measure_s=0.0)
+    options = Options(target="cpu-fp32", name="speller", measure_s=0.01)
     report = compile_model(source, tmp_path / "out", options)
     description = model_yaml.load(tmp_path / "out")
     assert (description.runtime, description.task) == ("seq2seq", "text2text-generation")
     assert description.name == "speller"
     assert report["parity"]["agreement"] == 1.0
+    assert [(each["rows"], each["tokens"]) for each in report["timings"]] == [(1, 9), (8, 9)]
     made = json.loads((tmp_path / "out" / "provenance.json").read_text())
     assert made["source"]["kind"] == "hugging-face-seq2seq"
 

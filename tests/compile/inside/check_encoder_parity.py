@@ -61,12 +61,21 @@ def test_a_single_output_is_a_regression(tmp_path: Path) -> None:
     assert served.description.task == "text-regression"
 
 
-def test_a_cross_encoder_scores_pairs(tmp_path: Path) -> None:
-    tiny_models.save(
-        tmp_path / "source", "bert", num_labels=1, sentence_transformers={"version": "5.0"}
+@pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
+def test_a_cross_encoder_scores_pairs_with_its_own_activation(
+    activation: str, tmp_path: Path
+) -> None:
+    settings = {"version": "5.0", "activation_fn": f"torch.nn.modules.activation.{activation}"}
+    model = tiny_models.save(
+        tmp_path / "source", "bert", num_labels=1, sentence_transformers=settings
     )
     report = compile_model(tmp_path / "source", tmp_path / "out", FP32)
-    assert Served(tmp_path / "out").description.task == "text-regression"
+    served = Served(tmp_path / "out")
+    pairs = [("red shoes", "running shoes"), ("a", "where is my package")]
+    logits = transformers_answer(model, served.encoded(pairs), types=True).logits
+    expected = logits.sigmoid() if activation == "Sigmoid" else logits
+    np.testing.assert_allclose(served.ask(pairs), expected.numpy(), atol=2e-4)
+    assert served.description.task == "text-regression"
     assert any("pairs of texts" in note for note in report["notes"])
 
 
