@@ -13,6 +13,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.dev-ready
 	@$(BIN)/python tests/clients/set_up.py
 	@$(BIN)/python tests/wire/fetch_vectors.py
+	@$(BIN)/python tests/compile/set_up.py
 	@$(BIN)/python -m pytest
 
 check: $(VENV)/.dev-ready

@@ -150,6 +150,7 @@ def measure(size: str, options: argparse.Namespace) -> dict[str, Any]:
         for turn in range(options.rounds):
             speeds.append(bandwidth_bytes_s())
             for peer in peers:
+                time.sleep(0.5)  # the threads of the peer before may still spin
                 for count in CONCURRENCY:
                     repeats = options.repeats if count == 1 else max(1, options.repeats // 4)
                     answer = peer.ask(sources[:count], repeats)

@@ -17,10 +17,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".venvs" / "compile"
 
-#: As in the extra `compile` of pyproject.toml. Never torchvision: where it is of another build than
-#: torch, importing transformers fails.
+#: As in the extra `compile` of pyproject.toml, with one PyTorch that all runs share (a range takes
+#: the newest build, several GB of CUDA packages). Never torchvision: where it is of another build
+#: than torch, importing transformers fails.
 REQUIREMENTS = (
-    "torch>=2.9",
+    "torch==2.13.0",
     "transformers>=5",
     "nncf>=3",
     "safetensors>=0.5",

@@ -163,7 +163,7 @@ def test_a_damaged_decoder_is_an_error_of_loading(served: FrameClient, tmp_path:
     assert description.generation is not None
     (tmp_path / "other" / description.generation.encoder_file).unlink()
     answer = served.load(3, tmp_path / "other")
-    assert answer["error"]["code"] == "model-file-missing"
+    assert answer["error"]["code"] == "artifact-incomplete"
 
 
 def test_weights_that_are_no_numbers_fail_their_request_alone(tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def test_a_compile_whose_parity_fails_leaves_nothing(source: Path, tmp_path: Pat
         ({"precision": "int3"}, "unknown-precision"),
         ({"tokenizer": None}, "tokenizer-missing"),
         ({"weights": b"cut"}, "weights-unreadable"),
-        ({"model_type": "led", "architectures": None}, "weights-unreadable"),
+        ({"model_type": "led", "architectures": None}, "unsupported-architecture"),
+        ({"num_layers": 3, "num_decoder_layers": 3}, "weights-missing"),
     ],
 )
 def test_what_cannot_be_compiled_is_named_and_leaves_nothing(
@@ -76,7 +77,7 @@ def test_what_cannot_be_compiled_is_named_and_leaves_nothing(
         (changed / "model.safetensors").write_bytes(change["weights"])
     if "tokenizer" in change:
         (changed / "tokenizer.json").unlink()
-    if "model_type" in change:
+    if "model_type" in change or "num_layers" in change:
         config = json.loads((changed / "config.json").read_text())
         (changed / "config.json").write_text(json.dumps(config | change))
     with pytest.raises((CallerError, ModelError)) as caught:

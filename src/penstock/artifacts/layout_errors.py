@@ -54,8 +54,8 @@ _FOREIGN = (
     (
         "*.safetensors",
         "Hugging Face weights",
-        "Weights need compiling first: export them to ONNX or OpenVINO IR, for example with "
-        "`optimum-cli export openvino`, or write a code/inference.py that loads them.",
+        "Weights need compiling first: run `penstock compile` on the whole Hugging Face directory, "
+        "or write a code/inference.py that loads them.",
     ),
     (
         "*.bin",

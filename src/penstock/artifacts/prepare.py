@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.artifacts.archive_readers import archive_kind
@@ -37,10 +38,14 @@ def prepare(
     cache: ArtifactCache,
     settings: ArtifactSettings | None = None,
     *,
+    compile_uncompiled: Callable[[Path, str], Path] = lambda root, digest: root,
     cancelled: threading.Event | None = None,
     clock: Clock | None = None,
 ) -> Detected:
     """Makes the artifact available on this machine and says what it is.
+
+    `compile_uncompiled` is given the artifact's root and its digest, and returns the root of what
+    is to be served: weights without a graph are compiled there.
 
     Raises `CallerError` for what its owner must fix (the message names file and cause, the hint the
     remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
@@ -48,7 +53,7 @@ def prepare(
     settings = settings or ArtifactSettings()
     entry = obtain(source, cache, settings, cancelled=cancelled, clock=clock)
     detected = detect(
-        entry.root,
+        compile_uncompiled(entry.root, entry.digest),
         image=source.image,
         environment=source.environment,
         runtime=source.runtime,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock import __version__
+from penstock.cli import compile as compile_command
 from penstock.cli import (
     config,
     delete,
@@ -54,6 +55,7 @@ def _root(
 
 app.command("up")(up.up)
 app.command("serve")(serve.serve)
+app.command("compile")(compile_command.compile_)
 app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
 app.command("invoke")(invoke.invoke)

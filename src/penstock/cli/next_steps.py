@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from penstock.api.platform import Addresses
 
 TEXT = "where is my order"
+PAIR = "when will my parcel arrive"
 NUMPY = {"FP32": "float32", "FP64": "float64", "INT64": "int64", "INT32": "int32"}
 
 
@@ -50,7 +51,10 @@ endpoint {name} is in service. Call it:
 
 def example_body(model: Mapping[str, Any]) -> object:
     """A JSON body that the model understands."""
-    if model.get("task") in {"text-classification", "feature-extraction"}:
+    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
+    if "text_pair" in texts:
+        return {"inputs": {"text": TEXT, "text_pair": PAIR}}
+    if "text" in texts:
         return {"inputs": TEXT}
     inputs = model.get("inputs") or []
     rows = {tensor["name"]: _zeros(tensor["shape"]) for tensor in inputs}
@@ -62,8 +66,17 @@ def example_body(model: Mapping[str, Any]) -> object:
 def triton_lines(name: str, model: Mapping[str, Any], *, auth: bool) -> str:
     """The middle of a tritonclient script."""
     lines = ["  inputs = []"]
-    if model.get("task") in {"text-classification", "feature-extraction"}:
-        tensors = [("text", "BYTES", [1], f'np.array(["{TEXT}"], dtype=object)')]
+    texts = [spec["name"] for spec in model.get("inputs") or [] if spec["datatype"] == "BYTES"]
+    if "text" in texts:
+        tensors = [
+            (
+                name,
+                "BYTES",
+                [1],
+                f'np.array(["{PAIR if name == "text_pair" else TEXT}"], dtype=object)',
+            )
+            for name in texts
+        ]
     else:
         tensors = [
             (tensor["name"], tensor["datatype"], _concrete(tensor["shape"]), _numpy(tensor))

@@ -21,6 +21,7 @@ from penstock.compile import seq2seq_bart, seq2seq_t5
 from penstock.compile.libraries import need
 from penstock.compile.seq2seq_graph import Builder, Shape
 from penstock.compile.seq2seq_parity import Parity, compare
+from penstock.compile.source import read_json
 from penstock.compile.tokenizer_files import write_tokenizer
 from penstock.errors import CallerError, ModelError
 
@@ -83,15 +84,9 @@ def compile_seq2seq(
         )
     if out_dir.exists() and any(out_dir.iterdir()):
         raise CallerError("out-dir-not-empty", f"{out_dir.name} is there and not empty")
+    builders = _builders_of(source_dir)
     model = load_source(source_dir)
     config = model.config.to_dict()
-    builders = _BUILDERS.get(str(config.get("model_type")))
-    if builders is None:
-        raise CallerError(
-            "unsupported-architecture",
-            f"model_type {config.get('model_type')!r} is not one of {', '.join(_BUILDERS)}",
-            hint="Serve it with runtime `python` and your own code.",
-        )
     config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
     sizes: Shape = builders.shape_of(config)
     tokens_max, tokens_new_max = _within_positions(config, tokens_max, tokens_new_max)
@@ -120,14 +115,26 @@ def compile_seq2seq(
     return parity
 
 
+def _builders_of(source_dir: Path) -> Any:
+    model_type = str(read_json(source_dir / "config.json").get("model_type"))
+    if model_type not in _BUILDERS:
+        raise CallerError(
+            "unsupported-architecture",
+            f"model_type {model_type!r} is not one of {', '.join(_BUILDERS)}",
+            hint="Serve it with runtime `python` and your own code.",
+        )
+    return _BUILDERS[model_type]
+
+
 def load_source(source_dir: Path) -> Any:
     """The model in PyTorch, FP32, on the CPU. Never runs code of the source."""
     transformers = need("transformers")
     torch = need("torch")
     try:
-        model = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-            source_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False
-        )
+        model, told = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            source_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False,
+            output_loading_info=True,
+        )  # fmt: skip
     except Exception as error:  # transformers, safetensors and json raise kinds of their own
         words = " ".join(str(error).split())[:300]
         raise ModelError(
@@ -135,6 +142,13 @@ def load_source(source_dir: Path) -> Any:
             f"transformers cannot load the source as an encoder-decoder model: {words}",
             hint="Check that config.json and all weights are there and whole.",
         ) from None
+    lacking = sorted(told["missing_keys"])
+    if lacking:  # transformers would go on with random numbers in their place
+        raise ModelError(
+            "weights-missing",
+            f"the source lacks {len(lacking)} tensors, the first is {lacking[0]!r}",
+            hint="Check that all of the model's safetensors files are there and whole.",
+        )
     return model.eval()
 
 

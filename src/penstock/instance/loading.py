@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.cache import ArtifactCache
@@ -14,6 +15,7 @@ from penstock.artifacts.description import Batching, ModelDescription, TensorSpe
 from penstock.artifacts.detect import Detected
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.source import ArtifactSource
+from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.core.batching import BatchSpec
 from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.instance.codecs import text, text2text, text_heads
@@ -151,7 +153,25 @@ async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
 
     def work() -> Detected:
         cache = ArtifactCache(settings.cache_dir / "artifacts")
-        return prepare(call.source, cache, settings.artifact, cancelled=cancelled)
+        return prepare(
+            call.source,
+            cache,
+            settings.artifact,
+            compile_uncompiled=compiled,
+            cancelled=cancelled,
+        )
+
+    def compiled(root: Path, digest: str) -> Path:
+        """Weights from a Hugging Face directory, compiled once per content for this processor."""
+        if not needs_compiling(root):
+            return root
+        return compile_for_serving(
+            root,
+            settings.cache_dir / "compiled-models",
+            digest=digest,
+            timeout_s=call.download_timeout_s,
+            cancelled=cancelled,
+        )
 
     try:
         async with asyncio.timeout(call.download_timeout_s):

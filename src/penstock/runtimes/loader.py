@@ -76,7 +76,11 @@ async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> 
 
 def _unknown(runtime: str) -> ModelError:
     known = ", ".join(TENSOR_RUNTIMES + PAYLOAD_RUNTIMES + TEXT_RUNTIMES)
-    return ModelError("unknown-runtime", f"runtime {runtime!r} is not one of {known}")
+    return ModelError(
+        "unknown-runtime",
+        f"runtime {runtime!r} is not one of those that are served here: {known}",
+        hint="Compile the model for a target of this machine, for example cpu-bf16.",
+    )
 
 
 async def load_tensor_runtime_in_thread(context: LoadContext) -> TensorRuntime:
