@@ -34,6 +34,8 @@ FILE_NAME = "model.yaml"
 _POOLINGS = ("mean", "cls")
 _PRECISIONS = ("", "f32", "bf16", "f16")
 _ROWS_MAX = 65_536
+#: A service level chooses the size of batches; up to here, unless the file says less or more.
+_LEVEL_ROWS_MAX = 64
 _MS_MAX = 3_600_000
 _ID_MAX = 2**31 - 1
 #: Part of tensor names of the Open Inference Protocol, after which a full stop follows.
@@ -224,10 +226,11 @@ def _batching(section: Keys | None) -> Batching:
     if section is None:
         return Batching()
     default = Batching()
-    rows_max = section.integer("rows_max", default.rows_max, low=0, high=_ROWS_MAX)
     wait_ms = section.number("wait_ms_max", low=0, high=_MS_MAX)
     queue_wait_ms = section.number("queue_wait_ms_max", low=0.001, high=_MS_MAX)
     latency_ms = section.number("latency_ms_p99_max", low=0.001, high=_MS_MAX)
+    rows_default = default.rows_max if latency_ms is None else _LEVEL_ROWS_MAX
+    rows_max = section.integer("rows_max", rows_default, low=0, high=_ROWS_MAX)
     batching = Batching(
         rows_max=rows_max,
         wait_s_max=default.wait_s_max if wait_ms is None else wait_ms / 1000,

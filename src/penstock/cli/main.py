@@ -20,6 +20,7 @@ from penstock.cli import (
     output,
     serve,
     status,
+    tune,
     up,
 )
 from penstock.errors import CallerError, PenstockError
@@ -56,6 +57,7 @@ def _root(
 app.command("up")(up.up)
 app.command("serve")(serve.serve)
 app.command("compile")(compile_command.compile_)
+app.command("tune")(tune.tune)
 app.command("deploy")(deploy.deploy)
 app.command("status")(status.status)
 app.command("invoke")(invoke.invoke)

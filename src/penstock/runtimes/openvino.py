@@ -46,6 +46,9 @@ def _shared_core() -> Any:
     with _core_lock:
         if _core is None:
             _core = openvino.Core()
+            # OpenVINO 2026.4.1 builds its table of dtypes on first use, and two threads that do so
+            # at once lock each other out for ever (13 of 25 tries), the interpreter with them.
+            openvino.Type.f32.to_dtype()
         return _core
 
 

@@ -19,6 +19,10 @@ from penstock.runtimes.openvino import _shared_core as shared_core
 from penstock.runtimes.seq2seq.rows import RowCaches, padded
 from penstock.runtimes.tensor_inputs import threads_of
 
+#: (rows, past, source) of a step that is compiled a second time with these very sizes: a lone short
+#: text, where nothing hides the work that free sizes cost (an eighth of the step, measured).
+_LONE = (1, padded(1), padded(1))
+
 
 class Seq2SeqModel:
     """Not for several threads at once. Raises ModelError when a file cannot be read or compiled."""
@@ -36,9 +40,11 @@ class Seq2SeqModel:
         self._encode = self._encoder.create_infer_request()
         self._request = self._decoder.create_infer_request()
         layers, heads, size = _shape_of(self._decoder, generation.decoder_file)
+        self._lone = _fixed(context, generation.decoder_file, self._config)
         self._names = [port.get_any_name() for port in self._decoder.inputs]
         self.vocabulary = _dimension(self._decoder.output("logits"), 1)
         self.rows = RowCaches(layers=layers, heads=heads, size=size, rows_max=self.rows_max)
+        self._current: Any = None  #: the request that is bound
         self._bound: tuple[int, int] | None = None
         self._held: list[Any] = []  #: tensors that the request reads: they must outlive it
         self._logits: np.ndarray = np.empty(0)
@@ -72,7 +78,7 @@ class Seq2SeqModel:
         width = self.row_steps[bisect_left(self.row_steps, count)]
         if self._bound != (width, caches.version):
             self._bind(width)
-        self._request.infer()
+        self._current.infer()
         caches.append(count, self._new_kv)
         return self._logits[:count]
 
@@ -80,6 +86,8 @@ class Seq2SeqModel:
         import openvino
 
         caches, held = self.rows, []
+        lengths = (caches.past_length, caches.source_length)
+        request = self._lone if (width, *lengths) == _LONE else self._request
         for name in self._names:
             kind, _, number = name.partition(".")
             if number:
@@ -87,20 +95,21 @@ class Seq2SeqModel:
             else:
                 array = getattr(caches, name)[:width]
             tensor = openvino.Tensor(array, shared_memory=True)
-            self._request.set_tensor(name, tensor)
+            request.set_tensor(name, tensor)
             held.append(tensor)
         layers, _, heads, _, size = caches.past.shape
         self._logits = np.empty((width, self.vocabulary), dtype=np.float32)
         self._new_kv = np.empty((layers, width, heads, 1, size), dtype=np.float32)
         for name, array in (("logits", self._logits), ("new_kv", self._new_kv)):
             tensor = openvino.Tensor(array, shared_memory=True)
-            self._request.set_tensor(name, tensor)
+            request.set_tensor(name, tensor)
             held.append(tensor)
         self._held = held
+        self._current = request
         self._bound = (width, caches.version)
 
     def close(self) -> None:
-        self._encode = self._request = None
+        self._encode = self._request = self._lone = self._current = None
         self._encoder = self._decoder = None
         self._held = []
 
@@ -148,6 +157,24 @@ def _compiled(context: LoadContext, file: str, config: dict[str, Any]) -> Any:
             f"{file}: OpenVINO cannot load it: {words}",
             hint="Check that the .xml and .bin files are whole, or compile the model again.",
         ) from None
+
+
+def _fixed(context: LoadContext, file: str, config: dict[str, Any]) -> Any:
+    """An infer request for steps of the sizes `_LONE`; the file has been compiled before."""
+    rows, past, source = _LONE
+    core = shared_core()
+    graph = core.read_model(str(context.model_dir / file))
+    shapes = {}
+    for port in graph.inputs:
+        shape, name = port.get_partial_shape(), port.get_any_name()
+        shape[0] = rows
+        if name == "source_bias":
+            shape[3] = source
+        elif name.startswith(("past.", "cross.")):
+            shape[2] = past if name.startswith("past.") else source
+        shapes[port] = shape
+    graph.reshape(shapes)
+    return core.compile_model(graph, "CPU", config).create_infer_request()
 
 
 def _shape_of(decoder: Any, file: str) -> tuple[int, int, int]:
