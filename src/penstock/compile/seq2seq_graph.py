@@ -8,8 +8,8 @@ A decoder step takes one token of each row and the rows' caches; it returns logi
 new keys and values, which the runtime writes into its own memory: a row's position is data, so that
 rows at different positions share a step.
 
-INT8 is weight-only: a linear layer keeps one scale per output (symmetric, largest magnitude / 127),
-which OpenVINO's kernels undo while they read the weights.
+INT8 is of weights: a linear layer keeps one scale per output (symmetric, largest magnitude / 127).
+Activations are not quantised here; the runtime may round them while it multiplies.
 """
 
 from __future__ import annotations

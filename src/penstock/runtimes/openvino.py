@@ -38,7 +38,7 @@ _core: Any = None
 _core_lock = threading.Lock()
 
 
-def _shared_core() -> Any:
+def shared_core() -> Any:
     """One Core per process: it owns the plugins and their thread pools."""
     global _core  # noqa: PLW0603 - a process-wide library handle, guarded by its lock
     import openvino
@@ -58,7 +58,7 @@ class OpenVinoRuntime:
     def __init__(self, context: LoadContext) -> None:
         description = context.description
         path = context.model_dir / description.file
-        core = _shared_core()
+        core = shared_core()
         try:
             model = core.read_model(str(path))
         except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
@@ -135,7 +135,7 @@ def _config(context: LoadContext, lanes: int) -> Mapping[str, Any]:
 def _runnable(precision: str) -> str:
     """A processor without BF16 emulates it, many times slower than FP32: FP32 it is then."""
     if precision == "bf16":
-        capabilities = _shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        capabilities = shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         return precision if "BF16" in capabilities else "f32"
     return precision
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import _shared_core as shared_core
+from penstock.runtimes.openvino import shared_core
 from penstock.runtimes.seq2seq.rows import RowCaches, padded
 from penstock.runtimes.tensor_inputs import threads_of
 
@@ -130,8 +130,9 @@ def _config(context: LoadContext) -> dict[str, Any]:
         "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
         "INFERENCE_PRECISION_HINT": context.description.precision or "f32",
         # Of INT8 weights alone: activations are rounded to 8 bits in groups of 32 (each row by
-        # itself, so mates stay without effect), for products of integers cost a half to two thirds
-        # of undoing the weights; the compiler's parity is measured with it.
+        # itself, so mates stay without effect). On busy cores a step took about two thirds of the
+        # time that undoing the weights takes, on idle ones the same at one row; parity is measured
+        # with it.
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 32,
     }
     if context.cache_dir is not None:
