@@ -57,11 +57,12 @@ def main(arguments: list[str]) -> None:
         bodies = [json.dumps({"inputs": query}) for query in QUERIES]
         wait_answer(url, bodies[0].encode(), timeout_s=30)
         check_answers(url, found.description)
-        wrk.closed_loop(url, bodies[0].encode(), connections=options.connections, seconds=1)
+        sent = [body.encode() for body in bodies]
+        wrk.closed_loop(url, *sent, connections=options.connections, seconds=1)
         for turn in range(options.rounds):
             before = batch_counts(base_url)
             load_ = wrk.closed_loop(
-                url, bodies[0].encode(), connections=options.connections, seconds=options.seconds
+                url, *sent, connections=options.connections, seconds=options.seconds
             )
             after = batch_counts(base_url)
             rows = mean_rows(before, after)
@@ -114,19 +115,22 @@ def mean_rows(before: tuple[float, float], after: tuple[float, float]) -> float:
 
 
 def bare_rate(found: Any, rows: int, *, seconds: float) -> float:
-    """Rows per second of the compiled model alone, tokens made beforehand."""
-    description = found.description
+    """Rows per second of the compiled model alone, tokens made beforehand.
+
+    The queries fall into buckets of padded length; batches of each take turns as often as its
+    queries come, since the server does not mix them either.
+    """
     runtime = OpenVinoRuntime(context(found))
-    inputs = tokenized(description, rows)
-    runtime.run(0, inputs)
-    until = time.perf_counter() + seconds
-    start, count = time.perf_counter(), 0
-    while time.perf_counter() < until:
+    batches = [tokenized(found.description, query, rows) for query in QUERIES]
+    for inputs in batches:
         runtime.run(0, inputs)
-        count += rows
+    start, count = time.perf_counter(), 0
+    while time.perf_counter() < start + seconds:
+        runtime.run(0, batches[count % len(batches)])
+        count += 1
     elapsed = time.perf_counter() - start
     runtime.close()
-    return count / elapsed
+    return count * rows / elapsed
 
 
 def context(found: Any) -> LoadContext:
@@ -141,10 +145,10 @@ def context(found: Any) -> LoadContext:
     )
 
 
-def tokenized(description: Any, rows: int) -> dict[str, np.ndarray]:
-    """`rows` times the first query, padded as the instance pads it."""
+def tokenized(description: Any, query: str, rows: int) -> dict[str, np.ndarray]:
+    """`rows` times the query, padded as the instance pads it."""
     tokenizer = Tokenizer.from_file(str(Path(ARTIFACT, description.tokenizer.file)))
-    ids = tokenizer.encode(QUERIES[0]).ids
+    ids = tokenizer.encode(query).ids
     buckets = description.batching.buckets or (len(ids),)
     length = next(size for size in buckets if size >= len(ids))
     padded = ids + [description.tokenizer.pad_id] * (length - len(ids))

@@ -16,13 +16,26 @@ from pathlib import Path
 _SCRIPT = """
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
-wrk.body = {body}
+{bodies}
 function done(summary, latency, requests)
   local bad = summary.errors.connect + summary.errors.read + summary.errors.write
     + summary.errors.status + summary.errors.timeout
   io.write(string.format("figures %.3f %.1f %.1f %d %d\\n",
     summary.requests / (summary.duration / 1e6),
     latency:percentile(50), latency:percentile(99), summary.requests, bad))
+end
+"""
+
+#: Several bodies take turns. One alone is left to wrk, which then calls no Lua per request.
+_TURNS = """
+local bodies = {{ {literals} }}
+local ready, turn = {{}}, 0
+function init(arguments)
+  for at, body in ipairs(bodies) do ready[at] = wrk.format(nil, nil, nil, body) end
+end
+function request()
+  turn = turn % #ready + 1
+  return ready[turn]
 end
 """
 
@@ -51,13 +64,16 @@ def require_wrk() -> str:
 
 
 def closed_loop(
-    url: str, body: bytes, *, connections: int, seconds: float, threads: int = 1
+    url: str, *bodies: bytes, connections: int, seconds: float, threads: int = 1
 ) -> Load:
-    """POSTs `body` over and over for `seconds`; raises if nothing was answered."""
-    literal = '"' + "".join(f"\\{byte:03d}" for byte in body) + '"'
+    """POSTs `bodies` in turn, over and over for `seconds`; raises if nothing was answered."""
+    literals = ['"' + "".join(f"\\{byte:03d}" for byte in body) + '"' for body in bodies]
+    sent = f"wrk.body = {literals[0]}"
+    if len(bodies) > 1:
+        sent = _TURNS.format(literals=", ".join(literals))
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "post.lua")
-        script.write_text(_SCRIPT.format(body=literal))
+        script.write_text(_SCRIPT.format(bodies=sent))
         run = subprocess.run(
             [
                 require_wrk(),
