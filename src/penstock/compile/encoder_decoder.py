@@ -60,7 +60,7 @@ def compile_encoder_decoder(
         allowed = seq2seq.DIFFERENCE_MAX[precision]
     notes = []
     if options.calibration is not None:
-        notes.append("--calibration was not used: activations are quantised as they come")
+        notes.append("--calibration was not used: encoder-decoder INT8 is weight-only")
     description = model_yaml.load(staging)
     timings: tuple[Timing, ...] = ()
     if options.measure_s > 0:

@@ -68,7 +68,7 @@ def compile_seq2seq(
     Args:
         source_dir: a Hugging Face directory: config.json, weights, a tokenizer.
         out_dir: must not exist or be empty; on any error it is as it was.
-        precision: "f32", "bf16", or "int8" (weights; the runtime rounds activations as it goes).
+        precision: "f32", "bf16", or "int8" (weights only).
         tokens_max: longer sources are cut there.
         tokens_new_max: the most that a request may ask for; beams_max and rows_max likewise bound
             beams, and the rows of a decode batch.

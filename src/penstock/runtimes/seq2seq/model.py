@@ -129,11 +129,9 @@ def _config(context: LoadContext) -> dict[str, Any]:
         "PERFORMANCE_HINT": "LATENCY",
         "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
         "INFERENCE_PRECISION_HINT": context.description.precision or "f32",
-        # Of INT8 weights alone: activations are rounded to 8 bits in groups of 32 (each row by
-        # itself, so mates stay without effect). On busy cores a step took about two thirds of the
-        # time that undoing the weights takes, on idle ones the same at one row; parity is measured
-        # with it.
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 32,
+        # INT8 weights are undone to the precision of the run; activations stay as they are, so that
+        # "weight-only" means that.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
     }
     if context.cache_dir is not None:
         config["CACHE_DIR"] = str(context.cache_dir)
