@@ -170,9 +170,6 @@ class EndpointLedger:
             published=self.published,
         )
 
-    def entry_of_copy(self, copy: int) -> InstanceEntry | None:
-        return next((one for one in self.instances.values() if one.copy == copy), None)
-
     def ready_counts(self) -> dict[str, int]:
         """Copies that serve now, by variant of the generation that is shown."""
         deployment = self.desired.active or self.desired.target

@@ -123,10 +123,6 @@ class EndpointTable:
     def forget_instance(self, instance_id: str) -> None:
         self.set_usable(instance_id, False, fresh=True)
 
-    def is_healthy(self, copy: int) -> bool:
-        found = self._copies.get(copy)
-        return found is not None and self._healthy(copy, found[1])
-
     def healthy_copies(self, name: str) -> Iterator[int]:
         """Copies of an endpoint that may be picked now."""
         endpoint = self.endpoints.get(name)
