@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import socket
 import struct
 from pathlib import Path
@@ -130,13 +131,23 @@ def malformed(rng: random.Random) -> bytes:
     return change(rng, whole)
 
 
+def is_whole(data: bytes) -> bool:
+    """Whether the body is as long as the head says: what's whole is answered, however wrong."""
+    head, blank, body = data.partition(b"\r\n\r\n")
+    declared = re.search(rb"(?i)^content-length: *([0-9]{1,9})\r?$", head, re.MULTILINE)
+    return bool(blank and declared) and len(body) >= int(declared[1])  # type: ignore[index]
+
+
 def exchange(port: int, data: bytes) -> bytes:
-    """Sends, ends its side, and reads to the end; the server must end it too."""
+    """Sends, and reads to the end; of a request cut short it also ends its own side, as one who
+    goes away does. To a whole request that would mean that nobody waits for the answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
         answer = b""
         try:
             connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
+            if is_whole(data):
+                answer = connection.recv(65536)
+            connection.shutdown(socket.SHUT_WR)  # else a connection that is kept would not end
             while piece := connection.recv(65536):
                 answer += piece
         except ConnectionError:
@@ -154,16 +165,10 @@ def memory_bytes(server: Server) -> int:
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * page for pid in set(pids))
 
 
-def test_a_thousand_malformed_requests_do_no_harm(
-    server: Server, query_intent: str, echo: str
-) -> None:
-    print(f"seed {SEED}")
-    rng = random.Random(SEED)
-    for _ in range(100):  # what grows once (caches, arenas) has grown
-        exchange(server.port, malformed(rng))
-    before = memory_bytes(server)
+def send_malformed(server: Server, rng: random.Random, requests: int) -> dict[int, int]:
+    """How many answers had each status; a 5xx of ours or a stack trace fails at once."""
     statuses: dict[int, int] = {}
-    for number in range(1000):
+    for number in range(requests):
         data = malformed(rng)
         answer = exchange(server.port, data)
         if not answer:
@@ -172,8 +177,28 @@ def test_a_thousand_malformed_requests_do_no_harm(
         statuses[status] = statuses.get(status, 0) + 1
         assert status < 500, (number, data[:300], answer[:500])
         assert b"Traceback" not in answer
-    assert memory_bytes(server) - before < 32 * 2**20
-    assert statuses.get(400, 0) + statuses.get(424, 0) > 300
+    return statuses
+
+
+def test_a_thousand_malformed_requests_do_no_harm(
+    server: Server, query_intent: str, echo: str
+) -> None:
+    """Flat: a thousand requests leave less than 4 KiB each behind.
+
+    The allocator keeps what the largest bodies needed, and meets a larger one now and then, so a
+    thousand may grow it; a leak grows in every thousand, and they hold 20 KB a request on average.
+    """
+    print(f"seed {SEED}")
+    rng = random.Random(SEED)
+    grown_bytes: list[int] = []
+    while not grown_bytes or (grown_bytes[-1] > 4 * 2**20 and len(grown_bytes) < 10):
+        before = memory_bytes(server)
+        statuses = send_malformed(server, rng, 1000)
+        grown_bytes.append(memory_bytes(server) - before)
+        assert statuses.get(400, 0) + statuses.get(424, 0) > 300
+    print(f"grown by {grown_bytes} bytes")
+    assert grown_bytes[-1] <= 4 * 2**20, grown_bytes
+    assert sum(grown_bytes) < 256 * 2**20, grown_bytes
     assert server.post(f"/endpoints/{query_intent}/invocations", VALID_TEXT)[0] == 200
     assert server.post(f"/endpoints/{echo}/invocations", b"[1.0]")[0] == 200
 
