@@ -33,7 +33,7 @@ def refused(folder: Path, spec: Tokenizer | None, *, width: int = 0, pairs: bool
 def test_the_longer_of_two_texts_is_cut_first(tmp_path: Path) -> None:
     with_special_tokens(tmp_path)
     tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=8), 0, pairs=True)
-    encoding = tokenizer.encode("good good good good good good", "bad film")
+    [encoding] = tokenizer.encode_batch([("good good good good good good", "bad film")])
     assert encoding.ids == [1, 2, 2, 2, 1, 3, 6, 1]
     assert encoding.type_ids == [0, 0, 0, 0, 0, 1, 1, 1]
 
@@ -41,7 +41,7 @@ def test_the_longer_of_two_texts_is_cut_first(tmp_path: Path) -> None:
 def test_a_graph_of_one_length_bounds_the_tokens(tmp_path: Path) -> None:
     model_files.tokenizer(tmp_path)
     tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=16), 3)
-    assert tokenizer.encode("good bad film book").ids == [2, 3, 6]
+    assert tokenizer.encode_batch(["good bad film book"])[0].ids == [2, 3, 6]
 
 
 def test_there_must_be_room_for_a_token_of_each_text(tmp_path: Path) -> None:
@@ -49,7 +49,8 @@ def test_there_must_be_room_for_a_token_of_each_text(tmp_path: Path) -> None:
     assert refused(tmp_path, Tokenizer(tokens_max=2)) == "tokens-max-too-small"
     assert refused(tmp_path, Tokenizer(tokens_max=4), pairs=True) == "tokens-max-too-small"
     assert refused(tmp_path, Tokenizer(tokens_max=9), width=2) == "tokens-max-too-small"
-    assert open_tokenizer(tmp_path, Tokenizer(tokens_max=3), 0).encode("good bad").ids == [1, 2, 1]
+    tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=3), 0)
+    assert tokenizer.encode_batch(["good bad"])[0].ids == [1, 2, 1]
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
@@ -57,3 +58,18 @@ def test_a_missing_or_broken_file_is_named(tmp_path: Path) -> None:
     assert refused(tmp_path, Tokenizer()) == "tokenizer-missing"
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0"')
     assert refused(tmp_path, Tokenizer()) == "tokenizer-unreadable"
+
+
+def test_long_texts_are_tokenized_in_portions_and_alike(tmp_path: Path) -> None:
+    """Three texts of 30,000 characters are more than one portion; none is worth more than four."""
+    model_files.tokenizer(tmp_path)
+    tokenizer = open_tokenizer(tmp_path, Tokenizer(tokens_max=4), 0)
+    long = "good bad " * 4000
+    encodings = tokenizer.encode_batch([long, "film", long, (long, "film"), long])
+    assert [each.ids for each in encodings] == [
+        [2, 3, 2, 3],
+        [6],
+        [2, 3, 2, 3],
+        [2, 3, 2, 6],
+        [2, 3, 2, 3],
+    ]

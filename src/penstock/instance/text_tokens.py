@@ -1,20 +1,74 @@
-"""The tokenizer of a text model: opened, cut to the model's length, and tried once."""
+"""The tokenizer of a text model: opened, cut to the model's length, and bounded in memory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.artifacts.description import Tokenizer
 from penstock.errors import ModelError
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores belong to the lanes
 
+#: What lies behind this many characters for each token that the model takes is not read: the
+#: library would tokenize all of it, at about 400 bytes and 2 us a character, and throw it away.
+CHARACTERS_PER_TOKEN_MAX = 256
+#: Texts of more characters in all are tokenized in portions, so that one portion's waste is freed
+#: before the next is made.
+CHARACTERS_AT_ONCE = 64 * 1024
+
+
+class Tokens(NamedTuple):
+    """What is kept of one text."""
+
+    ids: list[int]
+    type_ids: list[int]
+
+
+class TextTokenizer:
+    """A `tokenizers.Tokenizer` whose memory no text can drive up."""
+
+    __slots__ = ("_characters_max", "_tokenizer", "decode")
+
+    def __init__(self, tokenizer: Any, tokens_max: int) -> None:
+        self._tokenizer = tokenizer
+        self._characters_max = CHARACTERS_PER_TOKEN_MAX * tokens_max
+        self.decode = tokenizer.decode
+
+    def encode_batch(self, texts: Sequence[Any]) -> Sequence[Any]:
+        """Texts, or pairs of texts, to objects with `ids` and `type_ids`, in the same order."""
+        if sum(map(_characters, texts)) <= CHARACTERS_AT_ONCE:
+            encodings: Sequence[Any] = self._tokenizer.encode_batch(texts)
+            return encodings
+        kept: list[Tokens] = []
+        portion: list[Any] = []
+        characters = 0
+        for text in texts:
+            portion.append(self._readable(text))
+            characters += _characters(portion[-1])
+            if characters > CHARACTERS_AT_ONCE:
+                kept += self._portion(portion)
+                portion, characters = [], 0
+        return kept + self._portion(portion)
+
+    def _portion(self, texts: list[Any]) -> list[Tokens]:
+        return [Tokens(each.ids, each.type_ids) for each in self._tokenizer.encode_batch(texts)]
+
+    def _readable(self, text: Any) -> Any:
+        if isinstance(text, str):
+            return text[: self._characters_max]
+        return tuple(each[: self._characters_max] for each in text)
+
+
+def _characters(text: Any) -> int:
+    return len(text) if isinstance(text, str) else sum(map(len, text))
+
 
 def open_tokenizer(
     model_dir: Path, spec: Tokenizer | None, width_fixed: int, *, pairs: bool = False
-) -> Any:
+) -> TextTokenizer:
     """Cuts texts (`pairs`: the longer of two first) to what the model takes.
 
     `width_fixed` is the one length that the model's graph insists on, 0 if it takes any. Raises
@@ -55,4 +109,4 @@ def open_tokenizer(
         )
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=tokens_max)
-    return tokenizer
+    return TextTokenizer(tokenizer, tokens_max)
