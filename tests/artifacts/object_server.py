@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,9 +26,13 @@ class ObjectServer:
 
 
 @contextmanager
-def object_server() -> Iterator[ObjectServer]:
+def object_server(tls: ssl.SSLContext | None = None) -> Iterator[ObjectServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.state = ObjectServer(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
+    scheme = "http"
+    if tls is not None:
+        scheme = "https"
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    server.state = ObjectServer(f"{scheme}://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

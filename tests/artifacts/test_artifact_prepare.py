@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import private_authority
 import pytest
 from artifact_files import IR_XML, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
 from object_server import ObjectServer, object_server
@@ -372,6 +373,22 @@ def test_a_host_that_does_not_answer(
     monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
     error = failure(ArtifactSource(uri="http://127.0.0.1:1/m.onnx"), cache)
     assert (error.code, isinstance(error, NotNowError)) == ("artifact-unreachable", True)
+
+
+def test_a_private_certificate_authority(
+    tmp_path: Path, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    tls, bundle = private_authority.make(tmp_path)
+    with object_server(tls) as server:
+        server.objects["/m.onnx"] = onnx_bytes(batch=1)
+        source = ArtifactSource(uri=f"{server.url}/m.onnx")
+        assert failure(source, cache).code == "artifact-certificate-untrusted"
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "missing.pem"))
+        assert failure(source, cache).code == "artifact-ca-bundle"
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+        assert files_of(prepare(source, cache)) == {"m.onnx": onnx_bytes(batch=1)}
 
 
 def test_a_source_that_cannot_be_reached_is_what_it_last_was(

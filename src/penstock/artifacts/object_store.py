@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.budget import Budget
@@ -35,10 +37,11 @@ def list_http(url: str, *, budget: Budget) -> Listing:
     """
     obstore = importlib.import_module("obstore")
     store_module = importlib.import_module("obstore.store")
+    client_options = _client_options(budget, allow_http=url.lower().startswith("http://"))
     try:
         store = store_module.HTTPStore.from_url(
             url,
-            client_options=_client_options(budget, allow_http=url.lower().startswith("http://")),
+            client_options=client_options,
             retry_config=_retry_config(),
         )
         result = obstore.get(store, "")
@@ -164,12 +167,13 @@ def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
         options["skip_signature"] = True  # public buckets and open stores need no credentials
     else:
         options["credential_provider"] = provider
+    # Without a setting, obstore takes AWS_ENDPOINT_URL of the environment, which may be http.
+    allow_http = not endpoint or endpoint.lower().startswith("http://")
+    client_options = _client_options(budget, allow_http=allow_http)
     try:
         return store_module.S3Store(
             bucket,
-            client_options=_client_options(
-                budget, allow_http=not endpoint or endpoint.lower().startswith("http://")
-            ),
+            client_options=client_options,
             retry_config=_retry_config(),
             **options,
         )
@@ -205,13 +209,31 @@ def _s3_credentials() -> Any:
 
 
 def _client_options(budget: Budget, *, allow_http: bool) -> dict[str, Any]:
-    return {
+    return _private_authority(budget) | {
         "allow_http": allow_http,
         "connect_timeout": timedelta(seconds=CONNECT_S),
         "read_timeout": timedelta(seconds=STALL_S),
         "timeout": timedelta(seconds=max(1.0, budget.remaining_s())),
         "user_agent": "penstock",
     }
+
+
+def _private_authority(budget: Budget) -> dict[str, Any]:
+    """The certificate authorities of AWS_CA_BUNDLE, as the AWS tools take them.
+
+    SSL_CERT_FILE, which replaces the system's authorities, is obstore's own to read.
+    """
+    bundle = os.environ.get("AWS_CA_BUNDLE", "")
+    if not bundle:
+        return {}
+    try:
+        return {"root_certificate": Path(bundle).read_bytes()}
+    except OSError as error:
+        raise CallerError(
+            "artifact-ca-bundle",
+            f"{budget.what}: the file that AWS_CA_BUNDLE names can't be read: {error.strerror}",
+            hint=f"Correct or unset it in the server's environment; it is {bundle!r}.",
+        ) from None
 
 
 def _retry_config() -> dict[str, Any]:
@@ -230,6 +252,13 @@ def _remote_error(what: str, error: Exception) -> PenstockError:
             "AWS_SECRET_ACCESS_KEY, AWS_PROFILE), or whether a presigned URL has expired.",
         )
     text = str(error)
+    if "InvalidCertificate" in text:
+        return CallerError(
+            "artifact-certificate-untrusted",
+            f"{what}: the server's certificate is not trusted",
+            hint="For a private certificate authority, start the server with AWS_CA_BUNDLE or "
+            "SSL_CERT_FILE naming its PEM file; else check the certificate's names and dates.",
+        )
     if "MissingContentLength" in text:
         return CallerError(
             "artifact-size-unknown",
