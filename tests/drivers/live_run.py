@@ -16,6 +16,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
+
 from penstock.config import LimitConfig
 from penstock.core.admission import Admission, Refusal
 from penstock.core.batching import Action, RunBatch
@@ -30,13 +32,15 @@ from penstock.instance.copy import Copy
 from penstock.instance.request import Item, Request
 from penstock.sim import events as kinds
 from penstock.sim.faults import Fault
+from penstock.sim.generation import EngineModel
 from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import ServiceTimes
-from penstock.sim.workload import Workload
+from penstock.sim.workload import Arrival, Workload
 from penstock.wire import frames
 
 _BODY = struct.Struct("<II")  #: rows, length
+_META = struct.Struct("<IIII")  #: of a prompt: length, answer_tokens, prefix, prefix_tokens
 
 
 class Handle:
@@ -97,10 +101,8 @@ class RecordedRouter(EndpointRouter):
     __slots__ = ("live",)
     live: LiveRun
 
-    def pick(
-        self, *, variant: str | None = None, exclude: tuple[int, ...] = ()
-    ) -> Routed | NoRoute:
-        answer = super().pick(variant=variant, exclude=exclude)
+    def pick(self, **asked: Any) -> Routed | NoRoute:
+        answer = super().pick(**asked)
         self.live.recorder.add(router_row(self.live.time.now, self.live.number, answer))
         return answer
 
@@ -286,6 +288,84 @@ class InstanceLink:
             self._live.recorder.add(batcher_row(now, self._number, named))
 
 
+class GeneratingLink:
+    """A `Link` to an instance of one copy that generates; the engine is the twin's model of one."""
+
+    def __init__(self, live: LiveRun, number: int, events: LinkEvents, engine: EngineModel) -> None:
+        self.usable = False
+        self._live = live
+        self._number = number
+        self._events = events
+        self._engine = engine
+        self._pending: dict[int, Invocation] = {}
+        self._step: Handle | None = None
+
+    # Link
+
+    def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None:
+        assert copy == self._number
+        invocation.ident = invocation.number
+        self._pending[invocation.number] = invocation
+        length, answer_tokens, prefix, prefix_tokens = _META.unpack(invocation.meta)
+        arrival = Arrival(
+            1, length, 0, None, None, None, answer_tokens, prefix, prefix_tokens
+        )  # fmt: skip
+        self._engine.add(invocation.number, arrival)
+        if self._step is None:
+            self._begin_step()
+
+    def cancel(self, invocation: Invocation) -> None:
+        if self._pending.pop(invocation.ident, None) is not None:
+            self._engine.cancel(invocation.ident)
+
+    async def open(self, timeout_s: float) -> None:
+        self.usable = True
+        self._events.on_usable(f"i-{self._number}", fresh=True)
+
+    async def close(self) -> None:
+        self.usable = False
+
+    # the engine's own
+
+    def _begin_step(self) -> None:
+        step_s = self._engine.begin_step()
+        self._step = None
+        if step_s is not None:
+            time = self._live.time
+            self._step = time.at(time.now + step_s, kinds.LANE_DONE, self._number, self._step_over)
+
+    def _step_over(self) -> None:
+        firsts, done = self._engine.end_step()
+        for number in firsts:
+            if number in self._pending:
+                self._events.on_chunk(self._pending[number], b"token", b"")
+        for number in done:
+            invocation = self._pending.pop(number, None)
+            if invocation is not None:
+                self._events.on_end(invocation, frames.Reply(200, 1, 0, 0, 0, 0, b"", b""))
+        self._begin_step()
+
+    def die(self) -> None:
+        """What an instance sends when it finds its engine dead."""
+        if self._step is not None:
+            self._step.cancel()
+            self._step = None
+        begun, not_begun = self._engine.die()
+        error = orjson.dumps(ModelError("stream-broken", "killed").to_dict())
+        for number in begun:
+            broken = frames.Reply(424, 1, 0, 0, 0, 0, b"", error)
+            self._events.on_error(self._pending.pop(number), broken)
+        for number in not_begun:
+            self._events.on_returned(self._pending.pop(number), "worker-died")
+        self._tell("copy-lost")
+
+    def come_back(self) -> None:
+        self._tell("copy-ready")
+
+    def _tell(self, event: str) -> None:
+        self._events.on_event(f"i-{self._number}", {"event": event, "copy": self._number})
+
+
 class LiveRun:
     """One run of a scenario; also every request's responder."""
 
@@ -297,11 +377,12 @@ class LiveRun:
         self.service = ServiceTimes(scenario.service, seed)
         self.number = 0  #: the request that the present decision is about
         self.latencies_s: list[float] = []  #: of answers, in their order
+        self.first_token_s: list[float] = []
         self.cancelled = 0
         self.requests = 0
         self._workload = Workload(scenario.workload, seed, scenario.length_s)
         self._later: list[Callable[[], None]] = []
-        self._links: dict[int, InstanceLink] = {}
+        self._links: dict[int, InstanceLink | GeneratingLink] = {}
         rng = random.Random(f"{seed}/routing")
         self.dispatcher = NamedDispatcher(
             clock=self.time,
@@ -324,8 +405,17 @@ class LiveRun:
             for route in variant.copies:
                 await self.dispatcher.connect(route.instance_id, str(route.copy))
 
-    def _link(self, instance_id: str, address: str, events: LinkEvents) -> InstanceLink:
-        link = self._links[int(address)] = InstanceLink(self, int(address), events)
+    def _link(
+        self, instance_id: str, address: str, events: LinkEvents
+    ) -> InstanceLink | GeneratingLink:
+        number, spec = int(address), self.scenario.generation
+        link: InstanceLink | GeneratingLink
+        if spec is not None:
+            engine = EngineModel(spec, f"{self.scenario.seed}/{number}")
+            link = GeneratingLink(self, number, events, engine)
+        else:
+            link = InstanceLink(self, number, events)
+        self._links[number] = link
         return link
 
     def later(self, callback: Callable[[], None]) -> None:
@@ -373,10 +463,16 @@ class LiveRun:
         now = self.time.now
         self.requests += 1
         self.number = self.requests
+        meta, body = b"", _BODY.pack(arrival.rows, arrival.length)
+        if self.scenario.generation is not None:
+            body = self._workload.prompt(self.number, arrival)
+            meta = _META.pack(
+                arrival.length, arrival.answer_tokens, arrival.prefix, arrival.prefix_tokens
+            )
         invocation = Invocation(
             self.scenario.name,
-            b"",
-            _BODY.pack(arrival.rows, arrival.length),
+            meta,
+            body,
             self,
             received=now,
             deadline=None if arrival.deadline_s is None else now + arrival.deadline_s,
@@ -412,7 +508,7 @@ class LiveRun:
         self._ended()
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        raise AssertionError("no answer is streamed here")
+        self.first_token_s.append(self.time.now - invocation.received)
 
     def on_end(self, invocation: Invocation, reply: frames.Reply) -> None:
-        raise AssertionError("no answer is streamed here")
+        self.on_reply(invocation, reply)

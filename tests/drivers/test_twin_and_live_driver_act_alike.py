@@ -50,6 +50,7 @@ def test_twin_and_live_driver_act_alike(path: Path) -> None:
 
     latencies_s = [latency for level in outcome.latencies_s for latency in level]
     assert sorted(live.latencies_s) == sorted(latencies_s)
+    assert live.first_token_s == outcome.first_token_s
     assert (live.requests, live.cancelled) == (outcome.requests, outcome.cancelled)
 
 

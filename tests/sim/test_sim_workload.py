@@ -106,3 +106,26 @@ def test_mixes_have_their_weights() -> None:
     gone = [arrival.cancel_after_s for arrival in drawn if arrival.cancel_after_s is not None]
     assert 900 < len(gone) < 1100
     assert 0.17 < sum(gone) / len(gone) < 0.23
+
+
+def test_prompts_share_a_prefix_and_nothing_else() -> None:
+    spec = WorkloadSpec(
+        arrivals="poisson",
+        length=((8, 1.0),),
+        answer_tokens=((8, 1.0), (512, 1.0)),
+        prefixes=3,
+        prefix_tokens=100,
+        prefix_skew=1.0,
+    )
+    workload = Workload(spec, 1, 1.0)
+    drawn = [workload.sample() for _ in range(6000)]
+    counts = Counter(arrival.prefix for arrival in drawn)
+    # 1 : 1/2 : 1/3
+    assert 3100 < counts[0] < 3450
+    assert 900 < counts[2] < 1250
+    assert {arrival.answer_tokens for arrival in drawn} == {8, 512}
+    first, second = next(a for a in drawn if a.prefix == 0), next(a for a in drawn if a.prefix == 1)
+    texts = [workload.prompt(n, arrival) for n, arrival in ((1, first), (2, first), (3, second))]
+    assert [len(text) for text in texts] == [432, 432, 432]
+    assert texts[0][:400] == texts[1][:400] != texts[2][:400]
+    assert texts[0][400:] != texts[1][400:]

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 RANDOM = "RANDOM"
 LEAST_OUTSTANDING_REQUESTS = "LEAST_OUTSTANDING_REQUESTS"
-ROUTING_STRATEGIES = (RANDOM, LEAST_OUTSTANDING_REQUESTS)
+PREFIX_AWARE = "PREFIX_AWARE"
+ROUND_ROBIN = "ROUND_ROBIN"  #: Penstock's own, for comparison; SageMaker has no such strategy
+ROUTING_STRATEGIES = (RANDOM, LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE, ROUND_ROBIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class VariantSpec:
     instance_count: int
     weight: float = 1.0
     strategy: str = LEAST_OUTSTANDING_REQUESTS
+    prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
+    concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
 
@@ -70,6 +74,8 @@ class VariantRoutes:
     model: dict[str, object] = field(
         default_factory=dict
     )  #: description for metadata calls (tensors, labels, platform, versions)
+    prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
+    concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

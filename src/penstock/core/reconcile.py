@@ -403,6 +403,8 @@ def _variant_routes(variant: VariantSpec, kept: tuple[InstanceObserved, ...]) ->
             for copy, one in ready
         ),
         model=ready[0][1].model if ready else {},
+        prefix_length_max=variant.prefix_length_max,
+        concurrency_threshold=variant.concurrency_threshold,
     )
 
 

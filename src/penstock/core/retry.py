@@ -43,6 +43,7 @@ _HOLD_SAME_COPY = Step("hold", "only-the-copy-that-returned-it", releases=True)
 _HOLD = Step("hold", "no-copy-now")
 _ANY_VARIANT = Step("route-any-variant", "variant-gone")
 _FAIL_VARIANT = Step("fail", "variant-gone")
+_FAIL_SESSION = Step("fail", "session-gone")
 _GIVE_UP_HELD = Step("give-up", "too-many-held")
 
 
@@ -61,6 +62,8 @@ def when_picked(
     After `route-any-variant` the driver picks without a variant and asks again, `pinned` or not.
     """
     if isinstance(answer, NoRoute):
+        if answer.reason in ("session-lost", "session-unknown"):
+            return _FAIL_SESSION  # its state is lost: no other copy can answer
         if answer.reason != "unknown-variant":
             return _HOLD
         # Its variant left with an update; those that took over may answer what was not pinned.

@@ -24,6 +24,12 @@ class Reports(Protocol):
 
     def answered(self, numbers: tuple[int, ...], run_s: float, rows: int, now: float) -> None: ...
 
+    def first_token(self, number: int, now: float) -> None: ...
+
+    def streamed(self, number: int, now: float) -> None: ...
+
+    def broken(self, number: int, now: float) -> None: ...
+
     def not_run(self, number: int, reason: str, now: float) -> None: ...
 
     def returned(self, numbers: tuple[int, ...], now: float) -> None: ...
@@ -33,8 +39,26 @@ class Reports(Protocol):
     def copy_ready(self, copy: int, now: float) -> None: ...
 
 
+class SimulatedCopy(Protocol):
+    """What the gateway and the heap of events ask of a copy."""
+
+    def accept(self, number: int, arrival: Arrival, deadline: float, now: float) -> None: ...
+
+    def cancel(self, number: int, now: float) -> None: ...
+
+    def on_timer(self, now: float) -> None: ...
+
+    def on_lane_done(self, lane: int, epoch: int, now: float) -> None: ...
+
+    def die(self, now: float) -> None: ...
+
+    def come_back(self, now: float) -> None: ...
+
+    def check_invariants(self) -> None: ...
+
+
 class TwinCopy:
-    """One copy on an instance of its own."""
+    """One copy on an instance of its own, whose model runs batch by batch."""
 
     __slots__ = (
         "_ahead", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder",
@@ -162,3 +186,6 @@ class TwinCopy:
                 self._lanes[lane] = None
                 self.batcher.lane_freed(lane, now=now, timed=False)
         self._gateway.copy_ready(self._number, now)
+
+    def check_invariants(self) -> None:
+        self.batcher.check_invariants()

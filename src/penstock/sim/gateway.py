@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from penstock.core import retry
 from penstock.core.admission import Admission
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute
-from penstock.sim.copy import TwinCopy
+from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
 from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder, admission_row, router_row
@@ -59,7 +59,7 @@ class TwinGateway:
         self.router = EndpointRouter(routes, random.Random(f"{seed}/routing"))
         self.admission = Admission(scenario.admission)
         self.workload = Workload(scenario.workload, seed, scenario.length_s)
-        self.copies: dict[int, TwinCopy] = {}
+        self.copies: dict[int, SimulatedCopy] = {}
         self.requests: dict[int, Request] = {}  #: in flight, by number
         self._closed_loop = scenario.workload.arrivals == "closed-loop"
         self._timeout_s = scenario.timeout_s
@@ -89,7 +89,8 @@ class TwinGateway:
             self._recorder.add(admission_row(now, number, refusal))
             self._turned_away(f"admission: {refusal.reason}", now)
             return
-        answer = self.router.pick(variant=arrival.variant)
+        prompt = self._prompt(number, arrival)
+        answer = self.router.pick(variant=arrival.variant, prompt=prompt)
         self._recorder.add(router_row(now, number, answer))
         if isinstance(answer, NoRoute):
             self._turned_away(f"router: {answer.reason}", now)
@@ -100,6 +101,9 @@ class TwinGateway:
             heappush(self._events, (now + arrival.cancel_after_s, CLIENT_GONE, number, 0))
         self._watch(deadline, number)
         self._send(request, answer.state, now)
+
+    def _prompt(self, number: int, arrival: Arrival) -> bytes | None:
+        return self.workload.prompt(number, arrival) if self.router.reads_prompts else None
 
     def _send(self, request: Request, state: CopyState, now: float) -> None:
         request.copy = state
@@ -189,6 +193,29 @@ class TwinGateway:
                 outcome.answered_at = now
                 self._end(request, now)
 
+    def first_token(self, number: int, now: float) -> None:
+        """The first CHUNK frame of an answer."""
+        request = self.requests.get(number)
+        if request is not None:
+            self._outcome.first_token_s.append(now - request.at)
+
+    def streamed(self, number: int, now: float) -> None:
+        """An END frame. (Admission learns nothing of it, as live: a stream is no batch.)"""
+        request, outcome = self.requests.get(number), self._outcome
+        if request is not None:
+            level = min(request.arrival.priority, len(outcome.latencies_s) - 1)
+            outcome.latencies_s[level].append(now - request.at)
+            outcome.tokens += request.arrival.answer_tokens
+            outcome.events += 1
+            outcome.answered_at = now
+            self._end(request, now)
+
+    def broken(self, number: int, now: float) -> None:
+        """An ERROR frame after the first CHUNK: what was sent can't be taken back."""
+        request = self.requests.get(number)
+        if request is not None:
+            self._give_up(request, "copy: stream-broken", now)
+
     def not_run(self, number: int, reason: str, now: float) -> None:
         """The batcher refused it or let it expire."""
         request = self.requests.get(number)
@@ -224,7 +251,8 @@ class TwinGateway:
 
     def _route_again(self, request: Request, now: float, *, was_held: bool) -> bool:
         """True: it is on its way. False: no copy can take it now. (Variants do not leave here.)"""
-        answer = self.router.pick(variant=request.variant, exclude=request.failures)
+        prompt = self._prompt(request.number, request.arrival)
+        answer = self.router.pick(variant=request.variant, exclude=request.failures, prompt=prompt)
         self._recorder.add(router_row(now, request.number, answer))
         step = retry.when_picked(answer, failures=request.failures, was_held=was_held)
         if isinstance(answer, NoRoute):

@@ -20,19 +20,21 @@ class Outcome:
     """Counts of one run. Written by the twin on its hot path, so plain fields."""
 
     __slots__ = (
-        "answered_at", "batches", "busy_s", "cancelled", "ends", "events", "latencies_s", "reasons",
-        "requests", "retries",
+        "answered_at", "batches", "busy_s", "cancelled", "ends", "events", "first_token_s",
+        "latencies_s", "reasons", "requests", "retries", "tokens",
     )  # fmt: skip
 
     def __init__(self, priorities: int) -> None:
         self.requests = 0
         self.events = 0  #: whatever was handled: arrivals, answers, ended batches, timers, faults
         self.latencies_s: list[list[float]] = [[] for _ in range(priorities)]  #: answers only
+        self.first_token_s: list[float] = []  #: of generated answers, since the request came
+        self.tokens = 0  #: of generated answers that are complete
         self.answered_at = 0.0  #: when the last answer came, s
         self.cancelled = 0
         self.retries = 0  #: sent again to another copy
         self.ends: Counter[str] = Counter()  #: "who: reason" of requests that were not answered
-        self.batches: Counter[int] = Counter()  #: by rows
+        self.batches: Counter[int] = Counter()  #: by rows; of an engine its steps, by sequences
         self.reasons: Counter[str] = Counter()  #: of batches
         self.busy_s = 0.0  #: summed over lanes
 
@@ -57,6 +59,9 @@ class Outcome:
             "utilisation": self.busy_s / (lanes * span_s),
             "events": self.events,
         }
+        if self.first_token_s:
+            report["first_token_ms"] = _latency_ms(sorted(self.first_token_s))
+            report["tokens_per_s"] = self.tokens / span_s
         if len(self.latencies_s) > 1:
             report["latency_ms_by_priority"] = [
                 _latency_ms(sorted(level)) for level in self.latencies_s

@@ -77,13 +77,24 @@ def block(scenario: Scenario, report: dict[str, Any]) -> str:
         f" retried {report['retries']:,}",
         f"  latency ms    {_latencies(latency)}",
     ]
+    if "first_token_ms" in report:
+        lines.append(
+            f"  first token   {_latencies(report['first_token_ms'])}"
+            f"  ({report['tokens_per_s']:,.0f} tokens/s)"
+        )
     for level, latencies in enumerate(report.get("latency_ms_by_priority", ())):
         lines.append(f"    priority {level}  {_latencies(latencies)}")
     lines.append(f"  not answered  {_counts(report['not_answered']) or 'none'}")
-    lines.append(
-        f"  batches       {report['batches']:,} of {report['batch_rows_mean']:.2f} rows on average;"
-        f" left because: {_counts(report['batch_reasons'])}"
-    )
+    if scenario.generation is not None:
+        lines.append(
+            f"  steps         {report['batches']:,} of {report['batch_rows_mean']:.2f} sequences on"
+            " average"
+        )
+    else:
+        lines.append(
+            f"  batches       {report['batches']:,} of {report['batch_rows_mean']:.2f} rows on"
+            f" average; left because: {_counts(report['batch_reasons'])}"
+        )
     lines += _histogram({int(size): count for size, count in report["batch_rows"].items()})
     lines.append(f"  utilisation   {report['utilisation']:.3f}")
     lines.append(f"  digest        {report['digest']} over {report['actions']:,} actions")

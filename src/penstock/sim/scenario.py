@@ -15,6 +15,7 @@ from penstock.core.admission import AdmissionSpec
 from penstock.core.batching import BatchSpec
 from penstock.core.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
+    PREFIX_AWARE,
     ROUTING_STRATEGIES,
     CopyRoute,
     EndpointRoutes,
@@ -22,13 +23,14 @@ from penstock.core.deployment import (
 )
 from penstock.errors import CallerError
 from penstock.sim.faults import KINDS, Fault
+from penstock.sim.generation import GenerationSpec
 from penstock.sim.service import ServiceSpec
 from penstock.sim.workload import ARRIVALS, WorkloadSpec
 
 _Table = TypeVar("_Table")
 
 _IN_FLIGHT_MAX = 100_000  #: as the gateway's own where the file sets none
-_MIXES = ("rows", "length", "priority", "deadline_s", "variant")
+_MIXES = ("rows", "length", "priority", "deadline_s", "variant", "answer_tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class VariantScenario:
     copies: int = 1
     weight: float = 1.0
     strategy: str = LEAST_OUTSTANDING_REQUESTS
+    prefix_length_max: int = 0  #: PREFIX_AWARE needs both
+    concurrency_threshold: int = 0
     outstanding_max: int = 0  #: of each copy; 0 = as many as its queue and lanes hold
 
 
@@ -55,6 +59,7 @@ class Scenario:
     admission: AdmissionSpec
     workload: WorkloadSpec
     service: ServiceSpec
+    generation: GenerationSpec | None = None  #: copies generate; instead of batching and service
     faults: tuple[Fault, ...] = field(default_factory=tuple)
     timeout_s: float = 60.0  #: the gateway's limit on every request
 
@@ -85,6 +90,8 @@ class Scenario:
                     strategy=variant.strategy,
                     copies=tuple(copies),
                     model={"lanes": batching.lanes},
+                    prefix_length_max=variant.prefix_length_max,
+                    concurrency_threshold=variant.concurrency_threshold,
                 )
             )
         return EndpointRoutes(endpoint=self.name, variants=tuple(variants))
@@ -114,6 +121,7 @@ def load_scenario(path: Path) -> Scenario:
             "admission": lambda value, at: _read(
                 AdmissionSpec, {"in_flight_max": _IN_FLIGHT_MAX, **_table(value, at)}, at
             ),
+            "generation": lambda value, at: _read(GenerationSpec, value, at),
             "service": lambda value, at: _read(ServiceSpec, value, at, {"measured": _runs}),
             "workload": lambda value, at: _read(
                 WorkloadSpec, value, at, dict.fromkeys(_MIXES, _mix)
@@ -134,6 +142,26 @@ def _check(scenario: Scenario, where: str) -> None:
             "variants.strategy",
             all(variant.strategy in ROUTING_STRATEGIES for variant in scenario.variants),
             " or ".join(ROUTING_STRATEGIES),
+        ),
+        (
+            "variants",
+            all(
+                variant.prefix_length_max > 0 and variant.concurrency_threshold > 0
+                for variant in scenario.variants
+                if variant.strategy == PREFIX_AWARE
+            ),
+            "prefix_length_max and concurrency_threshold above 0 with PREFIX_AWARE",
+        ),
+        (
+            "generation",
+            scenario.generation is None
+            or (scenario.generation.sequences_max > 0 and scenario.batching == BatchSpec()),
+            "sequences_max above 0, and no [batching] beside it",
+        ),
+        (
+            "workload.answer_tokens",
+            scenario.generation is not None or workload.answer_tokens == ((1, 1.0),),
+            "only with [generation]",
         ),
         ("workload.arrivals", workload.arrivals in ARRIVALS, ", ".join(ARRIVALS)),
         (

@@ -11,9 +11,11 @@ import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from penstock.sim.copy import TwinCopy
+from penstock.sim.copy import SimulatedCopy, TwinCopy
 from penstock.sim.events import ARRIVAL, FAULT, Event
 from penstock.sim.gateway import TwinGateway
+from penstock.sim.generation import EngineModel
+from penstock.sim.generation_copy import TwinGenerationCopy
 from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder
 from penstock.sim.scenario import Scenario
@@ -36,21 +38,22 @@ class Twin:
         self._scenario = scenario
         self._events: list[Event] = []
         self.gateway = TwinGateway(scenario, seed, self._events, self.recorder, self.outcome)
-        service = ServiceTimes(scenario.service, seed)
+        self._service = ServiceTimes(scenario.service, seed)
         self.copies = {
-            route.copy: TwinCopy(
-                route.copy,
-                scenario,
-                self.gateway,
-                service,
-                self._events,
-                self.recorder,
-                self.outcome,
-            )
+            route.copy: self._copy(route.copy, seed)
             for variant in scenario.routes().variants
             for route in variant.copies
         }
         self.gateway.copies = self.copies
+
+    def _copy(self, number: int, seed: int) -> SimulatedCopy:
+        scenario, gateway, events = self._scenario, self.gateway, self._events
+        if scenario.generation is not None:
+            engine = EngineModel(scenario.generation, f"{seed}/{number}")
+            return TwinGenerationCopy(number, engine, gateway, events, self.outcome)
+        return TwinCopy(
+            number, scenario, gateway, self._service, events, self.recorder, self.outcome
+        )
 
     def run(self) -> Outcome:
         """From the first arrival until nothing is in flight."""
@@ -102,7 +105,7 @@ class Twin:
         self.gateway.router.check_invariants()
         self.gateway.admission.check_invariants()
         for copy in self.copies.values():
-            copy.batcher.check_invariants()
+            copy.check_invariants()
 
     def _on_lane_done(self, now: float, key: int, epoch: int) -> None:
         number, lane = divmod(key, self._scenario.batching.lanes)

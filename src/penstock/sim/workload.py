@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 #: ((value, weight), ...); a single value is never drawn, so it costs no random number.
 Mix = tuple[tuple[Any, float], ...]
 
+_TOKEN_BYTES = 4  #: of English text, roughly, with the vocabularies of today
+
 ARRIVALS = ("poisson", "on-off", "closed-loop", "trace")
 
 
@@ -24,11 +26,14 @@ class Arrival(NamedTuple):
     """What one request is like."""
 
     rows: int
-    length: int  #: tokens
+    length: int  #: tokens; of a prompt, those that it shares with nobody
     priority: int
     deadline_s: float | None  #: from its arrival
     variant: str | None  #: TargetVariant
     cancel_after_s: float | None  #: its client goes away then
+    answer_tokens: int = 1  #: of a generated answer
+    prefix: int = 0  #: which of the shared prefixes its prompt begins with
+    prefix_tokens: int = 0  #: of that prefix; 0 = it shares none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,10 @@ class WorkloadSpec:
     priority: Mix = ((0, 1.0),)
     deadline_s: Mix = ((0.0, 1.0),)  #: 0 = none
     variant: Mix = (("", 1.0),)  #: "" = by weight
+    answer_tokens: Mix = ((1, 1.0),)  #: of generated answers
+    prefixes: int = 0  #: prompts begin with one of so many shared ones
+    prefix_tokens: int = 0  #: of each
+    prefix_skew: float = 0.0  #: the k-th most popular is asked k ** -skew as often as the first
     cancel_fraction: float = 0.0  #: of clients that go away before their answer
     cancel_after_s_mean: float = 0.0  #: exponential
 
@@ -59,9 +68,18 @@ class Workload:
     def __init__(self, spec: WorkloadSpec, seed: object, length_s: float) -> None:
         self._spec = spec
         self._length_s = length_s
+        self._prefixes: dict[int, bytes] = {}
         # Two streams, so that the same arrivals can meet another mix.
         self._when = random.Random(f"{seed}/arrivals")
         self.sample = _sampler(spec, random.Random(f"{seed}/requests"))
+
+    def prompt(self, number: int, arrival: Arrival) -> bytes:
+        """The text of a prompt: that of its shared prefix, then one that no other request has."""
+        shared = self._prefixes.get(arrival.prefix)
+        if shared is None:
+            shared = _text(b"prefix %d " % arrival.prefix, arrival.prefix_tokens)
+            self._prefixes[arrival.prefix] = shared
+        return shared + _text(b"request %d " % number, arrival.length)
 
     def open(self) -> Iterator[float]:
         """Arrival times of an open loop before the end, ascending."""
@@ -120,17 +138,34 @@ class Workload:
             base += self._spec.trace_repeat_s
 
 
+def _text(word: bytes, tokens: int) -> bytes:
+    """`word` again and again, four bytes for a token."""
+    length = _TOKEN_BYTES * tokens
+    return (word * (length // len(word) + 1))[:length]
+
+
 def _sampler(spec: WorkloadSpec, rng: random.Random) -> Callable[[], Arrival]:
     """Draws requests; those of a workload in which all are alike are one object."""
-    mixes = (spec.rows, spec.length, spec.priority, spec.deadline_s, spec.variant)
+    popularity = [((k, (k + 1.0) ** -spec.prefix_skew)) for k in range(spec.prefixes)]
+    prefix: Mix = tuple(popularity) or ((0, 1.0),)
+    mixes = (
+        spec.rows, spec.length, spec.priority, spec.deadline_s, spec.variant, spec.answer_tokens,
+        prefix,
+    )  # fmt: skip
+    prefix_tokens = spec.prefix_tokens if spec.prefixes else 0
     draws = [_drawer(mix, rng) for mix in mixes]
 
     def sample() -> Arrival:
-        rows, length, priority, deadline_s, variant = [draw() for draw in draws]
+        rows, length, priority, deadline_s, variant, answer_tokens, which = [
+            draw() for draw in draws
+        ]
         cancel_after_s = None
         if spec.cancel_fraction and rng.random() < spec.cancel_fraction:
             cancel_after_s = rng.expovariate(1.0 / spec.cancel_after_s_mean)
-        return Arrival(rows, length, priority, deadline_s or None, variant or None, cancel_after_s)
+        return Arrival(
+            rows, length, priority, deadline_s or None, variant or None, cancel_after_s,
+            answer_tokens, which, prefix_tokens,
+        )  # fmt: skip
 
     if not spec.cancel_fraction and all(len(mix) == 1 for mix in mixes):
         always = sample()

@@ -10,13 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.api.sagemaker.names import invalid
-from penstock.core.deployment import (
-    LEAST_OUTSTANDING_REQUESTS,
-    ROUTING_STRATEGIES,
-    DeploymentSpec,
-    ModelSource,
-    VariantSpec,
-)
+from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
+from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
 
 #: SageMaker's defaults for the two timeouts of a variant, s.
 DOWNLOAD_TIMEOUT_S = 3600.0
@@ -66,19 +61,7 @@ def check_variant(variant: Mapping[str, Any]) -> None:
     weight = variant.get("InitialVariantWeight", 1.0)
     if not 0 <= weight < float("inf"):
         raise invalid(f"Variant {name!r}: InitialVariantWeight {weight} must be 0 or more.")
-    strategy = routing_strategy(variant)
-    if strategy not in ROUTING_STRATEGIES:
-        raise invalid(
-            f"Variant {name!r}: RoutingStrategy {strategy} is not supported here; use one of"
-            f" {', '.join(ROUTING_STRATEGIES)}."
-        )
-
-
-def routing_strategy(variant: Mapping[str, Any]) -> str:
-    """LEAST_OUTSTANDING_REQUESTS unless the variant says otherwise (AWS's own default is RANDOM,
-    which has no use here: the gateway always knows the outstanding requests)."""
-    config = variant.get("RoutingConfig") or {}
-    return str(config.get("RoutingStrategy", LEAST_OUTSTANDING_REQUESTS))
+    check_routing_config(variant)
 
 
 def deployment(
@@ -99,7 +82,9 @@ def deployment(
                 instance_type=variant["InstanceType"],
                 instance_count=variant.get("InitialInstanceCount", 1),
                 weight=float(variant.get("InitialVariantWeight", 1.0)),
-                strategy=routing_strategy(variant),
+                **routing_fields(
+                    variant, primary_container(models[variant["ModelName"]]).get("Environment")
+                ),
                 download_timeout_s=float(
                     variant.get("ModelDataDownloadTimeoutInSeconds", DOWNLOAD_TIMEOUT_S)
                 ),

@@ -14,6 +14,7 @@ from penstock.api.sagemaker import names
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import deployment
 from penstock.api.sagemaker.listing import list_query, page_of
+from penstock.api.sagemaker.routing_config import routing_config
 from penstock.control.records import (
     AlreadyExists,
     EndpointBusy,
@@ -222,7 +223,9 @@ def _variant(
         "DesiredWeight": variant.weight,
         "CurrentInstanceCount": counts.get(variant.name, 0),
         "DesiredInstanceCount": variant.instance_count,
-        "RoutingConfig": {"RoutingStrategy": variant.strategy},
+        "RoutingConfig": routing_config(
+            variant.strategy, variant.prefix_length_max, variant.concurrency_threshold
+        ),
     }
     if record.status in VARIANT_STATUSES:
         described["VariantStatus"] = [{"Status": record.status, "StartTime": record.modified}]

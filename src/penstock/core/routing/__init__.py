@@ -1,10 +1,13 @@
 """Routing in a gateway: which copy of which variant gets a request, and why.
 
-`endpoint.py` draws the variant and keeps the counts, `strategies.py` picks the copy, `copies.py`
-holds what is known of a copy.
+Filter, score, pick. `endpoint.py` draws the variant, filters and keeps the counts; `sessions.py`
+knows the copies that requests are bound to; `strategies.py` says what a RoutingStrategy is made of:
+`pickers.py` for all, and for PREFIX_AWARE the scores of `prefixes.py`, weighed by
+`prefix_aware.py`. `copies.py` holds what is known of a copy.
 """
 
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
 from penstock.core.routing.endpoint import EndpointRouter
+from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 
-__all__ = ["CopyState", "EndpointRouter", "NoRoute", "Routed"]
+__all__ = ["SESSION_IDLE_S_MAX", "CopyState", "EndpointRouter", "NoRoute", "Routed"]

@@ -13,8 +13,8 @@ class CopyState:
     """
 
     __slots__ = (
-        "copy", "draining", "healthy", "instance_id", "outstanding", "outstanding_max", "picked",
-        "variant",
+        "copy", "draining", "healthy", "instance_id", "life", "outstanding", "outstanding_max",
+        "picked", "variant",
     )  # fmt: skip
 
     def __init__(self, copy: int, instance_id: str, variant: str, outstanding_max: int) -> None:
@@ -26,6 +26,7 @@ class CopyState:
         self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
         self.draining = False  #: no longer in the routes; finishes what it has
         self.picked = 0  #: running number of its last pick: the tie-break
+        self.life = 0  #: raised when it dies or leaves: sessions and caches of before are lost
 
     def __repr__(self) -> str:
         marks = "" if self.healthy else " unhealthy"
@@ -38,12 +39,16 @@ class Routed(NamedTuple):
 
     state: CopyState
     variant: str
-    reason: str  #: only-copy | least-outstanding | random | retry
+    #: only-copy | least-outstanding | random | round-robin | prefix-match | prefix-spill | session
+    #: | retry
+    reason: str
     outstanding: int  #: on that copy, this request included
 
 
 class NoRoute(NamedTuple):
     """Nothing was reserved: refuse the request."""
 
-    reason: str  #: unknown-variant | no-copies | no-healthy-copy | all-copies-full
+    #: unknown-variant | no-copies | no-healthy-copy | all-copies-full | session-unknown |
+    #: session-lost | sessions-full
+    reason: str
     retry_after_s: float | None  #: None: the same request cannot pass later

@@ -10,6 +10,10 @@ share to the others, but a full one does not: traffic meant for one variant must
 Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
 only if no other copy may be routed to.
 
+A request of a session goes to the session's copy, whatever the variant's strategy. It is never
+taken to another copy, which would know nothing of the session: if the copy is full the request is
+refused, and if it has died the session is lost.
+
 Routes are replaced as a whole. A copy that stays keeps its count and health; one that is gone
 drains: it is never picked again and is forgotten with its last release.
 """
@@ -21,9 +25,10 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.deployment import RANDOM, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
-from penstock.core.routing.strategies import least_outstanding, uniform
+from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
+from penstock.core.routing.strategies import Strategy, strategy_of
 
 #: A dead worker is replaced in about a second (a process start and a model load).
 _RETRY_AFTER_S_UNHEALTHY = 1.0
@@ -39,12 +44,14 @@ _ALL_COPIES_FULL = NoRoute("all-copies-full", _RETRY_AFTER_S_FULL)
 class _Variant:
     """A variant's copies; `open` are those that may be routed to, in the order of the routes."""
 
-    __slots__ = ("copies", "is_random", "name", "open", "weight")
+    __slots__ = ("copies", "name", "open", "strategy", "weight")
 
-    def __init__(self, routes: VariantRoutes, copies: tuple[CopyState, ...]) -> None:
+    def __init__(
+        self, routes: VariantRoutes, copies: tuple[CopyState, ...], strategy: Strategy
+    ) -> None:
         self.name = routes.name
         self.weight = routes.weight
-        self.is_random = routes.strategy == RANDOM
+        self.strategy = strategy
         self.copies = copies
         self.open: list[CopyState] = []
 
@@ -53,11 +60,17 @@ class EndpointRouter:
     """All copies of one endpoint, as one gateway process counts them."""
 
     __slots__ = (
-        "_draining", "_drawn", "_drawn_weights", "_number", "_only", "_rng", "_states", "_variants",
+        "_draining", "_drawn", "_drawn_weights", "_number", "_only", "_rng", "_sessions", "_states",
+        "_variants", "reads_prompts",
     )  # fmt: skip
 
-    def __init__(self, routes: EndpointRoutes, rng: random.Random) -> None:
+    def __init__(
+        self, routes: EndpointRoutes, rng: random.Random, sessions: Sessions | None = None
+    ) -> None:
+        """`sessions`: empty; the default has the bounds of `sessions.py`."""
+        self.reads_prompts = False  #: whether `prompt` and `prefix` matter to `pick`
         self._rng = rng
+        self._sessions = sessions if sessions is not None else Sessions()
         self._number = 0  #: picks so far
         self._states: dict[int, CopyState] = {}  #: routed copies
         self._draining: dict[
@@ -70,9 +83,29 @@ class EndpointRouter:
         self.replace(routes)
 
     def pick(
-        self, *, variant: str | None = None, exclude: tuple[int, ...] = ()
+        self,
+        *,
+        variant: str | None = None,
+        exclude: tuple[int, ...] = (),
+        session: str | None = None,
+        opens: bool = False,
+        prefix: bytes | None = None,
+        prompt: bytes | None = None,
+        now: float = 0.0,
     ) -> Routed | NoRoute:
-        """Chooses a copy and reserves a slot on it."""
+        """Chooses a copy and reserves a slot on it.
+
+        Args:
+            variant: TargetVariant.
+            exclude: copies that failed this request.
+            session: the copy that holds this session, and no other.
+            opens: the session begins with this request, or with an earlier attempt of it.
+            prefix: Prefix-Aware-Id: prompts have only in common what begins alike under one of it.
+            prompt: what PREFIX_AWARE compares, from its first byte; see `reads_prompts`.
+            now: needed with `session`.
+        """
+        if session is not None:
+            return self._pick_in_session(session, opens, variant, exclude, prefix, prompt, now)
         chosen = self._only
         if variant is not None:
             chosen = self._variants.get(variant)
@@ -88,28 +121,87 @@ class EndpointRouter:
         copies = chosen.open
         if not copies:
             return self._none_open((chosen,))
-        state: CopyState | None
-        if exclude:
+        strategy = chosen.strategy
+        if strategy.prefixes is not None:
+            state, reason = self._by_prefix(copies, strategy, exclude, prompt or b"", prefix)
+        elif exclude:
             others = [state for state in copies if state.copy not in exclude]
-            copies = others or copies
-            state = uniform(copies, self._rng) if chosen.is_random else least_outstanding(copies)
+            state = strategy.pick(others or copies)
             reason = "retry"
         elif len(copies) == 1:
             state = copies[0]
             reason = "only-copy"
             if state.outstanding >= state.outstanding_max:
                 return _ALL_COPIES_FULL
-        elif chosen.is_random:
-            state = uniform(copies, self._rng)
-            reason = "random"
         else:
-            state = least_outstanding(copies)
-            reason = "least-outstanding"
+            state = strategy.pick(copies)
+            reason = strategy.reason
         if state is None:
             return _ALL_COPIES_FULL
         self._number = state.picked = self._number + 1
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding)
+
+    @staticmethod
+    def _by_prefix(
+        copies: list[CopyState],
+        strategy: Strategy,
+        exclude: tuple[int, ...],
+        prompt: bytes,
+        prefix: bytes | None,
+    ) -> tuple[CopyState | None, str]:
+        """As `pick`, and the copy that is picked for whatever reason knows the prompt now."""
+        prefixes = strategy.prefixes
+        assert prefixes is not None
+        if not exclude and len(copies) > 1:
+            return prefixes.choose(copies, prompt, prefix)
+        others = [state for state in copies if state.copy not in exclude] or copies
+        state = strategy.pick(others)
+        if state is not None:
+            prefixes.remember(prompt, prefix, state)
+        return state, "retry" if exclude else "only-copy"
+
+    def _pick_in_session(
+        self,
+        session: str,
+        opens: bool,
+        variant: str | None,
+        exclude: tuple[int, ...],
+        prefix: bytes | None,
+        prompt: bytes | None,
+        now: float,
+    ) -> Routed | NoRoute:
+        found = self._sessions.find(session, now=now)
+        if opens and (isinstance(found, NoRoute) or found.copy in exclude):
+            if self._sessions.is_full(session):
+                return FULL
+            answer = self.pick(variant=variant, exclude=exclude, prefix=prefix, prompt=prompt)
+            if isinstance(answer, Routed):
+                self._sessions.bind(session, answer.state, now=now)
+            return answer
+        if isinstance(found, NoRoute):
+            return found
+        if variant is not None and variant != found.variant:
+            return UNKNOWN  # to the variant that is asked for
+        if found.outstanding >= found.outstanding_max:
+            return _ALL_COPIES_FULL
+        self._number = found.picked = self._number + 1
+        found.outstanding += 1
+        return Routed(found, found.variant, "session", found.outstanding)
+
+    def open_session(
+        self, session: str, *, variant: str | None = None, now: float
+    ) -> CopyState | NoRoute:
+        """Binds a session to a copy without a request; no slot is reserved."""
+        answer = self.pick(variant=variant, session=session, opens=True, now=now)
+        if isinstance(answer, NoRoute):
+            return answer
+        self.release(answer.state)
+        return answer.state
+
+    def close_session(self, session: str, *, now: float) -> NoRoute | None:
+        """Ends a session; None: done. One that was lost may be closed like any other."""
+        return None if self._sessions.close(session, now=now) else UNKNOWN
 
     def release(self, state: CopyState) -> None:
         """Frees the slot of one earlier pick."""
@@ -119,16 +211,20 @@ class EndpointRouter:
 
     def replace(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
         """Takes new routes; returns the copies that drain from now on, with their counts."""
-        before = self._states
+        before, variants_before = self._states, self._variants
         self._states = {}
         self._variants = {}
         for variant in routes.variants:
             states = tuple(self._kept(route, variant.name, before) for route in variant.copies)
-            self._variants[variant.name] = _Variant(variant, states)
+            known = variants_before.get(variant.name)
+            strategy = strategy_of(variant, self._rng, known.strategy if known else None)
+            self._variants[variant.name] = _Variant(variant, states, strategy)
             self._states.update((state.copy, state) for state in states)
+        self.reads_prompts = any(v.strategy.prefixes for v in self._variants.values())
         gone = tuple(state for copy, state in before.items() if copy not in self._states)
         for state in gone:
             state.draining = True
+            state.life += 1
             if state.outstanding:
                 self._draining[state.copy] = state
         self._reopen()
@@ -139,6 +235,8 @@ class EndpointRouter:
         state = self._states.get(copy) or self._draining.get(copy)
         if state is not None and state.healthy != healthy:
             state.healthy = healthy
+            if not healthy:
+                state.life += 1
             self._reopen()
 
     def outstanding(self, variant: str) -> int:
@@ -153,12 +251,14 @@ class EndpointRouter:
                 {
                     "variant": variant.name,
                     "weight": variant.weight,
-                    "strategy": "RANDOM" if variant.is_random else "LEAST_OUTSTANDING_REQUESTS",
+                    "strategy": variant.strategy.name,
                     "copies": [_describe(state) for state in variant.copies],
                 }
+                | (prefixes.snapshot() if (prefixes := variant.strategy.prefixes) else {})
                 for variant in self._variants.values()
             ],
             "draining": [_describe(state) for state in self._draining.values()],
+            "sessions": len(self._sessions),
             "picks": self._number,
         }
 
@@ -171,6 +271,9 @@ class EndpointRouter:
             expected = [state for state in variant.copies if state.healthy]
             assert variant.open == expected, f"open copies of {variant.name} are wrong"
             assert all(state.variant == variant.name for state in variant.copies)
+            if variant.strategy.prefixes is not None:
+                variant.strategy.prefixes.check_invariants()
+        self._sessions.check_invariants()
         assert all(state.outstanding for state in self._draining.values()), "a drained copy is kept"
         assert not set(self._states) & set(self._draining), "a copy is routed and draining"
 
@@ -178,6 +281,8 @@ class EndpointRouter:
         state = before.get(route.copy) or self._draining.pop(route.copy, None)
         if state is None:
             return CopyState(route.copy, route.instance_id, variant, route.outstanding_max)
+        if state.variant != variant:
+            state.life += 1
         state.instance_id = route.instance_id
         state.variant = variant
         state.outstanding_max = route.outstanding_max

@@ -1,0 +1,92 @@
+"""Sticky sessions: which copy holds the state of a session, while both live.
+
+A session is opened by a request (or alone), stays on the copy that was picked then, and ends when
+it is closed, when nobody has used it for `idle_s_max`, or when its copy dies or leaves the routes:
+the state is lost with it, and another copy would answer as if it had never been. A session that was
+lost is known as such until it would have expired, so that its caller learns why; after that it is
+unknown, like one that never was.
+
+Where the table is full no session is opened: those that were promised are kept. Expired ones leave
+with the next call of any session, so no timer is needed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from penstock.core.routing.copies import CopyState, NoRoute
+
+#: As long as the session manager of AWS's containers for large models keeps one.
+SESSION_IDLE_S_MAX = 1200.0
+#: Per endpoint; some 300 bytes each.
+SESSIONS_MAX = 65_536
+
+_RETRY_AFTER_S_FULL = 10.0  #: sessions end by the minute, not by the millisecond
+
+UNKNOWN = NoRoute("session-unknown", None)
+LOST = NoRoute("session-lost", None)
+FULL = NoRoute("sessions-full", _RETRY_AFTER_S_FULL)
+
+
+class _Session:
+    __slots__ = ("life", "state", "used")
+
+    def __init__(self, state: CopyState, used: float) -> None:
+        self.state = state
+        self.life = state.life  #: of the copy: another one knows nothing of the session
+        self.used = used  #: when it was last picked for, s
+
+
+class Sessions:
+    """The sessions of one endpoint."""
+
+    __slots__ = ("_idle_s_max", "_sessions", "_sessions_max")
+
+    def __init__(
+        self, *, idle_s_max: float = SESSION_IDLE_S_MAX, sessions_max: int = SESSIONS_MAX
+    ) -> None:
+        self._idle_s_max = idle_s_max
+        self._sessions_max = sessions_max
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()  #: longest unused first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, session: str, *, now: float) -> CopyState | NoRoute:
+        """The copy of a session, which counts as used now; or that it is unknown or lost."""
+        self._expire(now)
+        found = self._sessions.get(session)
+        if found is None:
+            return UNKNOWN
+        if found.life != found.state.life:
+            return LOST
+        found.used = now
+        self._sessions.move_to_end(session)
+        return found.state
+
+    def is_full(self, session: str) -> bool:
+        """Whether there is no room for this one, which may be there already."""
+        return len(self._sessions) >= self._sessions_max and session not in self._sessions
+
+    def bind(self, session: str, state: CopyState, *, now: float) -> None:
+        """The session lives on this copy from now on. Ask `is_full` before."""
+        self._sessions[session] = _Session(state, now)
+        self._sessions.move_to_end(session)
+
+    def close(self, session: str, *, now: float) -> bool:
+        """Ends a session, a lost one too; False: it is unknown."""
+        self._expire(now)
+        return self._sessions.pop(session, None) is not None
+
+    def _expire(self, now: float) -> None:
+        sessions = self._sessions
+        while sessions:
+            first = next(iter(sessions.values()))
+            if now < first.used + self._idle_s_max:
+                return
+            sessions.popitem(last=False)
+
+    def check_invariants(self) -> None:
+        assert len(self._sessions) <= self._sessions_max, "more sessions than allowed"
+        used = [session.used for session in self._sessions.values()]
+        assert used == sorted(used), "sessions are not in the order of their use"

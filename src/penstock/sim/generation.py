@@ -1,0 +1,142 @@
+"""A copy that generates: continuous batching as a model of time, token by token.
+
+    step = (step_s + running * sequence_s + prefilled tokens * prefill_token_s) * noise of mean 1
+
+Before each step waiting requests join while there is room, their prompts are prefilled in that step
+and their first token comes with its end (prefill first, as in Yu et al., 2022, "Orca"). A shared
+prefix that the copy has computed before is not computed again while it is in its cache, which
+forgets the least recently used. `EngineModel` knows no clock: the twin's copy asks how long a step
+takes and says when it is over, and so does the test that runs the live dispatcher.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+from penstock.sim.workload import Arrival
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationSpec:
+    """One engine. The times of a step grow with the sequences in it, as measured ones do."""
+
+    sequences_max: int = 32  #: generated at once; more wait
+    step_s: float = 0.011
+    sequence_s: float = 0.0015  #: per sequence and step
+    prefill_token_s: float = 0.0005
+    prefill_tokens_max: int = 2048  #: joined in one step, but always one request
+    prefixes_cached_max: int = 0  #: shared prefixes that the cache holds; 0 = it shares none
+    sigma: float = 0.0  #: of the logarithm of the noise
+
+
+class _Sequence:
+    __slots__ = ("arrival", "gone", "number", "tokens_left")
+
+    def __init__(self, number: int, arrival: Arrival) -> None:
+        self.number = number
+        self.arrival = arrival
+        self.tokens_left = arrival.answer_tokens
+        self.gone = False  #: cancelled; leaves with the step
+
+
+class EngineModel:
+    """The sequences of one engine, and how long each step takes."""
+
+    __slots__ = (
+        "_cached", "_joining", "_mu", "_noise", "_running", "_sequences", "_spec", "_waiting",
+    )  # fmt: skip
+
+    def __init__(self, spec: GenerationSpec, seed: object) -> None:
+        self._spec = spec
+        self._noise = random.Random(f"{seed}/engine")
+        self._mu = -spec.sigma * spec.sigma / 2
+        self._waiting: deque[_Sequence] = deque()
+        self._joining: list[_Sequence] = []
+        self._running: list[_Sequence] = []
+        self._sequences: dict[int, _Sequence] = {}
+        #: prefix -> its tokens, least recently used first
+        self._cached: OrderedDict[int, int] = OrderedDict()
+
+    def add(self, number: int, arrival: Arrival) -> None:
+        self._sequences[number] = sequence = _Sequence(number, arrival)
+        self._waiting.append(sequence)
+
+    def cancel(self, number: int) -> None:
+        sequence = self._sequences.pop(number, None)
+        if sequence is not None:
+            sequence.gone = True
+
+    def begin_step(self) -> float | None:
+        """Lets requests join; how long the step takes, s. None: there is nothing to do."""
+        spec, waiting = self._spec, self._waiting
+        room = spec.sequences_max - len(self._running)
+        tokens = 0
+        while waiting and len(self._joining) < room:
+            sequence = waiting[0]
+            if not sequence.gone:
+                cost = self._prefill_tokens(sequence.arrival)
+                if self._joining and tokens + cost > spec.prefill_tokens_max:
+                    break
+                tokens += cost
+                self._joining.append(sequence)
+            waiting.popleft()
+        count = len(self._running) + len(self._joining)
+        if not count:
+            return None
+        step_s = spec.step_s + count * spec.sequence_s + tokens * spec.prefill_token_s
+        return step_s * self._noise.lognormvariate(self._mu, spec.sigma) if spec.sigma else step_s
+
+    @property
+    def occupancy(self) -> int:
+        """Sequences in the present step."""
+        return len(self._running) + len(self._joining)
+
+    def end_step(self) -> tuple[list[int], list[int]]:
+        """Whose first token is there, and whose last; some are in both."""
+        joined, self._joining = self._joining, []
+        for sequence in joined:
+            self._remember(sequence.arrival)
+        firsts = [sequence.number for sequence in joined if not sequence.gone]
+        done: list[int] = []
+        running: list[_Sequence] = []
+        for sequence in (*self._running, *joined):
+            sequence.tokens_left -= 1
+            if sequence.gone:
+                continue
+            if sequence.tokens_left <= 0:
+                done.append(sequence.number)
+                del self._sequences[sequence.number]
+            else:
+                running.append(sequence)
+        self._running = running
+        return firsts, done
+
+    def die(self) -> tuple[list[int], list[int]]:
+        """Everything is lost: whose answers had begun, and whose had not."""
+        begun = [sequence.number for sequence in self._running if not sequence.gone]
+        rest = (*self._joining, *self._waiting)
+        not_begun = [sequence.number for sequence in rest if not sequence.gone]
+        self._joining, self._running = [], []
+        self._waiting.clear()
+        self._sequences.clear()
+        self._cached.clear()
+        return begun, not_begun
+
+    def _prefill_tokens(self, arrival: Arrival) -> int:
+        if arrival.prefix_tokens and arrival.prefix not in self._cached:
+            return arrival.prefix_tokens + arrival.length
+        return arrival.length
+
+    def _remember(self, arrival: Arrival) -> None:
+        if arrival.prefix_tokens and self._spec.prefixes_cached_max:
+            self._cached[arrival.prefix] = arrival.prefix_tokens
+            self._cached.move_to_end(arrival.prefix)
+            if len(self._cached) > self._spec.prefixes_cached_max:
+                self._cached.popitem(last=False)
+
+    def check_invariants(self) -> None:
+        assert len(self._running) + len(self._joining) <= self._spec.sequences_max
+        known = [*self._running, *self._joining, *self._waiting]
+        assert {each.number for each in known if not each.gone} == set(self._sequences)

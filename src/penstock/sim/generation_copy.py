@@ -1,0 +1,89 @@
+"""A generating copy's part of a run: an engine whose steps are events.
+
+It reports as the live copy does: the first piece of an answer, its end, and at a death what is
+broken and what may be answered elsewhere. How long steps take is `generation.py`'s.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+from penstock.sim.copy import Reports
+from penstock.sim.events import LANE_DONE, Event
+from penstock.sim.generation import EngineModel
+from penstock.sim.outcome import Outcome
+from penstock.sim.workload import Arrival
+
+
+class TwinGenerationCopy:
+    """One copy on an instance of its own."""
+
+    __slots__ = ("_engine", "_epoch", "_events", "_gateway", "_number", "_outcome", "_started")
+
+    def __init__(
+        self,
+        number: int,
+        engine: EngineModel,
+        gateway: Reports,
+        events: list[Event],
+        outcome: Outcome,
+    ) -> None:
+        self._number = number
+        self._engine = engine
+        self._gateway = gateway
+        self._events = events
+        self._outcome = outcome
+        self._epoch = 0  #: deaths so far: a step of an earlier engine never ends
+        self._started: float | None = None  #: when the present step began
+
+    def accept(self, number: int, arrival: Arrival, deadline: float, now: float) -> None:
+        """An INVOKE frame. The gateway's own timer sees to the deadline."""
+        self._engine.add(number, arrival)
+        if self._started is None:
+            self._begin(now)
+
+    def cancel(self, number: int, now: float) -> None:
+        """A CANCEL frame: the sequence leaves with the present step."""
+        self._engine.cancel(number)
+
+    def _begin(self, now: float) -> None:
+        step_s = self._engine.begin_step()
+        self._started = None if step_s is None else now
+        if step_s is not None:
+            heappush(self._events, (now + step_s, LANE_DONE, self._number, self._epoch))
+            self._outcome.batches[self._engine.occupancy] += 1
+            self._outcome.reasons["step"] += 1
+
+    def on_lane_done(self, lane: int, epoch: int, now: float) -> None:
+        if epoch != self._epoch:
+            return
+        assert self._started is not None, f"copy {self._number} ends a step that never began"
+        self._outcome.busy_s += now - self._started
+        firsts, done = self._engine.end_step()
+        for number in firsts:
+            self._gateway.first_token(number, now)
+        for number in done:
+            self._gateway.streamed(number, now)
+        self._begin(now)
+
+    def on_timer(self, now: float) -> None:
+        raise AssertionError("an engine has no timer: it steps while there is work")
+
+    def die(self, now: float) -> None:
+        """Answers that had begun are broken; what had not goes back to the gateway."""
+        self._epoch += 1
+        if self._started is not None:
+            self._outcome.busy_s += now - self._started
+            self._started = None
+        begun, not_begun = self._engine.die()
+        for number in begun:
+            self._gateway.broken(number, now)
+        self._gateway.returned(tuple(not_begun), now)
+        self._gateway.copy_lost(self._number)
+
+    def come_back(self, now: float) -> None:
+        """A new engine is ready, its cache empty."""
+        self._gateway.copy_ready(self._number, now)
+
+    def check_invariants(self) -> None:
+        self._engine.check_invariants()
