@@ -1,0 +1,176 @@
+"""A pipeline's requests and its stream of typed events, as each door carries them.
+
+A request is a JSON object, `$request` to the steps; at the gRPC door it is the tensor `request`
+(BYTES [1]) that holds one. Events stream as server-sent events (`event: product`, `data: {...}`),
+or as tensors `event` and `data` (BYTES [1], JSON) of one ModelStreamInfer answer each. A caller who
+asked for no stream gets them all at once, in order, with the text put together. Knows no step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from penstock.artifacts.description import TensorSpec
+from penstock.errors import CallerError
+from penstock.instance.codecs import oip_grpc, oip_json
+from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode, media_type
+from penstock.instance.codecs.generation.calls import (
+    JSON,
+    SSE,
+    Answer,
+    Event,
+    Served,
+    Writer,
+    parse_object,
+)
+from penstock.instance.codecs.select import json_header_bytes
+from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.wire.frames import RequestMeta
+from penstock.wire.oip_messages import ModelInferResponse
+
+INPUTS: Final = (TensorSpec(name="request", dtype="BYTES", shape=(1,)),)
+OUTPUTS: Final = (
+    TensorSpec(name="event", dtype="BYTES", shape=(-1,)),
+    TensorSpec(name="data", dtype="BYTES", shape=(-1,)),
+)
+_TEXT_KIND: Final = "text"
+
+
+@dataclass(slots=True)
+class PipelineCall:
+    """One request, whichever door it came through."""
+
+    request: dict[str, Any]
+    writer: Writer
+
+
+def decode(meta: RequestMeta, body: bytes, served: Served) -> PipelineCall:
+    """Raises CallerError (`bad-json`, `invalid-parameter`) and ModelError (those of tensors)."""
+    asked = _parameters(meta)
+    operation = asked.get("operation")
+    if meta.door == "oip-grpc" or media_type(meta.content_type) == OIP_GRPC:
+        parsed = oip_grpc.parse(body)
+        given = oip_grpc.decode_parsed(_model(served), parsed)
+        streamed = operation == "stream_infer"
+        return PipelineCall(_object_of(given), _TensorWriter(served, parsed.id, streamed))
+    if meta.door == "oip" and operation not in ("generate", "generate_stream"):
+        size = json_header_bytes(meta)
+        given = oip_json.decode(_model(served), body, size, sagemaker=False)
+        return PipelineCall(_object_of(given), _JsonTensorWriter(given.encode))
+    request = parse_object(body)
+    wanted = request.get("stream", False)
+    if not isinstance(wanted, bool):
+        raise CallerError("invalid-parameter", "stream must be true or false")
+    stream = wanted or operation == "generate_stream" or asked.get("stream") is True
+    return PipelineCall(request, _EventWriter(stream and operation != "generate"))
+
+
+def _parameters(meta: RequestMeta) -> dict[str, Any]:
+    value = orjson.loads(meta.parameters) if meta.parameters else None
+    return value if isinstance(value, dict) else {}
+
+
+def _model(served: Served) -> CodecModel:
+    return CodecModel(
+        name=served.name, version=served.version, inputs=INPUTS, outputs=OUTPUTS, batched=False
+    )
+
+
+def _object_of(decoded: Decoded) -> dict[str, Any]:
+    (value,) = decoded.tensors["request"].reshape(-1).tolist()
+    return parse_object(value if isinstance(value, bytes) else str(value).encode())
+
+
+class _EventWriter:
+    """Server-sent events, or all of them as one JSON object."""
+
+    __slots__ = ("_said", "content_type", "stream")
+
+    def __init__(self, stream: bool) -> None:
+        self.stream = stream
+        self.content_type = SSE if stream else JSON
+        self._said: list[dict[str, Any]] = []
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        if "k" not in event:
+            return b""  # the event `done` has said it
+        return b"event: %b\ndata: %b\n\n" % (event["k"].encode(), orjson.dumps(event["d"]))
+
+    def gather(self, event: Event) -> None:
+        if "k" in event:
+            self._said.append({"event": event["k"], "data": event["d"]})
+
+    def whole(self, answer: Answer) -> bytes:
+        return orjson.dumps({"text": _text_of(self._said), "events": self._said})
+
+
+def _text_of(said: list[dict[str, Any]]) -> str:
+    """What the events of kind `text` say, put together."""
+    return "".join(
+        str(each["data"].get("text", ""))
+        for each in said
+        if each["event"] == _TEXT_KIND and isinstance(each["data"], dict)
+    )
+
+
+class _TensorWriter:
+    __slots__ = ("_ident", "_said", "_served", "content_type", "stream")
+
+    def __init__(self, served: Served, ident: str, stream: bool) -> None:
+        self.stream = stream
+        self.content_type = OIP_GRPC
+        self._served = served
+        self._ident = ident
+        self._said: list[tuple[bytes, bytes]] = []
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        if "k" not in event:
+            return self._message([], last=True)
+        return self._message([_pair(event)], last=False)
+
+    def gather(self, event: Event) -> None:
+        if "k" in event:
+            self._said.append(_pair(event))
+
+    def whole(self, answer: Answer) -> bytes:
+        return self._message(self._said, last=True)
+
+    def _message(self, pairs: list[tuple[bytes, bytes]], *, last: bool) -> bytes:
+        made = ModelInferResponse(
+            model_name=self._served.name, model_version=self._served.version, id=self._ident
+        )
+        made.parameters["triton_final_response"].bool_param = last
+        if pairs:
+            for at, name in enumerate(("event", "data")):
+                made.outputs.add(name=name, datatype="BYTES", shape=(len(pairs),))
+                column = objects([pair[at] for pair in pairs])
+                made.raw_output_contents.append(encode_raw(column, "BYTES"))
+        return bytes(made.SerializeToString())
+
+
+class _JsonTensorWriter:
+    __slots__ = ("_encode", "_said", "content_type", "stream")
+
+    def __init__(self, encode: Encode) -> None:
+        self.stream = False
+        self.content_type = JSON
+        self._encode = encode
+        self._said: list[tuple[bytes, bytes]] = []
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        raise AssertionError("infer has one answer")
+
+    def gather(self, event: Event) -> None:
+        if "k" in event:
+            self._said.append(_pair(event))
+
+    def whole(self, answer: Answer) -> bytes:
+        kinds = objects([kind for kind, _ in self._said])
+        return self._encode({"event": kinds, "data": objects([data for _, data in self._said])})[0]
+
+
+def _pair(event: Event) -> tuple[bytes, bytes]:
+    return event["k"].encode(), orjson.dumps(event["d"])

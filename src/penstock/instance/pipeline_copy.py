@@ -1,0 +1,96 @@
+"""One copy of a pipeline: requests in, typed events out as frames.
+
+A slot is one request on its way through the steps; the batcher in front holds what waits for one.
+All else is as with a generating model: see `generation_copy`, whose promises hold here, too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.artifacts.description import Batching
+from penstock.core.batching import BatchSpec, RunBatch
+from penstock.instance import replies
+from penstock.instance.codecs.generation.calls import Event
+from penstock.instance.codecs.pipeline import INPUTS, OUTPUTS, decode
+from penstock.instance.generation_copy import Generating, GenerationCopy
+from penstock.instance.request import Request
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.wire import frames
+
+RUNTIME = "pipeline"
+
+
+class PipelineCopy(GenerationCopy):
+    """`runtime`: a `PipelineRuntime`."""
+
+    def accept(self, request: Request, now: float) -> None:
+        if self.state in ("lost", "failed", "closed"):
+            request.answered = True
+            request.sink.forget(request.ident)
+            request.sink.send(replies.returned_frame(request.ident, f"copy-{self.state}"))
+            return
+        self._unanswered += 1
+        try:
+            request.data = decode(
+                frames.decode_request_meta(request.meta), request.body, self._served
+            )
+        except Exception as error:  # a codec's error, or a bug that must not end the loop
+            self._fail(request, replies.as_error(error, "reading the request"))
+            return
+        request.body = b""
+        request.number = self.driver.add(
+            request, priority=request.priority, deadline=request.deadline, now=now
+        )
+
+    def _run(self, action: RunBatch, items: list[Request]) -> None:
+        (request,) = items
+        self.batches += 1
+        ident = next(self._idents)
+        generating = Generating(ident, request, request.data, action, self._clock.monotonic())
+        self._generating[ident] = generating
+        self._running[request] = generating
+        self._runtime.add(ident, request.data.request, request.deadline)
+
+    def _write(self, generating: Generating, event: Event, now: float) -> None:
+        writer: Any = generating.call.writer
+        if not writer.stream:
+            writer.gather(event)
+        super()._write(generating, event, now)
+
+
+def slots_spec(batching: Batching, requests_max: int) -> BatchSpec:
+    """One request a slot; here they only wait their turn."""
+    return BatchSpec(
+        rows_max=1,
+        lanes=requests_max,
+        queue_rows_max=max(1, batching.queue_rows_max),
+        queue_wait_s_max=batching.queue_wait_s_max,
+        priorities=batching.priorities,
+    )
+
+
+def described(context: LoadContext, runtime: PipelineRuntime, spec: BatchSpec) -> dict[str, Any]:
+    """What gateways are told of the pipeline."""
+    description = context.description
+
+    def tensor(each: Any) -> dict[str, Any]:
+        return {"name": each.name, "datatype": each.dtype, "shape": list(each.shape)}
+
+    return {
+        "runtime": RUNTIME,
+        "task": description.task,
+        "platform": RUNTIME,
+        "name": description.name,
+        "versions": [description.version],
+        "inputs": [tensor(each) for each in INPUTS],
+        "outputs": [tensor(each) for each in OUTPUTS],
+        "labels": [],
+        "rows_max": 1,
+        "lanes": spec.lanes,
+        "outstanding_max": spec.queue_rows_max + spec.lanes,
+        "batching": {"requests_max": spec.lanes},
+        "pipeline": dict(runtime.about),
+        "decoupled": True,  # a request has many answers
+    }

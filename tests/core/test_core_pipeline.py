@@ -1,0 +1,408 @@
+"""Pipelines: which step runs when, what stands for a late one, and in which order it all leaves.
+
+The timelines are of a shopping assistant: `answer` writes text, `cards` fetches product cards.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.pipeline import Pipeline
+from penstock.core.pipeline_actions import (
+    Action,
+    Done,
+    Emit,
+    Fail,
+    Feed,
+    FeedEnd,
+    FellBack,
+    Start,
+    Stop,
+)
+from penstock.core.pipeline_spec import Anchor, Event, PipelineSpec, StepSpec
+from penstock.errors import CallerError
+
+SORRY = Event("notice", "cards are not there")
+
+
+def made(*steps: StepSpec, deadline: float | None = None) -> Pipeline:
+    return Pipeline(PipelineSpec(steps=steps), deadline=deadline)
+
+
+def text(words: str) -> Event:
+    return Event("text", words, advance=len(words))
+
+
+def card(name: str, *, after: float | None = None) -> Event:
+    return Event("product", name, None if after is None else Anchor("answer", after))
+
+
+def test_a_step_begins_when_all_that_it_needs_has_ended() -> None:
+    pipeline = made(
+        StepSpec(name="embed"),
+        StepSpec(name="words"),
+        StepSpec(name="rank", needs=("embed", "words")),
+    )
+    assert pipeline.start(now=0.0) == [
+        Start(1, "embed", None, "needs-met"),
+        Start(2, "words", None, "needs-met"),
+    ]
+    assert pipeline.done(2, now=1.0) == []
+    assert pipeline.done(1, now=2.0) == [Start(3, "rank", None, "needs-met")]
+    assert pipeline.done(3, now=3.0) == [Done()]
+
+
+def test_branches_merge_in_the_order_in_which_they_speak() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline.start(now=0.0)
+    assert pipeline.piece(1, "A", [text("A")], now=0.1) == [Emit("answer", text("A"), "ready")]
+    assert pipeline.piece(2, "x", [card("x")], now=0.2) == [Emit("cards", card("x"), "ready")]
+    assert pipeline.done(1, [text("B")], now=0.3) == [Emit("answer", text("B"), "ready")]
+    assert pipeline.done(2, now=0.4) == [Done()]
+
+
+def test_a_card_leaves_once_its_sentence_has() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline.start(now=0.0)
+    early, after = card("x", after=6), Event("link", "behind x")
+    assert pipeline.piece(2, "x", [early, after], now=0.1) == []
+    assert pipeline.piece(1, "", [text("Take")], now=0.2) == [Emit("answer", text("Take"), "ready")]
+    assert pipeline.piece(1, "", [text(" x.")], now=0.3) == [
+        Emit("answer", text(" x."), "ready"),
+        Emit("cards", early, "anchor-passed"),
+        Emit("cards", after, "ready"),
+    ]
+
+
+def test_a_card_fits_between_two_sentences_that_came_at_once() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline.start(now=0.0)
+    pipeline.piece(2, "x", [card("x", after=2), Event("link", "x")], now=0.1)
+    assert pipeline.piece(1, "", [text("A."), text("B.")], now=0.2) == [
+        Emit("answer", text("A."), "ready"),
+        Emit("cards", card("x", after=2), "anchor-passed"),
+        Emit("cards", Event("link", "x"), "ready"),
+        Emit("answer", text("B."), "ready"),
+    ]
+
+
+def test_a_card_of_a_sentence_that_never_came_leaves_at_the_end_of_the_text() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline.start(now=0.0)
+    pipeline.done(2, [card("x", after=100)], now=0.1)
+    assert pipeline.done(1, [text("Hm.")], now=0.2) == [
+        Emit("answer", text("Hm."), "ready"),
+        Emit("cards", card("x", after=100), "anchor-over"),
+        Done(),
+    ]
+
+
+def test_a_slow_branch_is_replaced_by_its_fallback_and_the_text_never_waits() -> None:
+    pipeline = made(
+        StepSpec(name="answer"), StepSpec(name="cards", deadline_s=0.5, fallback=(SORRY,))
+    )
+    pipeline.start(now=10.0)
+    assert pipeline.next_deadline() == 10.5
+    assert pipeline.piece(1, "", [text("A")], now=10.1) == [Emit("answer", text("A"), "ready")]
+    assert pipeline.on_timer(now=10.4) == []
+    assert pipeline.on_timer(now=10.5) == [
+        Stop(2, "deadline-passed"),
+        FellBack("cards", 2, "deadline-passed"),
+        Emit("cards", SORRY, "deadline-passed"),
+    ]
+    assert pipeline.piece(2, "x", [card("x")], now=10.6) == [], "too late to be heard"
+    assert pipeline.done(1, now=10.7) == [Done()]
+    assert pipeline.outcomes() == {"answer": "done", "cards": "deadline-passed"}
+
+
+def test_what_a_branch_said_before_it_broke_stays_and_the_fallback_comes_behind() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards", fallback=(SORRY,)))
+    pipeline.start(now=0.0)
+    pipeline.piece(2, "x", [card("x", after=1)], now=0.1)
+    assert pipeline.failed(2, "connection-lost", now=0.2) == [
+        FellBack("cards", 2, "connection-lost")
+    ]
+    assert pipeline.piece(1, "", [text("A")], now=0.3) == [
+        Emit("answer", text("A"), "ready"),
+        Emit("cards", card("x", after=1), "anchor-passed"),
+        Emit("cards", SORRY, "connection-lost"),
+    ]
+
+
+def test_a_step_without_a_fallback_ends_the_pipeline() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards", fallback=()))
+    pipeline.start(now=0.0)
+    assert pipeline.failed(1, "no-copies", now=0.1) == [
+        Stop(2, "pipeline-failed"),
+        Fail("answer", "no-copies"),
+    ]
+    assert pipeline.state == "failed"
+    assert pipeline.next_deadline() is None
+
+
+def test_steps_behind_a_fallback_go_on() -> None:
+    pipeline = made(StepSpec(name="find", fallback=()), StepSpec(name="answer", needs=("find",)))
+    pipeline.start(now=0.0)
+    assert pipeline.failed(1, "step-failed", now=0.1) == [
+        FellBack("find", 1, "step-failed"),
+        Start(2, "answer", None, "needs-met"),
+    ]
+
+
+def test_a_follower_gets_the_pieces_as_they_come_those_before_it_began_included() -> None:
+    pipeline = made(
+        StepSpec(name="answer"),
+        StepSpec(name="names"),
+        StepSpec(name="mentions", follows="answer", needs=("names",), deadline_s=1.0),
+    )
+    pipeline.start(now=0.0)
+    assert pipeline.piece(1, "A", now=0.1) == []
+    assert pipeline.done(2, now=0.2) == [
+        Start(3, "mentions", None, "source-began"),
+        Feed(3, "A"),
+    ]
+    assert pipeline.piece(1, "B", now=0.3) == [Feed(3, "B")]
+    assert pipeline.next_deadline() is None, "it waits for others, who have deadlines of their own"
+    assert pipeline.done(1, now=9.0) == [FeedEnd(3, "done")]
+    assert pipeline.next_deadline() == 10.0
+
+
+def test_one_call_for_each_piece_a_few_at_once_and_in_order() -> None:
+    pipeline = made(
+        StepSpec(name="mentions"),
+        StepSpec(name="cards", follows="mentions", each=True, calls_max=2, fallback=(SORRY,)),
+    )
+    assert pipeline.start(now=0.0) == [Start(1, "mentions", None, "needs-met")]
+    assert pipeline.piece(1, "a", now=0.1) == [Start(2, "cards", "a", "piece")]
+    assert pipeline.piece(1, "b", now=0.2) == [Start(3, "cards", "b", "piece")]
+    assert pipeline.piece(1, "c", now=0.3) == []
+    assert pipeline.done(1, now=0.4) == []
+    # b is there first, and waits for a: the calls of one step keep their order.
+    assert pipeline.done(3, [card("b")], now=0.5) == [Start(4, "cards", "c", "piece")]
+    assert pipeline.failed(2, "unavailable", now=0.6) == [
+        FellBack("cards", 2, "unavailable"),
+        Emit("cards", SORRY, "unavailable"),
+        Emit("cards", card("b"), "ready"),
+    ]
+    assert pipeline.done(4, [card("c")], now=0.7) == [Emit("cards", card("c"), "ready"), Done()]
+
+
+def test_for_each_of_no_pieces_nothing_is_called() -> None:
+    pipeline = made(StepSpec(name="find"), StepSpec(name="cards", follows="find", each=True))
+    pipeline.start(now=0.0)
+    assert pipeline.done(1, now=0.1) == [Done()]
+
+
+def test_the_first_piece_may_have_a_deadline_of_its_own() -> None:
+    pipeline = made(StepSpec(name="answer", first_s=1.0, deadline_s=30.0, fallback=()))
+    pipeline.start(now=0.0)
+    assert pipeline.next_deadline() == 1.0
+    pipeline.piece(1, "A", now=0.9)
+    assert pipeline.next_deadline() == 30.0
+
+
+def test_at_the_requests_deadline_all_that_has_not_ended_falls_back() -> None:
+    pipeline = made(
+        StepSpec(name="find", fallback=(SORRY,)),
+        StepSpec(name="answer", needs=("find",), fallback=(text("Sorry."),)),
+        deadline=5.0,
+    )
+    pipeline.start(now=0.0)
+    assert pipeline.next_deadline() == 5.0
+    assert pipeline.on_timer(now=5.0) == [
+        Stop(1, "deadline-passed"),
+        FellBack("find", 1, "deadline-passed"),
+        FellBack("answer", 0, "deadline-passed"),
+        Emit("find", SORRY, "deadline-passed"),
+        Emit("answer", text("Sorry."), "deadline-passed"),
+        Done(),
+    ]
+
+
+def test_at_the_requests_deadline_a_step_without_a_fallback_ends_it_all() -> None:
+    pipeline = made(StepSpec(name="find", fallback=(SORRY,)), StepSpec(name="answer"), deadline=5.0)
+    pipeline.start(now=0.0)
+    assert pipeline.on_timer(now=5.0) == [
+        Stop(1, "deadline-passed"),
+        Stop(2, "deadline-passed"),
+        Fail("answer", "deadline-passed"),
+    ]
+
+
+def test_a_client_that_goes_stops_every_call_once() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline.start(now=0.0)
+    assert pipeline.cancel() == [Stop(1, "cancelled"), Stop(2, "cancelled")]
+    assert pipeline.cancel() == []
+    assert pipeline.done(1, [text("A")], now=0.1) == []
+
+
+def test_anchors_that_wait_for_one_another_are_let_go_when_all_has_ended() -> None:
+    pipeline = made(StepSpec(name="left"), StepSpec(name="right"))
+    pipeline.start(now=0.0)
+    one = Event("text", "1", Anchor("right", 1), advance=1)
+    two = Event("text", "2", Anchor("left", 1), advance=1)
+    pipeline.done(1, [one], now=0.1)
+    assert pipeline.done(2, [two], now=0.2) == [
+        Emit("left", one, "anchors-crossed"),
+        Emit("right", two, "anchor-passed"),
+        Done(),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((StepSpec(name="a"), StepSpec(name="a")), "two steps are called 'a'"),
+        ((StepSpec(name="a", needs=("b",)),), "takes what 'b' makes"),
+        ((StepSpec(name="a", follows="b"),), "takes what 'b' makes"),
+        ((StepSpec(name="a", each=True),), "for each piece of no step"),
+        ((StepSpec(name="a", calls_max=0),), "may make no call"),
+        (
+            (StepSpec(name="a", needs=("b",)), StepSpec(name="b", follows="a")),
+            "the steps a, b wait for one another",
+        ),
+        ((StepSpec(name="a", needs=("a",)),), "the steps a wait for one another"),
+    ],
+)
+def test_a_pipeline_that_cannot_run_is_refused(steps: tuple[StepSpec, ...], words: str) -> None:
+    with pytest.raises(CallerError, match=words) as caught:
+        PipelineSpec(steps=steps)
+    assert caught.value.hint
+
+
+# whatever happens, nothing is lost, order is kept, and every step ends once
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> PipelineSpec:
+    steps: list[StepSpec] = []
+    for number in range(draw(st.integers(1, 5))):
+        before = [step.name for step in steps]
+        source = draw(st.sampled_from(["", *before]))
+        needs = draw(st.lists(st.sampled_from(before), unique=True, max_size=2)) if before else []
+        name = f"s{number}"
+        steps.append(
+            StepSpec(
+                name=name,
+                needs=tuple(needs),
+                follows=source,
+                each=bool(source) and draw(st.booleans()),
+                calls_max=draw(st.integers(1, 3)),
+                deadline_s=draw(st.sampled_from([None, 1.0, 3.0])),
+                fallback=(Event("notice", name),),
+            )
+        )
+    return PipelineSpec(steps=tuple(steps))
+
+
+class Watched:
+    """Plays a driver with random answers and keeps the books."""
+
+    def __init__(self, spec: PipelineSpec, deadline: float | None, rng: random.Random) -> None:
+        self.names = [step.name for step in spec.steps]
+        self.pipeline = Pipeline(spec, deadline=deadline)
+        self.rng = rng
+        self.live: dict[int, str] = {}
+        self.ended: list[int] = []
+        self.said: dict[int, list[Event]] = {}
+        self.left: list[Emit] = []
+        self.finished = 0
+
+    def event(self, call: int) -> Event:
+        after = None
+        if self.rng.random() < 0.4:
+            after = Anchor(self.rng.choice([*self.names, "nobody"]), self.rng.randint(0, 5))
+        number = len(self.said[call])
+        return Event("text", (call, number), after, advance=self.rng.randint(0, 2))
+
+    def took(self, actions: list[Action]) -> None:
+        for action in actions:
+            assert not self.finished, "nothing comes behind the end"
+            if isinstance(action, Start):
+                self.live[action.call] = action.step
+                self.said[action.call] = []
+            elif isinstance(action, Stop):
+                del self.live[action.call]
+                self.ended.append(action.call)
+            elif isinstance(action, Emit):
+                self.left.append(action)
+            elif isinstance(action, Feed | FeedEnd):
+                assert action.call in self.live
+            elif isinstance(action, Done):
+                self.finished += 1
+        self.pipeline.check_invariants()
+
+    def answer(self, now: float) -> None:
+        call = self.rng.choice(list(self.live))
+        events = []
+        for _ in range(self.rng.randint(0, 2)):
+            events.append(self.event(call))
+            self.said[call].append(events[-1])
+        kind = self.rng.random()
+        if kind < 0.6:
+            self.took(self.pipeline.piece(call, len(self.left), events, now=now))
+            return
+        del self.live[call]
+        self.ended.append(call)
+        if kind < 0.85:
+            self.took(self.pipeline.done(call, events, now=now))
+        else:
+            del self.said[call][len(self.said[call]) - len(events) :]
+            self.took(self.pipeline.failed(call, "broken", now=now))
+
+
+@given(specs(), st.sampled_from([None, 4.0, 40.0]), st.integers(0, 2**32))
+@settings(max_examples=200, deadline=None)
+def test_nothing_is_lost_and_every_call_ends_once(
+    spec: PipelineSpec, deadline: float | None, seed: int
+) -> None:
+    watched = Watched(spec, deadline, random.Random(seed))
+    pipeline, rng = watched.pipeline, watched.rng
+    now = 0.0
+    watched.took(pipeline.start(now=now))
+    for _ in range(300):
+        if watched.finished:
+            break
+        due = pipeline.next_deadline()
+        if due is not None and rng.random() < 0.1:
+            now = max(now, due)
+            watched.took(pipeline.on_timer(now=now))
+            after = pipeline.next_deadline()
+            assert after is None or after > now, "the timer acts or moves"
+        elif watched.live:
+            now += rng.random() * 0.2
+            watched.answer(now)
+    while not watched.finished and watched.live:
+        call = next(iter(watched.live))
+        del watched.live[call]
+        watched.ended.append(call)
+        watched.took(pipeline.done(call, now=now))
+    assert watched.finished == 1
+    assert sorted(watched.ended) == sorted(watched.said), "every call that began ended once"
+    heard: dict[int, list[Any]] = {call: [] for call in watched.said}
+    for each in watched.left:
+        if each.event.kind == "text":
+            heard[each.event.data[0]].append(each.event)
+    assert heard == watched.said, "all that was said has left, each call's events in order"
+    fallen = [each for each in watched.left if each.event.kind == "notice"]
+    assert all(each.reason in ("broken", "deadline-passed") for each in fallen)
+    for name, outcome in pipeline.outcomes().items():
+        assert (outcome == "done") == (name not in [each.step for each in fallen])
+
+
+@given(specs(), st.integers(0, 2**32), st.integers(0, 40))
+@settings(max_examples=50, deadline=None)
+def test_after_a_cancel_no_call_is_left(spec: PipelineSpec, seed: int, steps: int) -> None:
+    watched = Watched(spec, None, random.Random(seed))
+    watched.took(watched.pipeline.start(now=0.0))
+    for at in range(steps):
+        if watched.live and not watched.finished:
+            watched.answer(float(at))
+    watched.took(watched.pipeline.cancel())
+    assert not watched.live or watched.finished

@@ -1,0 +1,205 @@
+"""A pipeline behind each door: its events as server-sent events, as JSON and as tensors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtimes.pipeline_services import Lanes
+
+from penstock.artifacts.description import Batching, ModelDescription
+from penstock.clock import SystemClock
+from penstock.instance.pipeline_copy import PipelineCopy, described, slots_spec
+from penstock.instance.request import Request
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.wire import frames
+from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
+
+DECLARED = """
+schema: 1
+requests_max: 2
+steps:
+  - name: answer
+    value: {text: "You asked: ${request.question}"}
+    emit: [{kind: text}]
+  - name: cards
+    value: [{id: a}, {id: b}]
+    emit: [{kind: product, after: answer}]
+  - name: late
+    http: {url: "http://127.0.0.1:1/"}
+    fallback: {say: Nobody is there.}
+    needs: [cards]
+"""
+NOTICE = {"step": "late", "message": "Nobody is there.", "reason": "step-unavailable"}
+DONE = {"events": 4, "steps": {"answer": "done", "cards": "done", "late": "step-unavailable"}}
+EVENTS = [
+    ("text", {"text": "You asked: Why?"}),
+    ("product", {"id": "a"}),
+    ("product", {"id": "b"}),
+    ("notice", NOTICE),
+    ("done", DONE),
+]
+
+
+class Sink:
+    """Gathers the frames of one connection."""
+
+    def __init__(self) -> None:
+        self.frames: list[frames.Frame] = []
+        self._decoder = frames.FrameDecoder()
+        self.over = asyncio.Event()
+
+    def forget(self, ident: int) -> None:
+        return
+
+    def send(self, frame: bytes) -> None:
+        self.frames += self._decoder.feed(frame)
+        if self.frames[-1].kind != frames.CHUNK:
+            self.over.set()
+
+    @property
+    def chunks(self) -> list[bytes]:
+        found = [each for each in self.frames if each.kind == frames.CHUNK]
+        return [each.payload[each.meta_bytes :] for each in found]
+
+    @property
+    def last(self) -> frames.Reply:
+        return frames.decode_reply(self.frames[-1].payload, self.frames[-1].meta_bytes)
+
+
+def asked(folder: Path, body: bytes, **meta: Any) -> Sink:
+    """One request through a copy."""
+
+    async def scenario() -> Sink:
+        (folder / "pipeline.yaml").write_text(DECLARED)
+        context = LoadContext(
+            model_dir=folder,
+            description=ModelDescription(runtime="python", task="payload", file="pipeline.yaml"),
+            endpoint_name="assistant", variant_name="main", cores=1.0, memory_bytes_max=0,
+        )  # fmt: skip
+        runtime = await PipelineRuntime.start(context, Lanes())
+        spec = slots_spec(Batching(), runtime.file.requests_max)
+        assert described(context, runtime, spec)["lanes"] == 2
+        clock = SystemClock()
+        copy = PipelineCopy(
+            1, runtime, spec, clock=clock, call_at=asyncio.get_running_loop().call_at,
+            name="assistant", version="1",
+        )  # fmt: skip
+        sink = Sink()
+        wire = frames.encode_request_meta(frames.RequestMeta(**meta))
+        now = clock.monotonic()
+        copy.accept(Request(sink, 7, wire, body, now, None, 0), now)
+        copy.driver.turn(now)
+        await asyncio.wait_for(sink.over.wait(), 20)
+        assert copy.unanswered == 0
+        copy.close()
+        await runtime.close()
+        return sink
+
+    return asyncio.run(scenario())
+
+
+def sse(kind: str, data: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "meta"),
+    [
+        ({"question": "Why?", "stream": True}, {"door": "openai"}),
+        ({"question": "Why?"}, {"parameters": '{"stream": true}'}),
+        ({"question": "Why?"}, {"door": "oip", "parameters": '{"operation": "generate_stream"}'}),
+    ],
+)
+def test_a_stream_is_server_sent_events_with_their_types(
+    tmp_path: Path, body: dict[str, Any], meta: dict[str, Any]
+) -> None:
+    sink = asked(tmp_path, json.dumps(body).encode(), **meta)
+    assert sink.chunks == [sse(kind, data) for kind, data in EVENTS]
+    assert sink.frames[-1].kind == frames.END
+    first = sink.frames[0]
+    assert frames.decode_reply_meta(first.payload[: first.meta_bytes]).content_type == (
+        "text/event-stream"
+    )
+
+
+def test_without_a_stream_all_events_come_at_once(tmp_path: Path) -> None:
+    sink = asked(tmp_path, b'{"question": "Why?"}')
+    assert [frame.kind for frame in sink.frames] == [frames.REPLY]
+    assert json.loads(sink.last.body) == {
+        "text": "You asked: Why?",
+        "events": [{"event": kind, "data": data} for kind, data in EVENTS],
+    }
+
+
+def tensor_request() -> bytes:
+    request = ModelInferRequest(model_name="assistant", id="r1")
+    request.inputs.add(name="request", datatype="BYTES", shape=(1,)).contents.bytes_contents.append(
+        b'{"question": "Why?"}'
+    )
+    return bytes(request.SerializeToString())
+
+
+def column(answer: Any, name: str) -> list[bytes]:
+    at = [each.name for each in answer.outputs].index(name)
+    raw, values = answer.raw_output_contents[at], []
+    while raw:
+        size = int.from_bytes(raw[:4], "little")
+        values.append(raw[4 : 4 + size])
+        raw = raw[4 + size :]
+    return values
+
+
+def test_a_grpc_stream_has_two_tensors_for_each_event(tmp_path: Path) -> None:
+    sink = asked(
+        tmp_path, tensor_request(), door="oip-grpc", parameters='{"operation": "stream_infer"}'
+    )
+    answers = [ModelInferResponse.FromString(chunk) for chunk in sink.chunks]
+    finals = [answer.parameters["triton_final_response"].bool_param for answer in answers]
+    assert finals == [False] * 5 + [True]
+    assert [answer.id for answer in answers] == ["r1"] * 6
+    said = [(column(each, "event")[0].decode(), column(each, "data")[0]) for each in answers[:-1]]
+    assert [(kind, json.loads(data)) for kind, data in said] == EVENTS
+    assert not answers[-1].outputs
+
+
+def test_an_infer_call_has_all_events_in_two_tensors(tmp_path: Path) -> None:
+    sink = asked(tmp_path, tensor_request(), door="oip-grpc")
+    answer = ModelInferResponse.FromString(sink.last.body)
+    assert [each.decode() for each in column(answer, "event")] == [kind for kind, _ in EVENTS]
+    assert [json.loads(each) for each in column(answer, "data")] == [data for _, data in EVENTS]
+
+
+def test_an_infer_call_in_json(tmp_path: Path) -> None:
+    body = {
+        "inputs": [
+            {"name": "request", "datatype": "BYTES", "shape": [1], "data": ['{"question": "Why?"}']}
+        ]
+    }
+    sink = asked(tmp_path, json.dumps(body).encode(), door="oip")
+    outputs = {each["name"]: each["data"] for each in json.loads(sink.last.body)["outputs"]}
+    assert outputs["event"] == [kind for kind, _ in EVENTS]
+    assert [json.loads(each) for each in outputs["data"]] == [data for _, data in EVENTS]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"no json", "bad-json"),
+        (b"[1]", "bad-json"),
+        (b'{"question": "\xff"}', "bad-json"),
+        (b'{"question": "?", "stream": 1}', "invalid-parameter"),
+        (b"{}", "input-missing"),
+    ],
+)
+def test_a_request_that_cannot_be_read_is_the_callers(
+    tmp_path: Path, body: bytes, code: str
+) -> None:
+    sink = asked(tmp_path, body, door="openai")
+    assert sink.frames[-1].kind == frames.ERROR
+    error = json.loads(sink.last.body)
+    assert (error["family"], error["code"]) == ("caller", code)

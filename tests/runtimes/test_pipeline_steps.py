@@ -1,0 +1,363 @@
+"""Pipelines against real services on loopback: slow, broken and dead ones among them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.runtimes.pipeline_services import Catalogue, Writer, served
+
+from penstock.errors import PenstockError
+
+ANSWER = """
+  - name: answer
+    endpoint: {name: writer, operation: chat, stream: true}
+    inputs: {messages: [{role: user, content: $request.question}]}
+    emit: [{kind: text, data: {text: $piece.text}, count: sentences}]
+"""
+CARD = """
+  - name: card
+    grpc: {target: "${CATALOGUE}", method: shop.Catalogue/Card, descriptors: shop.binpb}
+    inputs: {id: $request.id}
+    deadline_s: 10
+    emit: [{kind: product, data: $piece, after: {step: answer, position: 1}}]
+    fallback: {say: The catalogue is down.}
+"""
+ASSISTANT = "schema: 1\nsteps:" + ANSWER + CARD
+
+
+def places(writer: Writer, catalogue: Catalogue | None = None) -> dict[str, str]:
+    target = catalogue.target if catalogue else "127.0.0.1:1"
+    return {"PENSTOCK_URL": writer.url, "CATALOGUE": target}
+
+
+def test_text_flows_as_it_is_written_and_the_card_comes_behind_its_sentence(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, ASSISTANT, environment=places(writer, catalogue)) as shown,
+        ):
+            catalogue.go.set()
+            shown.runtime.add(1, {"question": "A kettle?", "id": "kettle"}, None)
+            await writer.say("Take")
+            await shown.until(lambda: shown.said() == [("text", {"text": "Take"})])
+            await shown.until(lambda: shown.held("card") == 1)  # it waits for its sentence
+            await writer.say(" this. It is")
+            await writer.say(" good.")
+            await writer.end()
+            assert (await shown.over())["f"] == "done"
+            assert shown.said()[:-1] == [
+                ("text", {"text": "Take"}),
+                ("text", {"text": " this. "}),
+                ("product", {"id": "kettle", "title": "the kettle"}),
+                ("text", {"text": "It is"}),
+                ("text", {"text": " good."}),
+            ]
+            assert shown.said()[-1] == (
+                "done",
+                {"events": 5, "steps": {"answer": "done", "card": "done"}},
+            )
+            assert writer.paths == ["/endpoints/writer/openai/v1/chat/completions"]
+            assert writer.bodies[0]["stream"] is True
+
+    asyncio.run(scenario())
+
+
+def test_a_service_that_dies_in_the_middle_is_said_and_the_text_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, ASSISTANT, environment=places(writer, catalogue)) as shown,
+        ):
+            shown.runtime.add(1, {"question": "A kettle?", "id": "kettle"}, None)
+            await writer.say("Take ")
+            await shown.until(lambda: catalogue.asked == ["kettle"])
+            await catalogue.stop()
+            await shown.until(lambda: "notice" in shown.kinds())
+            await writer.say("this.")
+            await writer.end()
+            await shown.over()
+            assert shown.kinds() == ["text", "notice", "text", "done"]
+            assert shown.said()[1][1] == {
+                "step": "card",
+                "message": "The catalogue is down.",
+                "reason": "step-unavailable",
+            }
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_service_is_given_up_and_told_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        declared = ASSISTANT.replace("deadline_s: 10", "deadline_s: 0.05")
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, declared, environment=places(writer, catalogue)) as shown,
+        ):
+            shown.runtime.add(1, {"question": "A kettle?", "id": "kettle"}, None)
+            await shown.until(lambda: "notice" in shown.kinds())
+            await writer.say("Take this.")
+            await writer.end()
+            await shown.over()
+            assert shown.said()[0][1]["reason"] == "deadline-passed"
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_goes_cancels_every_call(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, ASSISTANT, environment=places(writer, catalogue)) as shown,
+        ):
+            shown.runtime.add(1, {"question": "A kettle?", "id": "kettle"}, None)
+            await writer.say("Take ")
+            await shown.until(lambda: bool(shown.said()) and bool(catalogue.asked))
+            shown.runtime.cancel([1])
+            await asyncio.wait_for(writer.gone.wait(), 20)
+            await asyncio.wait_for(catalogue.cancelled.wait(), 20)
+            assert shown.runtime.statistics.running == 0
+            assert shown.kinds() == ["text"]
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_must_do_ends_the_pipeline_when_its_stream_breaks(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, ASSISTANT, environment=places(writer, catalogue)) as shown,
+        ):
+            shown.runtime.add(1, {"question": "A kettle?", "id": "kettle"}, None)
+            await writer.say("Take ")
+            await shown.until(lambda: bool(shown.said()) and bool(catalogue.asked))
+            writer.break_off()
+            error = (await shown.over())["e"]
+            assert (error["code"], error["family"]) == ("step-failed", "model")
+            assert error["message"].startswith("step 'answer': answer: the connection broke")
+            await asyncio.wait_for(catalogue.cancelled.wait(), 20)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("status", "family"), [(429, "not-now"), (400, "caller"), (500, "model"), (404, "model")]
+)
+def test_whose_fault_a_refused_step_is(tmp_path: Path, status: int, family: str) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            served(
+                tmp_path, "schema: 1\nsteps:" + ANSWER, environment={"PENSTOCK_URL": writer.url}
+            ) as shown,
+        ):
+            writer.status, writer.whole = status, {"error": {"message": "not like this"}}
+            shown.runtime.add(1, {"question": "?"}, None)
+            error = (await shown.over())["e"]
+            assert error["family"] == family
+            assert error["message"] == "step 'answer': answer: not like this"
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_in_one_piece_reads_as_a_streamed_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            served(
+                tmp_path, "schema: 1\nsteps:" + ANSWER, environment={"PENSTOCK_URL": writer.url}
+            ) as shown,
+        ):
+            writer.whole = {"choices": [{"message": {"content": "Yes. No."}}]}
+            shown.runtime.add(1, {"question": "?"}, None)
+            await shown.over()
+            assert [data["text"] for kind, data in shown.said() if kind == "text"] == [
+                "Yes. ",
+                "No.",
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_a_request_without_what_a_step_needs_is_the_callers_fault(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        environment = {"PENSTOCK_URL": "http://127.0.0.1:1"}
+        async with served(tmp_path, "schema: 1\nsteps:" + ANSWER, environment=environment) as shown:
+            shown.runtime.add(1, {"text": "?"}, None)
+            error = (await shown.over())["e"]
+            assert (error["family"], error["code"]) == ("caller", "input-missing")
+            assert "request.question" in error["message"]
+
+    asyncio.run(scenario())
+
+
+PYTHON = """
+schema: 1
+steps:
+  - name: find
+    python: {function: find}
+    inputs: {question: $request.question}
+  - name: words
+    python: {function: words}
+    follows: find
+    emit: [{kind: text, data: {text: $piece}}]
+  - name: card
+    grpc: {target: "${CATALOGUE}", method: shop.Catalogue/Cards, descriptors: shop.binpb}
+    follows: find
+    each: true
+    inputs: {id: $piece.id}
+    emit: [{kind: product, data: $piece.title, after: words}]
+    fallback: skip
+  - name: sources
+    value: $card
+    emit: [{kind: link, data: "${piece[1].id} of ${find[0].id}", after: card}]
+"""
+CODE = """
+def model_fn(model_dir):
+    return {"a": "x", "b": "y"}
+
+def find(question, model):
+    for word in question.split():
+        print("found", word)
+        yield {"id": model[word]}
+
+def words(pieces):
+    for piece in pieces:
+        yield piece["id"].upper()
+"""
+
+
+def test_python_steps_stream_and_each_of_their_pieces_may_be_a_call(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Catalogue() as catalogue:
+            catalogue.go.set()
+            environment = {"CATALOGUE": catalogue.target}
+            async with served(tmp_path, PYTHON, code=CODE, environment=environment) as shown:
+                shown.runtime.add(1, {"question": "a b"}, None)
+                await shown.over()
+                assert shown.said()[:-1] == [
+                    ("text", {"text": "X"}),
+                    ("text", {"text": "Y"}),
+                    ("product", "first"),
+                    ("product", "the x"),
+                    ("product", "first"),
+                    ("product", "the y"),
+                    ("link", "x of x"),
+                    ("link", "y of x"),
+                ]
+
+    asyncio.run(scenario())
+
+
+BRANCH = """
+schema: 1
+steps:
+  - name: text
+    value: {text: Hello.}
+    emit: [{kind: text}]
+  - name: own
+    python: {function: own}
+    inputs: {how: $request.how}
+    emit: events
+    fallback: {kind: text, data: {text: Sorry.}, result: null}
+"""
+OWN = """
+import os
+import time
+
+def own(how):
+    yield {"event": "image", "data": "1.png", "after": "text"}
+    if how == "raise":
+        raise KeyError("no such thing")
+    if how == "die":
+        os._exit(3)
+    if how == "hang":
+        time.sleep(600)
+    if how == "object":
+        yield object()
+    if how == "no event":
+        yield 7
+"""
+
+
+@pytest.mark.parametrize("how", ["raise", "die", "object", "no event"])
+def test_a_function_that_fails_has_its_fallback_and_harms_nobody(tmp_path: Path, how: str) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, BRANCH, code=OWN) as shown:
+            shown.runtime.add(1, {"how": how}, None)
+            await shown.over()
+            assert shown.kinds() == ["text", "image", "text", "done"]
+            assert shown.said()[2] == ("text", {"text": "Sorry."})
+            await shown.until(lambda: bool(shown.runtime.pids))  # started again where it died
+            shown.runtime.add(2, {"how": "well"}, None)
+            await shown.over(2)
+            assert shown.kinds(2) == ["text", "image", "done"]
+
+    asyncio.run(scenario())
+
+
+def test_a_killed_worker_falls_back_and_is_back(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, BRANCH, code=OWN) as shown:
+            (pid,) = shown.runtime.pids
+            shown.runtime.add(1, {"how": "hang"}, None)
+            await shown.until(lambda: "image" in shown.kinds())
+            os.kill(pid, signal.SIGKILL)
+            await shown.over()
+            assert shown.said()[-1][1]["steps"] == {"text": "done", "own": "worker-died"}
+            await shown.until(lambda: shown.runtime.pids not in ([], [pid]))
+
+    asyncio.run(scenario())
+
+
+def test_a_function_that_hangs_is_ended_after_its_request_was(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with served(tmp_path, BRANCH, code=OWN) as shown:
+            assert shown.runtime._steps is not None
+            shown.runtime._steps._hang_s = 0.01
+            (pid,) = shown.runtime.pids
+            shown.runtime.add(1, {"how": "hang"}, None)
+            await shown.until(lambda: "image" in shown.kinds())
+            shown.runtime.cancel([1])
+            await shown.until(lambda: shown.runtime.pids not in ([], [pid]))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("declared", "code", "words"),
+    [
+        (BRANCH, "def other(): ...", "code/steps.py defines no own(), which step 'own' calls"),
+        (BRANCH, "1 / 0", "code/steps.py: ZeroDivisionError: division by zero"),
+        (
+            ASSISTANT,
+            "",
+            "step 'answer' asks the endpoint 'writer', and PENSTOCK_URL is 'ftp://x'",
+        ),
+        (
+            "schema: 1\nsteps:" + CARD.replace("shop.Catalogue/Card", "shop.Catalogue/Gone")
+            .replace(", after: {step: answer, position: 1}", ""),
+            "",
+            "shop.binpb has no method 'shop.Catalogue/Gone'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_loaded_says_why(
+    tmp_path: Path, declared: str, code: str, words: str
+) -> None:
+    async def scenario() -> None:
+        environment = {"PENSTOCK_URL": "ftp://x", "CATALOGUE": "127.0.0.1:1"}
+        async with served(tmp_path, declared, code=code, environment=environment):
+            raise AssertionError("it was loaded")
+
+    with pytest.raises(PenstockError) as caught:
+        asyncio.run(scenario())
+    assert words in caught.value.message
