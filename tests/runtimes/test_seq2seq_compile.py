@@ -47,6 +47,8 @@ def test_smaller_weights_make_smaller_files(
     seq2seq.compile_seq2seq(source, tmp_path / "small", precision=precision, difference_max=1.0)
     whole = (tmp_path / "whole" / "decoder.bin").stat().st_size
     assert (tmp_path / "small" / "decoder.bin").stat().st_size < part * whole
+    computed = model_yaml.load(tmp_path / "small").precision
+    assert computed == {"bf16": "bf16", "int8": ""}[precision]  # "": activations are rounded too
 
 
 def test_a_compile_whose_parity_fails_leaves_nothing(source: Path, tmp_path: Path) -> None:

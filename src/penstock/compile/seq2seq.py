@@ -1,8 +1,7 @@
 """An encoder-decoder model of Hugging Face's format as an artifact of runtime `seq2seq`.
 
 Weights are read by transformers, graphs are built by `seq2seq_t5` and `seq2seq_bart`, and the
-result is run beside the source: greedy answers token for token, and the first step's logits. What
-fails that comparison is not written.
+result is run beside the source, token for token. What fails that comparison is not written.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.artifacts.description import Batching, Generation, ModelDescriptio
 from penstock.compile import seq2seq_bart, seq2seq_t5
 from penstock.compile.libraries import need
 from penstock.compile.seq2seq_graph import Builder, Shape
-from penstock.compile.seq2seq_parity import Parity, compare
+from penstock.compile.seq2seq_parity import MEASURE, Parity, compare, parity_record
 from penstock.compile.source import read_json
 from penstock.compile.tokenizer_files import write_tokenizer
 from penstock.errors import CallerError, ModelError
@@ -43,10 +42,6 @@ _DEFAULTS = (
     "forced_bos_token_id",
     "forced_eos_token_id",
 )
-#: Answers that must be the source's own, token for token; 0 = reported, and for people to judge.
-AGREEMENT_MIN = {"f32": 1.0, "bf16": 0.0, "int8": 0.0}
-#: Largest difference of the first step's logits, as a part of their range.
-DIFFERENCE_MAX = {"f32": 1e-3, "bf16": 0.2, "int8": 0.2}
 
 
 def compile_seq2seq(
@@ -68,12 +63,14 @@ def compile_seq2seq(
     Args:
         source_dir: a Hugging Face directory: config.json, weights, a tokenizer.
         out_dir: must not exist or be empty; on any error it is as it was.
-        precision: "f32", "bf16", or "int8" (weights only).
+        precision: "f32", "bf16", or "int8" (weights; the runtime rounds activations as they come,
+            unless `precision: f32` is written into model.yaml).
         tokens_max: longer sources are cut there.
         tokens_new_max: the most that a request may ask for; beams_max and rows_max likewise bound
             beams, and the rows of a decode batch.
         samples: texts for the comparison; None: random tokens.
-        difference_max: overrides `DIFFERENCE_MAX` of the precision.
+        difference_max: the largest loss of a token, in spreads, instead of the precision's own
+            tolerance (`token_parity`).
 
     Raises CallerError (`unknown-precision`, `unsupported-architecture`, `out-dir-not-empty`, and
     those of the tokenizer), ModelError (`weights-unreadable`, `weights-missing`, `parity-failed`).
@@ -106,9 +103,10 @@ def compile_seq2seq(
         )  # fmt: skip
         (staging / model_yaml.FILE_NAME).write_text(model_yaml.dump(description))
         log("comparing answers with the source")
-        parity = compare(model, staging, description, samples)
-        allowed = DIFFERENCE_MAX[precision] if difference_max is None else difference_max
-        _check(parity, precision, allowed)
+        parity = compare(
+            model, staging, description, samples, precision=precision, loss_max=difference_max
+        )
+        _check(parity)
         if out_dir.exists():
             out_dir.rmdir()
         shutil.move(staging, out_dir)
@@ -198,7 +196,7 @@ def describe(
         ),
         batching=Batching(rows_max=rows_max),
         parameters=parameters,
-        precision="bf16" if precision == "bf16" else "f32",
+        precision="" if precision == "int8" else precision,
     )
 
 
@@ -216,12 +214,14 @@ def _within_positions(
     return min(tokens_max, int(positions)), min(tokens_new_max, int(positions))
 
 
-def _check(parity: Parity, precision: str, difference_max: float) -> None:
+def _check(parity: Parity) -> None:
     """Raises ModelError where the artifact answers otherwise than its source."""
-    if parity.agreement < AGREEMENT_MIN[precision] or not parity.difference <= difference_max:
+    failures = parity_record(parity).failures()
+    if failures:
         raise ModelError(
             "parity-failed",
-            f"{parity.same} of {parity.answers} answers are the source's, the first logits differ "
-            f"by {parity.difference:.2e} of their range ({difference_max:.0e} is allowed)",
-            hint="Nothing was written. Compile with f32 to see whether the precision is the cause.",
+            f"the artifact's tokens are not its source's: {'; '.join(failures)} ({MEASURE}); "
+            f"{parity.same} of {parity.answers} answers are the source's",
+            hint="Nothing was written. Compile for cpu-fp32 to see whether the number format is "
+            "the cause; --tolerance names the loss of a token that is acceptable to you.",
         )

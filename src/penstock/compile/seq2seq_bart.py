@@ -56,12 +56,9 @@ def encoder(b: Builder, config: dict[str, Any]) -> Any:
         value = _block(b, config, value, f"{layer}.self_attn_layer_norm", attend)
         value = _feed_forward(b, config, value, layer)
     value = _last_norm(b, value, "model.encoder.layer_norm")
-    cross = []
-    for at in range(sizes.layers):
-        prefix = f"model.decoder.layers.{at}.encoder_attn"
-        both = b.linear(value, f"{prefix}.k_proj", f"{prefix}.v_proj")
-        cross += b.split_heads(both, sizes.heads, 2)
-    stacked = ops.concat([ops.unsqueeze(each, b.integers(0)) for each in cross], 0)
+    prefixes = [f"model.decoder.layers.{at}.encoder_attn" for at in range(sizes.layers)]
+    both = b.linear(value, *(f"{prefix}.{kind}_proj" for prefix in prefixes for kind in "kv"))
+    stacked = b.stack_heads(both, sizes.heads, 2 * sizes.layers)
     return ov.Model([b.result(stacked, "cross_kv")], [ids, mask], "encoder")
 
 

@@ -193,12 +193,20 @@ class Builder:
 
     def split_heads(self, value: Any, heads: int, count: int) -> list[Any]:
         """[rows, tokens, count * heads * size] as `count` tensors [rows, heads, tokens, size]."""
+        if count > 1:
+            stacked = self.stack_heads(value, heads, count)
+            parts = self.ops.split(stacked, self.integers(0), count).outputs()
+            return [self.ops.squeeze(part, self.integers([0])) for part in parts]
         ops = self.ops
-        shaped = ops.reshape(value, self.integers([0, 0, count * heads, -1]), True)
-        turned = ops.transpose(shaped, self.integers([0, 2, 1, 3]))
-        if count == 1:
-            return [turned]
-        return list(ops.split(turned, self.integers(1), count).outputs())
+        shaped = ops.reshape(value, self.integers([0, 0, heads, -1]), True)
+        return [ops.transpose(shaped, self.integers([0, 2, 1, 3]))]
+
+    def stack_heads(self, value: Any, heads: int, count: int) -> Any:
+        """The same as one tensor [count, rows, heads, tokens, size]: its parts lie one after the
+        other, so that taking it apart moves nothing."""
+        ops = self.ops
+        shaped = ops.reshape(value, self.integers([0, 0, count, heads, -1]), True)
+        return ops.transpose(shaped, self.integers([2, 0, 3, 1, 4]))
 
     def join_heads(self, value: Any) -> Any:
         ops = self.ops

@@ -104,11 +104,10 @@ def encoder(b: Builder, config: dict[str, Any]) -> Any:
         value = ops.add(value, _feed_forward(b, config, normal, f"{prefix}.1.DenseReluDense"))
     value = b.rms_norm(value, "encoder.final_layer_norm", epsilon)
 
-    cross = []
-    for at in range(shape_of(config).layers):
-        prefix = f"decoder.block.{at}.layer.1.EncDecAttention"
-        cross += b.split_heads(b.linear(value, f"{prefix}.k", f"{prefix}.v"), heads, 2)
-    stacked = ops.concat([ops.unsqueeze(each, b.integers(0)) for each in cross], 0)
+    layers = shape_of(config).layers
+    prefixes = [f"decoder.block.{at}.layer.1.EncDecAttention" for at in range(layers)]
+    both = b.linear(value, *(f"{prefix}.{kind}" for prefix in prefixes for kind in "kv"))
+    stacked = b.stack_heads(both, heads, 2 * layers)
     return ov.Model([b.result(stacked, "cross_kv")], [ids, mask], "encoder")
 
 

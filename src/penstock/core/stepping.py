@@ -95,6 +95,9 @@ class Stepper:
         self._waiting: dict[int, _Entry] = {}  #: in order of arrival
         self._running: dict[int, _Entry] = {}
         self._owners: list[_Entry | None] = [None] * spec.rows_max
+        #: by rows in use: made once, for a plan is made before every step
+        self._steps = [Step(rows, "rows-free") for rows in range(spec.rows_max)]
+        self._steps.append(Step(spec.rows_max, "all-rows"))
         self._step_s = 0.0  #: learned duration of a step
         self._held_up = ""  #: why the first waiting request did not join at the last plan
 
@@ -158,10 +161,8 @@ class Stepper:
         if self._waiting:
             self._join(actions)
         self._compact(actions)
-        rows = self.rows_in_use
-        if rows:
-            reason = "all-rows" if rows == self._spec.rows_max else "rows-free"
-            actions.append(Step(rows, reason))
+        if self._running:
+            actions.append(self._steps[self.rows_in_use])
         return actions
 
     def _drop(self, now: float, actions: list[Action]) -> None:
@@ -223,6 +224,8 @@ class Stepper:
     def _compact(self, actions: list[Action]) -> None:
         """The last rows in use fill the first holes."""
         owners, count = self._owners, self.rows_in_use
+        if None not in owners[:count]:
+            return
         holes = [row for row in range(count) if owners[row] is None]
         beyond = [row for row in range(count, len(owners)) if owners[row] is not None]
         for target, source in zip(holes, reversed(beyond), strict=True):

@@ -4,6 +4,8 @@
     search       greedy and beam search: logits in, next tokens out, for one request
     rows         caches of all rows, in memory that the compiled decoder reads in place
     model        the compiled encoder and decoder over these rows
+    fixed        second graphs with fixed sizes, for a lone short text
+    huge_pages   memory of weights in pages of 2 MiB
     decoding     the loop: plans of `core.stepping` carried out on a model
 
 The files come from `penstock.compile.seq2seq`. Tensors of the decoder: `ids` and `positions`

@@ -147,11 +147,15 @@ class DecodeLoop:
 
     def _step(self, rows: int) -> None:
         caches = self._model.rows
-        longest = 0
+        longest = source = 0
         for job in self._running.values():
-            caches.ids[job.rows, 0] = job.search.next_tokens
-            longest = max(longest, int(caches.positions[job.rows[0], 0]))
-        source = max(len(job.source) for job in self._running.values())
+            first = job.rows[0]
+            if len(job.rows) == 1:
+                caches.ids[first, 0] = job.search.next_tokens[0]
+            else:
+                caches.ids[job.rows, 0] = job.search.next_tokens
+            longest = max(longest, caches.positions.item(first))
+            source = max(source, len(job.source))
         caches.fit(rows, past=longest + 1, source=source)
         try:
             logits = self._model.step(rows)

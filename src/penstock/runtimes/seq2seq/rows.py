@@ -85,12 +85,16 @@ class RowCaches:
     def append(self, rows: int, new_kv: np.ndarray) -> None:
         """[2 * layers, at least `rows`, heads, 1, size] after a step; positions advance."""
         if rows == 1:
-            self.past[:, 0, :, self.positions[0, 0]] = new_kv[:, 0, :, 0]
+            # Between two steps of a lone row the caches of the processor hold weights and nothing
+            # of ours: each operation of numpy that is left out here is a few microseconds.
+            position = self.positions.item(0)
+            self.past[:, 0, :, position] = new_kv[:, 0, :, 0]
+            self.positions[0, 0] = position + 1
         else:
             places = np.arange(rows)
             new = new_kv[:, :rows, :, 0].transpose(1, 0, 2, 3)
             self.past[:, places, :, self.positions[:rows, 0]] = new
-        self.positions[:rows] += 1
+            self.positions[:rows] += 1
 
     def clear(self, rows: Sequence[int]) -> None:
         """Takes away numbers that are not finite: masked, they would still spoil their mates'."""

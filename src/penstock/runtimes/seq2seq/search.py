@@ -8,6 +8,7 @@ A search sees logits and tokens; it must not know caches, rows or other requests
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -51,7 +52,7 @@ class Greedy:
         row, request, made = logits[0], self._request, len(self.tokens)
         _process(row, request, made, self._eos, self._start, self.tokens)
         token = int(row.argmax())
-        if not np.isfinite(row[token]) and not _is_forced(request, made):
+        if not math.isfinite(row[token]) and not _is_forced(request, made):
             raise not_finite()
         self.tokens.append(token)
         self.next_tokens[0] = token
@@ -174,7 +175,8 @@ def _process(
         if banned:
             row[banned] = -np.inf
     if made < request.min_new_tokens:
-        row[list(eos)] = -np.inf
+        for token in eos:
+            row[token] = -np.inf
     if made == 0 and request.forced_bos_token_id is not None:
         _force(row, request.forced_bos_token_id)
     if made + 1 == request.max_new_tokens and request.forced_eos_token_id is not None:
