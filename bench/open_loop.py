@@ -3,13 +3,19 @@
 Latency counts from the moment a request was due, so a server that stalls is charged for the wait
 (Tene's "coordinated omission"). Runs in a process of its own: `python -m bench.open_loop` reads one
 JSON object of options and prints one of figures.
+
+The generator shares the cores with what it measures, so it does as little as it can: plain sockets,
+requests made beforehand, one loop over epoll. It waits in `select` on the epoll descriptor itself,
+whose timeout counts microseconds where epoll's counts milliseconds: due times are not bunched.
+Beside it, `MachineStalls` sees when the machine itself gave no processor to anybody.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
+import select
+import socket
 import subprocess
 import sys
 import time
@@ -17,8 +23,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import httptools
-import uvloop
+from bench.machine import MachineStalls
+from penstock import scheduling
+
+_HEAD_END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,117 +42,180 @@ class Figures:
     p90_ms: float
     p99_ms: float
     refused_p99_ms: float
+    p99_calm_ms: float  #: P99 of those that were not on their way during a stall of the machine
+    stalled_share: float  #: of the time, on any core
+    stall_ms_max: float
+    generator_cores: float  #: processor time that the generator took, per second
 
 
-class _Connection(asyncio.Protocol):
+class _Connection:
     """One kept-alive connection with one request on its way at a time."""
 
-    def __init__(self, pool: _Pool) -> None:
-        self._pool = pool
-        self._status = 0
+    __slots__ = ("busy", "due", "kept", "recv", "send", "socket")
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.send, self.recv = self.socket.send, self.socket.recv
         self.due = 0.0
         self.busy = False
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        self._parser = httptools.HttpResponseParser(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        self.busy = False
-        self._pool.answered(self, status)
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self._pool.lost(self)
-
-    def send(self, request: bytes, due: float) -> None:
-        self.due = due
-        self.busy = True
-        self.transport.write(request)
+        self.kept = b""  #: of an answer whose end is not here yet
 
 
-class _Pool:
-    def __init__(self) -> None:
-        self.idle: deque[_Connection] = deque()
-        self.waiting: deque[tuple[bytes, float]] = deque()
-        self.latency_ok_s: list[float] = []
-        self.latency_refused_s: list[float] = []
+class _Load:
+    """The connections, what waits for one, and what came back."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        host, port = options["host"], options["port"]
+        self._requests = [_request(options, body.encode()) for body in options["bodies"]]
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, _Connection] = {}
+        for _ in range(options["connections"]):
+            connection = _Connection(host, port)
+            fd = connection.socket.fileno()
+            self._by_fd[fd] = connection
+            self._epoll.register(fd, select.EPOLLIN)
+        self._idle = list(self._by_fd.values())
+        self._waiting: deque[tuple[bytes, float]] = deque()
+        self.sent = 0
         self.failed = 0
         self.outstanding = 0
+        self.answered: list[tuple[float, float]] = []  #: due, answered; with 2xx
+        self.refused: list[tuple[float, float]] = []
 
-    def submit(self, request: bytes, due: float) -> None:
+    def run(self, *, rate: float, seconds: float, patience_s: float, rng: random.Random) -> None:
+        clock, wait, poll = time.perf_counter, select.select, self._epoll.poll
+        watched = [self._epoll.fileno()]
+        due = clock() + 0.05
+        end = due + seconds
+        stop = end + patience_s
+        while True:
+            now = clock()
+            while due <= now and due < end:
+                self._submit(due)
+                due += rng.expovariate(rate)
+            if due >= end and (not self.outstanding or now >= stop):
+                return
+            left_s = (due if due < end else stop) - clock()
+            if left_s <= 0 or wait(watched, (), (), left_s)[0]:
+                for fd, _ in poll(0, 256):
+                    self._read(self._by_fd[fd])
+
+    def _submit(self, due: float) -> None:
+        request = self._requests[self.sent % len(self._requests)]
+        self.sent += 1
         self.outstanding += 1
-        if self.idle:
-            self.idle.pop().send(request, due)
+        if self._idle:
+            self._send(self._idle.pop(), request, due)
         else:
-            self.waiting.append((request, due))
+            self._waiting.append((request, due))
 
-    def answered(self, connection: _Connection, status: int) -> None:
-        latency_s = time.perf_counter() - connection.due
+    def _send(self, connection: _Connection, request: bytes, due: float) -> None:
+        connection.due = due
+        connection.busy = True
+        try:
+            if connection.send(request) != len(request):
+                self._lost(connection)  # the server reads nothing: a socket holds far more
+        except OSError:
+            self._lost(connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            data = connection.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lost(connection)
+            return
+        if connection.kept:
+            data = connection.kept + data
+        if not _whole(data):
+            connection.kept = data
+            return
+        connection.kept = b""
+        connection.busy = False
         self.outstanding -= 1
-        if 200 <= status < 300:
-            self.latency_ok_s.append(latency_s)
-        elif status in {429, 503}:
-            self.latency_refused_s.append(latency_s)
+        status = data[9:12]
+        if status[:1] == b"2":
+            self.answered.append((connection.due, time.perf_counter()))
+        elif status in {b"429", b"503"}:
+            self.refused.append((connection.due, time.perf_counter()))
         else:
             self.failed += 1
-        if self.waiting:
-            connection.send(*self.waiting.popleft())
+        if self._waiting:
+            self._send(connection, *self._waiting.popleft())
         else:
-            self.idle.append(connection)
+            self._idle.append(connection)
 
-    def lost(self, connection: _Connection) -> None:
+    def _lost(self, connection: _Connection) -> None:
+        self._epoll.unregister(connection.socket.fileno())
+        connection.socket.close()
         if connection.busy:
             self.failed += 1
             self.outstanding -= 1
-        elif connection in self.idle:
-            self.idle.remove(connection)
+        elif connection in self._idle:
+            self._idle.remove(connection)
 
 
-async def _drive(options: dict[str, Any]) -> dict[str, Any]:
-    rng = random.Random(options["seed"])
-    host, port, path = options["host"], options["port"], options["path"]
-    requests = [
-        (
-            f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\n"
-            f"Content-Type: {options['content_type']}\r\n"
-            f"Content-Length: {len(body.encode())}\r\n\r\n{body}"
-        ).encode()
-        for body in options["bodies"]
-    ]
-    loop = asyncio.get_running_loop()
-    pool = _Pool()
-    for _ in range(options["connections"]):
-        _, protocol = await loop.create_connection(lambda: _Connection(pool), host, port)
-        pool.idle.append(protocol)
-    start = time.perf_counter() + 0.05
-    due, end, sent = start, start + options["seconds"], 0
-    while due < end:
-        now = time.perf_counter()
-        while due <= now and due < end:
-            pool.submit(requests[sent % len(requests)], due)
-            sent += 1
-            due += rng.expovariate(options["rate"])
-        await asyncio.sleep(max(0.0, min(due - time.perf_counter(), 0.05)))
-    deadline = time.perf_counter() + options.get("patience_s", 15.0)
-    while pool.outstanding and time.perf_counter() < deadline:  # noqa: ASYNC110 - a poll, bounded
-        await asyncio.sleep(0.01)
-    answered = sorted(pool.latency_ok_s)
-    refused = sorted(pool.latency_refused_s)
+def _request(options: dict[str, Any], body: bytes) -> bytes:
+    head = (
+        f"POST {options['path']} HTTP/1.1\r\nHost: {options['host']}:{options['port']}\r\n"
+        f"Content-Type: {options['content_type']}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _whole(data: bytes) -> bool:
+    """Whether an answer with a content length is here to its last byte."""
+    end = data.find(_HEAD_END)
+    if end < 0:
+        return False
+    at = data.find(b"ontent-", 0, end)
+    while at >= 0:
+        if data[at + 7 : at + 14].lower() == b"length:":
+            line = data.find(b"\r\n", at)
+            return len(data) >= end + 4 + int(data[at + 14 : line])
+        at = data.find(b"ontent-", at + 7, end)
+    raise RuntimeError(f"an answer without a content length: {data[:end]!r}")
+
+
+def _drive(options: dict[str, Any]) -> dict[str, Any]:
+    load = _Load(options)
+    seconds = options["seconds"]
+    stalls = MachineStalls(seconds + 0.1)
+    cpu_s = time.process_time()
+    load.run(
+        rate=options["rate"],
+        seconds=seconds,
+        patience_s=options.get("patience_s", 15.0),
+        rng=random.Random(options["seed"]),
+    )
+    cpu_s = time.process_time() - cpu_s
+    intervals = stalls.intervals()
+    answered = sorted(at - due for due, at in load.answered)
+    calm = sorted(at - due for due, at in load.answered if not _met(intervals, due, at))
     return {
-        "sent": sent,
+        "sent": load.sent,
         "answered": len(answered),
-        "refused": len(refused),
-        "failed": pool.failed + pool.outstanding,
-        "rps": len(answered) / options["seconds"],
+        "refused": len(load.refused),
+        "failed": load.failed + load.outstanding,
+        "rps": len(answered) / seconds,
         "p50_ms": _quantile_ms(answered, 0.5),
         "p90_ms": _quantile_ms(answered, 0.9),
         "p99_ms": _quantile_ms(answered, 0.99),
-        "refused_p99_ms": _quantile_ms(refused, 0.99),
+        "refused_p99_ms": _quantile_ms(sorted(at - due for due, at in load.refused), 0.99),
+        "p99_calm_ms": _quantile_ms(calm, 0.99),
+        "stalled_share": sum(stop - start for start, stop in intervals) / seconds,
+        "stall_ms_max": max((stop - start for start, stop in intervals), default=0.0) * 1e3,
+        "generator_cores": cpu_s / seconds,
     }
+
+
+def _met(intervals: list[tuple[float, float]], due: float, at: float) -> bool:
+    return any(start < at and due < stop for start, stop in intervals)
 
 
 def _quantile_ms(values_s: list[float], q: float) -> float:
@@ -180,10 +251,14 @@ def open_loop(
         input=json.dumps(options),
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if run.returncode:
+        raise RuntimeError(f"the load on {url} broke off:\n{run.stderr[-2000:]}")
     return Figures(**json.loads(run.stdout))
 
 
 if __name__ == "__main__":
-    print(json.dumps(uvloop.run(_drive(json.loads(sys.stdin.read())))))
+    # Clients elsewhere would take no core from a lane that computes, each time they wake.
+    scheduling.wait_for_messages()
+    print(json.dumps(_drive(json.loads(sys.stdin.read()))))

@@ -63,6 +63,12 @@ def require_wrk() -> str:
     return found
 
 
+def _as_clients_elsewhere() -> list[str]:
+    """They would take no core from a lane that computes, each time that they wake."""
+    chrt = shutil.which("chrt")
+    return [chrt, "--batch", "0"] if chrt else []
+
+
 def closed_loop(
     url: str, *bodies: bytes, connections: int, seconds: float, threads: int = 1
 ) -> Load:
@@ -76,6 +82,7 @@ def closed_loop(
         script.write_text(_SCRIPT.format(bodies=sent))
         run = subprocess.run(
             [
+                *_as_clients_elsewhere(),
                 require_wrk(),
                 *("-t", str(threads), "-c", str(connections), "-d", f"{seconds:g}s"),
                 *("--timeout", "10s", "-s", str(script), url),

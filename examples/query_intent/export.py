@@ -57,7 +57,7 @@ labels: [{labels}]
 tokenizer: {{file: tokenizer.json, tokens_max: {tokens_max}, pad_id: 0}}
 batching:
   rows_max: {rows_max}
-  wait_ms_max: 1
+  latency_ms_p99_max: 10
   buckets: [{buckets}]
 lanes: 1
 threads_per_lane: 1

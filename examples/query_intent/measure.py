@@ -16,7 +16,7 @@ from tokenizers import Encoding, Tokenizer
 from tokens import padded
 
 #: Widths that queries are padded to when served; the check pads every query to each of them.
-BUCKETS = (8, 16, 32, 64)
+BUCKETS = (8, 12, 16, 32, 64)
 
 
 class Classifier:

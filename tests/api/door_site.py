@@ -16,6 +16,9 @@ from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.oip.http import OipDoor
 from penstock.api.oip.models import OipModels
+from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
+from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
+from penstock.api.openai.door import OpenAiDoor
 from penstock.api.runtime.door import INTEREST as RUNTIME_INTEREST
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
@@ -60,10 +63,16 @@ class DoorSite:
 
 @asynccontextmanager
 async def door_site(
-    *, check_bearer: Any = None, outstanding_max: int = 100, **limits: Any
+    *,
+    check_bearer: Any = None,
+    authenticator: Any = None,
+    outstanding_max: int = 100,
+    model: dict[str, object] | None = None,
+    drain_s_max: float = 2.0,
+    **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
-    limit_config = LimitConfig(drain_s_max=2.0, **limits)
+    limit_config = LimitConfig(drain_s_max=drain_s_max, **limits)
     registry = MetricRegistry()
     dispatcher = Dispatcher(
         clock=clock,
@@ -74,6 +83,7 @@ async def door_site(
         ids=RequestIds(PREFIX),
     )
     models = OipModels(dispatcher, registry)
+    openai = OpenAiDoor(dispatcher)
     server = GatewayServer(
         ListenConfig(port=0),
         limit_config,
@@ -81,19 +91,23 @@ async def door_site(
         [
             (
                 RUNTIME_PREFIX,
-                RuntimeDoor(dispatcher, account_id="123456789012", region="us-east-1"),
+                RuntimeDoor(
+                    dispatcher, account_id="123456789012", region="us-east-1", openai=openai
+                ),
             ),
             (OIP_PREFIX, OipDoor(dispatcher, models, limit_config)),
+            (OPENAI_PREFIX, openai),
         ],
         no_app,
-        interest=(*RUNTIME_INTEREST, *OIP_INTEREST),
+        authenticator,
+        interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
     )
     grpc_server = OipGrpc(dispatcher, models, limit_config, check_bearer=check_bearer)
     with tempfile.TemporaryDirectory() as folder:
         instance = FakeInstance(f"{folder}/i1")
         await instance.start()
         await dispatcher.connect("i1", instance.address)
-        dispatcher.publish(routes(1, outstanding_max=outstanding_max, model=MODEL))
+        dispatcher.publish(routes(1, outstanding_max=outstanding_max, model=model or MODEL))
         await server.start()
         served = DoorSite(server, dispatcher, instance)
         served.registry = registry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.api.observation import cpu_percent, cpu_seconds, memory_percent
+from penstock.api.observation import cpu_percent, cpu_seconds, engines, memory_percent
 from penstock.control.plane import InstanceView
 
 VIEW = InstanceView(
@@ -40,3 +40,15 @@ def test_a_core_that_is_always_busy_is_100_percent() -> None:
 def test_nothing_is_said_of_processor_time_at_first_and_after_a_worker_was_replaced() -> None:
     assert cpu_percent(None, (12.0, 7.0)) is None
     assert cpu_percent((10.0, 5.0), (12.0, 1.0)) is None
+
+
+def test_engines_add_up_and_the_fullest_cache_counts() -> None:
+    first = {"sequences_running": 3, "sequences_waiting": 1, "cache_use": 0.25}
+    second = {"sequences_running": 2, "sequences_waiting": 0, "cache_use": 0.5}
+    status = {"copies": [{"generation": first}, {"workers": []}, {"generation": second}]}
+    assert engines(status) == {
+        "sequences_running": 5,
+        "sequences_waiting": 1,
+        "cache_percent": 50.0,
+    }
+    assert engines({"copies": [{"workers": []}]}) == {}

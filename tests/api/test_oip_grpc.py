@@ -176,7 +176,7 @@ def test_a_stream_answers_each_request_in_order_and_survives_a_failed_one() -> N
                     ModelStreamInferResponse.FromString(data)
                     async for data in stream(iter(requests), timeout=10)
                 ]
-            assert [answer.infer_response.id for answer in answers] == ["0", "", "2"]
+            assert [answer.infer_response.id for answer in answers] == ["0", "1", "2"]
             assert "unknown model" in answers[1].error_message
 
     run(main)

@@ -112,9 +112,8 @@ def test_each_error_has_awss_status_code_and_fields(
     [
         (post("/endpoints/no/invocations"), 400, "ValidationError",
          "Endpoint no of account 123456789012 not found."),
-        (post("/endpoints/echo/invocations-response-stream"), 404, "UnknownOperationException",
+        (post("/endpoints/echo/async-invocations"), 404, "UnknownOperationException",
          "no operation"),
-        (post("/endpoints/echo/async-invocations"), 404, "UnknownOperationException", ""),
         (b"GET /endpoints/echo/invocations HTTP/1.1\r\nHost: x\r\n\r\n", 404,
          "UnknownOperationException", "GET"),
         (post(ECHO, b"", "X-Amzn-SageMaker-Target-Variant: Other"), 400, "ValidationError",

@@ -338,8 +338,8 @@ def test_a_local_image_names_the_runtime(tmp_path: Path) -> None:
 def test_a_generation_image_is_refused_unless_the_artifact_explains_itself(tmp_path: Path) -> None:
     write(tmp_path, {"model.onnx": onnx_bytes()})
     error = error_of(lambda: detect(tmp_path, image="vllm/vllm-openai"))
-    assert error.code == "runtime-not-installed"
-    assert "not part of this release" in error.message
+    assert error.code == "artifact-no-language-model"
+    assert "no language model" in error.message
     write(tmp_path, {"model.yaml": "{schema: 1, runtime: onnxruntime}"})
     assert detect(tmp_path, image="vllm/vllm-openai").description.runtime == "onnxruntime"
 

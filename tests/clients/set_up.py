@@ -19,6 +19,7 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "boto3-oldest": ("boto3==1.34.162",),
     "boto3-newest": ("boto3",),
     "awscli": ("awscli",),
+    "openai": ("openai",),
     "tritonclient": ("tritonclient[grpc,http]", "numpy"),
 }
 

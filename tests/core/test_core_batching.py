@@ -17,7 +17,7 @@ def run_batch(lane: int, ids: tuple[int, ...], reason: str, **fields: float) -> 
 # when a batch leaves
 
 
-def test_a_busy_lane_takes_one_full_batch_ahead_and_nothing_less() -> None:
+def test_a_busy_lane_takes_one_full_batch_ahead_and_before_a_run_was_timed_nothing_less() -> None:
     """A full batch gains nothing by waiting for the lane; one that is not full may still grow."""
     batcher = Batcher(BatchSpec(rows_max=2, batches_ahead=1))
     batcher.add(1, now=0.0)
@@ -34,6 +34,41 @@ def test_a_busy_lane_takes_one_full_batch_ahead_and_nothing_less() -> None:
     assert batcher.running == 1
     assert batcher.lane_freed(0, now=3.0) == []
     assert batcher.running == 0
+
+
+def test_a_batch_that_is_due_goes_ahead_2_ms_before_the_lane_is_expected_to_be_free() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, batches_ahead=1, runs_measured=((1, 0, 0.5),)))
+    batcher.add(1, now=0.0)
+    assert batcher.on_timer(now=0.0) == [RunBatch(0, (1,), 1, 0, 0.0, 0, "lane-free")]
+    assert batcher.add(2, now=0.25) == []
+    assert batcher.next_deadline() == 0.498
+    assert batcher.on_timer(now=0.375) == []
+    assert batcher.add(3, now=0.4375) == []
+    assert batcher.on_timer(now=0.5) == [RunBatch(0, (2, 3), 2, 0, 0.25, 0, "lane-free")]
+    assert batcher.add(4, now=0.5) == []
+    assert batcher.next_deadline() is None  # one ahead is all that a lane holds
+    assert batcher.lane_freed(0, now=0.5) == []
+    assert batcher.add(5, now=0.5) == []
+    assert batcher.next_deadline() == 1.498  # two rows are taken to run twice as long as one
+
+
+def test_a_batch_goes_ahead_of_a_short_run_after_a_quarter_of_it() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, batches_ahead=1, runs_measured=((1, 0, 0.001),)))
+    batcher.add(1, now=0.0)
+    batcher.on_timer(now=0.0)
+    batcher.add(2, now=0.0)
+    assert batcher.next_deadline() == 0.00025
+    assert batcher.on_timer(now=0.00025) == [RunBatch(0, (2,), 1, 0, 0.00025, 0, "lane-free")]
+
+
+def test_a_batch_that_is_not_due_does_not_go_ahead() -> None:
+    spec = BatchSpec(rows_max=4, wait_s_max=1.0, batches_ahead=1, runs_measured=((4, 0, 0.5),))
+    batcher = Batcher(spec)
+    for number in (1, 2, 3, 4):
+        batcher.add(number, now=0.0)
+    assert batcher.add(5, now=0.25) == []
+    assert batcher.next_deadline() == 1.25
+    assert batcher.on_timer(now=0.5) == []
 
 
 def test_the_run_of_a_batch_ahead_is_timed_from_the_end_of_the_one_before() -> None:

@@ -90,7 +90,8 @@ class BatcherMachine(RuleBasedStateMachine):
         assert len(held) <= self.spec.batches_ahead
         if held:
             assert len(self.lanes) == self.spec.lanes, "ahead of a run, and a lane was free"
-            assert batch.reason in {"batch-full", "single", "service-level"}
+            full = batch.reason in {"batch-full", "single", "service-level"}
+            assert full or self.batcher.snapshot()["run_times"], "ahead without a forecast"
         assert batch.ids
         assert batch.rows == sum(self.items[ident][0] for ident in batch.ids)
         assert batch.rows <= self.spec.rows_max

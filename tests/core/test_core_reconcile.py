@@ -168,6 +168,19 @@ def test_creating_starts_loads_publishes_and_is_in_service() -> None:
     assert decide(SERVE, settled, now=5.0) == ReconcileDecision((), None)
 
 
+def test_routes_carry_how_the_variant_is_routed() -> None:
+    routing = {
+        "strategy": "PREFIX_AWARE", "prefix_length_max": 4096, "concurrency_threshold": 16
+    }  # fmt: skip
+    (blue,) = deployment().variants
+    target = replace(deployment(), variants=(replace(blue, **routing),))
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=target)
+    (publish, _) = decide(wish, observed(seen("a", READY, copy=7)), now=4.0).actions
+    assert isinstance(publish, PublishRoutes)
+    (published,) = publish.routes.variants
+    assert published == replace(routes((7, "a")).variants[0], **routing)
+
+
 def test_creating_publishes_nothing_before_every_copy_is_ready() -> None:
     wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
     half = observed(seen("a", READY, copy=1), seen("b", LOADING, ordinal=1))

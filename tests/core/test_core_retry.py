@@ -62,3 +62,10 @@ def test_the_number_of_those_held_is_bounded() -> None:
 
 def test_held_requests_are_looked_at_again_after_a_twentieth_of_a_second() -> None:
     assert next_retry(now=10.0) == 10.05
+
+
+def test_a_request_of_a_session_that_is_lost_fails() -> None:
+    """Held, it would wait for a state that no copy has."""
+    for reason in ("session-lost", "session-unknown"):
+        step = when_picked(NoRoute(reason, None), failures=(1,), was_held=False)
+        assert step == Step("fail", "session-gone")

@@ -10,6 +10,7 @@ import pytest
 from penstock.core.deployment import (
     LEAST_OUTSTANDING_REQUESTS,
     RANDOM,
+    ROUND_ROBIN,
     CopyRoute,
     EndpointRoutes,
     VariantRoutes,
@@ -140,6 +141,27 @@ def test_a_retry_under_random_routing() -> None:
     assert router.pick(exclude=(1,)) == NoRoute("all-copies-full", 0.1)
 
 
+def test_round_robin_takes_turns_whatever_is_outstanding() -> None:
+    router = router_of(variant("blue", 1, 2, 3, strategy=ROUND_ROBIN))
+    states = [pick_state(router) for _ in range(4)]
+    assert [state.copy for state in states] == [1, 2, 3, 1]
+    router.release(states[2])
+    routed = router.pick()
+    assert isinstance(routed, Routed)
+    # Copy 3 has nothing outstanding, and it is the turn of copy 2.
+    assert (routed.state.copy, routed.reason, routed.outstanding) == (2, "round-robin", 2)
+
+
+def test_round_robin_passes_over_the_full_and_the_dead_and_goes_on_with_the_rest() -> None:
+    router = router_of(variant("blue", 1, 2, 3, strategy=ROUND_ROBIN, outstanding_max=2))
+    router.set_healthy(2, False)
+    assert [pick_copy(router) for _ in range(3)] == [1, 3, 1]
+    router.set_healthy(2, True)
+    # 1 is full; 2 has never had a turn.
+    assert [pick_copy(router) for _ in range(3)] == [2, 3, 2]
+    assert router.pick() == NoRoute("all-copies-full", 0.1)
+
+
 # the variant
 
 
@@ -226,6 +248,7 @@ def test_a_copy_that_stays_keeps_its_count_and_health() -> None:
             }
         ],
         "draining": [],
+        "sessions": 0,
         "picks": 2,
     }
 

@@ -15,8 +15,11 @@ from penstock.core.deployment import (
     VariantRoutes,
 )
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
+from penstock.core.routing.sessions import Sessions
 
 VARIANTS = ("blue", "green")
+SESSIONS = ("a", "b", "c", "d")
+PROMPTS = (b"", b"hi", b"x" * 300, b"x" * 300 + b"y" * 100, b"z" * 2000)
 
 
 @st.composite
@@ -30,6 +33,8 @@ def endpoint_routes(draw: st.DrawFn) -> EndpointRoutes:
                 name=name,
                 weight=draw(st.sampled_from([0.0, 1.0, 3.0])),
                 strategy=draw(st.sampled_from(ROUTING_STRATEGIES)),
+                prefix_length_max=1024,
+                concurrency_threshold=draw(st.integers(1, 3)),
                 copies=tuple(
                     CopyRoute(copy=copy, instance_id="i", outstanding_max=draw(st.integers(1, 3)))
                     for copy, where in home.items()
@@ -46,11 +51,13 @@ class RouterMachine(RuleBasedStateMachine):
         super().__init__()
         self.held: list[CopyState] = []
         self.healthy: dict[int, bool] = {}
+        self.now = 0.0
+        self.sessions: dict[str, CopyState] = {}  #: those that must be kept
 
     @initialize(routes=endpoint_routes())
     def start(self, routes: EndpointRoutes) -> None:
         self.routes = routes
-        self.router = EndpointRouter(routes, random.Random(0))
+        self.router = EndpointRouter(routes, random.Random(0), Sessions(sessions_max=3))
 
     def limits(self) -> dict[int, int]:
         variants = self.routes.variants
@@ -59,9 +66,17 @@ class RouterMachine(RuleBasedStateMachine):
     @rule(
         variant=st.sampled_from([None, *VARIANTS, "nobody"]),
         exclude=st.sampled_from([(), (0,), (1, 2)]),
+        prompt=st.sampled_from([None, *PROMPTS]),
+        prefix=st.sampled_from([None, b"app"]),
     )
-    def pick(self, variant: str | None, exclude: tuple[int, ...]) -> None:
-        answer = self.router.pick(variant=variant, exclude=exclude)
+    def pick(
+        self,
+        variant: str | None,
+        exclude: tuple[int, ...],
+        prompt: bytes | None,
+        prefix: bytes | None,
+    ) -> None:
+        answer = self.router.pick(variant=variant, exclude=exclude, prompt=prompt, prefix=prefix)
         if isinstance(answer, NoRoute):
             assert (answer.reason == "unknown-variant") == (variant == "nobody")
             return
@@ -81,6 +96,34 @@ class RouterMachine(RuleBasedStateMachine):
             ]
             assert not any(self.healthy.get(copy, True) for copy in others)
 
+    @rule(session=st.sampled_from(SESSIONS), opens=st.booleans())
+    def pick_in_session(self, session: str, opens: bool) -> None:
+        self.now += 1.0
+        known = self.sessions.get(session)
+        answer = self.router.pick(session=session, opens=opens, now=self.now)
+        if isinstance(answer, NoRoute):
+            if known is not None:
+                assert answer.reason == "all-copies-full", "a session that lives was refused"
+            return
+        self.held.append(answer.state)
+        if known is not None:
+            assert (answer.state, answer.reason) == (known, "session"), "a session moved"
+        else:
+            assert opens, "a session began by itself"
+            self.sessions[session] = answer.state
+
+    @rule(session=st.sampled_from(SESSIONS))
+    def close_session(self, session: str) -> None:
+        answer = self.router.close_session(session, now=self.now)
+        if session in self.sessions:
+            assert answer is None
+            del self.sessions[session]
+
+    def lose(self, lost: set[int]) -> None:
+        self.sessions = {
+            name: state for name, state in self.sessions.items() if state.copy not in lost
+        }
+
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -90,14 +133,19 @@ class RouterMachine(RuleBasedStateMachine):
     @rule(copy=st.integers(0, 5), healthy=st.booleans())
     def set_healthy(self, copy: int, healthy: bool) -> None:
         self.router.set_healthy(copy, healthy)
+        if not healthy:
+            self.lose({copy})
         if copy in self.limits() or any(state.copy == copy for state in self.held):
             self.healthy[copy] = healthy
 
     @rule(routes=endpoint_routes())
     def replace(self, routes: EndpointRoutes) -> None:
         before = set(self.limits())
+        homes = {route.copy: v.name for v in self.routes.variants for route in v.copies}
         self.routes = routes
         gone = self.router.replace(routes)
+        now_homes = {route.copy: v.name for v in routes.variants for route in v.copies}
+        self.lose({copy for copy, home in homes.items() if now_homes.get(copy) != home})
         assert {state.copy for state in gone} == before - set(self.limits())
         assert all(state.draining for state in gone)
         for state in gone:

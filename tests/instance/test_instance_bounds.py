@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from instance_harness import instance, wait_until
@@ -81,6 +83,25 @@ def test_memory_beyond_the_limit_is_told_once_it_has_stayed() -> None:
     limit.look()
     assert len(told) == 1
     assert "its instance has 0.00 GiB" in told[0]
+
+
+def test_a_compile_on_deploy_does_not_count(tmp_path: Path) -> None:
+    """It takes several times what the model will, and none of it is the model's."""
+    hungry = "import sys; taken = b'x' * 2**28; print('taken', flush=True); sys.stdin.read()"
+    argv = [sys.executable, "-c", hungry]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"taken\n"
+        bytes_max = own_bytes(os.getpid()) + 2**27
+        counted: list[str] = []
+        exempted: list[str] = []
+        for told, pids in ((counted, ()), (exempted, (child.pid,))):
+            limit = MemoryLimit(bytes_max, told.append, exempt=lambda pids=pids: pids)
+            limit.look()
+            limit.look()
+        child.kill()
+    assert len(counted) == 1
+    assert exempted == []
 
 
 def test_no_limit_is_never_exceeded() -> None:

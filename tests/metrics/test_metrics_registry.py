@@ -292,6 +292,8 @@ def test_published_names_are_just_those_of_the_reference() -> None:
     recorder = registry.recorder("shop", "main")
     answer(recorder)
     recorder.no_capacity()
+    recorder.streamed(0.5)
+    recorder.generated(5, 11, 0.5, 0.02)
     registry.collect(T0)
     registry.collect(T0 + 10)
     registry.add_instance_sample(
@@ -306,6 +308,9 @@ def test_published_names_are_just_those_of_the_reference() -> None:
             gpu_memory_percent=1.0,
             gpu_count=1,
             loaded_model_count=1,
+            sequences_running=1,
+            sequences_waiting=1,
+            cache_percent=1.0,
         ),
         T0,
     )

@@ -53,6 +53,7 @@ class Observation:
                     cpu_cores=max(1, round(view.cores)),
                     memory_percent=memory_percent(status, view),
                     loaded_model_count=len(status.get("copies", ())),
+                    **engines(status),
                 )
             )
         self._used = used
@@ -77,6 +78,18 @@ def cpu_percent(before: tuple[float, float] | None, now: tuple[float, float]) ->
     if before is None or now[0] <= before[0] or now[1] < before[1]:
         return None
     return 100.0 * (now[1] - before[1]) / (now[0] - before[0])
+
+
+def engines(status: dict[str, Any]) -> dict[str, Any]:
+    """What the generation engines of an instance say of themselves; {} where there is none."""
+    told = [one["generation"] for one in status.get("copies", ()) if "generation" in one]
+    if not told:
+        return {}
+    return {
+        "sequences_running": sum(int(one.get("sequences_running", 0)) for one in told),
+        "sequences_waiting": sum(int(one.get("sequences_waiting", 0)) for one in told),
+        "cache_percent": max(100.0 * float(one.get("cache_use", 0.0)) for one in told),
+    }
 
 
 def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:

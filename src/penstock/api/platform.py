@@ -28,6 +28,9 @@ from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.oip.http import OipDoor
 from penstock.api.oip.models import OipModels
+from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
+from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
+from penstock.api.openai.door import OpenAiDoor
 from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.api.runtime.request import INTEREST as RUNTIME_INTEREST
@@ -177,16 +180,23 @@ class Platform:
         grpc_port = await grpc.start(
             listen.host, listen.grpc_port, tls_cert=listen.tls_cert, tls_key=listen.tls_key
         )
-        runtime = RuntimeDoor(dispatcher, account_id=control.account_id, region=control.region)
+        openai = OpenAiDoor(dispatcher)
+        runtime = RuntimeDoor(
+            dispatcher, account_id=control.account_id, region=control.region, openai=openai
+        )
         admin = AdminServices(self._plane, dispatcher.explain, dispatcher.snapshot)
         server = GatewayServer(
             listen,
             limits,
             dispatcher,
-            ((RUNTIME_PREFIX, runtime), (OIP_PREFIX, OipDoor(dispatcher, models, limits))),
+            (
+                (RUNTIME_PREFIX, runtime),
+                (OIP_PREFIX, OipDoor(dispatcher, models, limits)),
+                (OPENAI_PREFIX, openai),
+            ),
             build_app(self._aws, admin, PrometheusPage(self._registry, self._store)),
             authenticator,
-            interest=(*RUNTIME_INTEREST, *OIP_INTEREST),
+            interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
             refusal=build_refusal(self._aws),
         )
         port = await server.start()

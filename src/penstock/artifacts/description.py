@@ -18,7 +18,10 @@ DTYPES = (
     "FP16", "FP32", "FP64", "BF16", "BYTES",
 )  # fmt: skip
 
-RUNTIMES = ("openvino", "onnxruntime", "torch", "seq2seq", "python", "process")
+RUNTIMES = (
+    "openvino", "onnxruntime", "torch", "seq2seq", "openvino_genai", "vllm", "python", "process",
+    "pipeline",
+)  # fmt: skip
 TASKS = (
     "tensor",
     "text-classification",
@@ -27,6 +30,7 @@ TASKS = (
     "feature-extraction",
     "multi-head",
     "text2text-generation",
+    "text-generation",
     "payload",
 )
 HEAD_TASKS = ("classification", "regression", "embedding")
@@ -101,6 +105,21 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """How a generation engine runs a model. 0 = derived from model and machine."""
+
+    context_tokens_max: int = 0  #: prompt and answer of a request; 0 = the model's positions
+    sequences_max: int = 64  #: answered at once; more wait
+    tokens_batched_max: int = 2048  #: prompt and answer tokens of one step
+    chunked_prefill: bool = True  #: long prompts are taken in parts, between others' tokens
+    prefix_caching: bool = True  #: prompts that begin alike share their cache blocks
+    cache_bytes: int = 0  #: of keys and values
+    chat_template: str = ""  #: a Jinja file of the artifact that replaces the tokenizer's template
+    python: str = ""  #: interpreter of the engine's process; "" = the server's own
+    options: dict[str, str] = field(default_factory=dict)  #: the engine's own, passed through
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
     """Everything the instance needs to load and serve a copy.
 
@@ -121,6 +140,7 @@ class ModelDescription:
     embedding: Embedding | None = None
     heads: tuple[Head, ...] = ()  #: `multi-head`
     generation: Generation | None = None  #: `text2text-generation`
+    engine: EngineOptions | None = None  #: `text-generation`
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1  #: batches of one copy that may run at once
     threads_per_lane: int = 0  #: intra-op threads; 0 = what the instance's cores leave per lane

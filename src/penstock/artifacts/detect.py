@@ -1,8 +1,9 @@
 """What an unpacked artifact is: from its files, its image and its environment to a description.
 
 The first layout that fits decides: model.yaml, code/inference.py, a Triton repository, OpenVINO IR,
-ONNX. Nothing is guessed beyond that: an artifact that fits none of them is refused with what was
-found and what is understood. Files are looked at, never executed or unpickled.
+ONNX, a program of torch.export. Nothing is guessed beyond that: an artifact that fits none of them
+is refused with what was found and what is understood. Files are looked at, never executed or
+unpickled.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ from pathlib import Path
 
 from penstock.artifacts import model_yaml, triton_repository
 from penstock.artifacts.description import RUNTIMES, Batching, ModelDescription
+from penstock.artifacts.detect_pt2 import check_pt2
+from penstock.artifacts.generation_layout import RUNTIMES as GENERATION_RUNTIMES
+from penstock.artifacts.generation_layout import completed as completed_generation
+from penstock.artifacts.generation_layout import language_model
 from penstock.artifacts.huggingface import text_model
 from penstock.artifacts.images import (
     LOCAL_NAMES,
     ImageHint,
-    generation_not_installed,
     image_hint,
+    no_language_model,
     not_mapped,
 )
 from penstock.artifacts.layout_errors import layout_unknown
@@ -31,7 +36,15 @@ CODE = "code/inference.py"
 _ONNX_ROWS_MAX = 32
 _WORKERS_MAX = 64
 #: What each runtime can load, in the order of precedence.
-_SUFFIXES = {"": (".xml", ".onnx"), "openvino": (".xml", ".onnx"), "onnxruntime": (".onnx",)}
+_SUFFIXES = {
+    "": (".xml", ".onnx", ".pt2"),
+    "openvino": (".xml", ".onnx"),
+    "onnxruntime": (".onnx",),
+    "torch": (".pt2",),
+}
+
+
+PIPELINE = "pipeline.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +78,7 @@ def detect(
     Raises:
         CallerError: `artifact-layout-unknown`, `artifact-untrusted`, `artifact-incomplete`,
             `artifact-ambiguous`, `model-yaml-invalid`, `image-not-mapped`, `runtime-mismatch`,
-            `runtime-not-installed`, and those of the layouts.
+            `artifact-no-language-model`, and those of the layouts.
     """
     environment = environment or {}
     hint = image_hint(image, image_commands or {})
@@ -99,9 +112,18 @@ def _describe(
     trusted: bool,
 ) -> tuple[ModelDescription, Path]:
     if (root / model_yaml.FILE_NAME).is_file():
-        return _completed(model_yaml.load(root), root), root
+        described = model_yaml.load(root)
+        if described.runtime in GENERATION_RUNTIMES:
+            return completed_generation(described, root, environment), root
+        return _completed(described, root, trusted), root
+    if (root / PIPELINE).is_file() and wanted in ("", "pipeline"):
+        return ModelDescription(runtime="pipeline", task="payload", file=PIPELINE), root
+    if wanted in ("", *GENERATION_RUNTIMES):
+        language = language_model(root, environment, wanted)
+        if language is not None:
+            return language, root
     if hint.kind == "generation":
-        raise generation_not_installed(image)
+        raise no_language_model(image)
     code = _code_file(root, environment)
     if code and hint.kind != "triton":
         return _user_code(code, environment), root
@@ -110,7 +132,7 @@ def _describe(
         return triton_repository.describe(folder, runtime=wanted), folder
     file = find_model_file(root, _SUFFIXES.get(wanted, ()))
     if file:
-        return _bare_model(root, file, wanted), root
+        return _bare_model(root, file, wanted, trusted), root
     unknown = layout_unknown(root, trusted=trusted)
     if hint.kind == "unknown" and unknown.code == "artifact-layout-unknown":
         raise not_mapped(image, unknown.message)
@@ -155,7 +177,11 @@ def _user_code(file: str, environment: Mapping[str, str]) -> ModelDescription:
     )
 
 
-def _bare_model(root: Path, file: str, wanted: str) -> ModelDescription:
+def _bare_model(root: Path, file: str, wanted: str, trusted: bool) -> ModelDescription:
+    if file.endswith(".pt2"):
+        check_pt2(root, file, trusted=trusted)
+        # A free first dimension may be a batch or the length of a sequence: nothing is joined.
+        return ModelDescription(runtime="torch", file=file, batching=Batching(rows_max=0))
     header = check_whole(root, file)
     runtime = wanted or "openvino"
     if header is not None and header.has_strings():
@@ -169,17 +195,24 @@ def _bare_model(root: Path, file: str, wanted: str) -> ModelDescription:
     return ModelDescription(runtime=runtime, file=file, batching=Batching(rows_max=rows_max))
 
 
-def _completed(description: ModelDescription, root: Path) -> ModelDescription:
+def _completed(description: ModelDescription, root: Path, trusted: bool) -> ModelDescription:
     """Finds what model.yaml left out, and checks that what it names is there and whole."""
     if description.tokenizer is not None:
         inside(root, description.tokenizer.file, key="model.yaml: tokenizer.file")
     if description.runtime == "process":
         return description
-    if description.generation is not None and description.runtime == "seq2seq":
+    if description.runtime == "pipeline":
+        file = description.file or PIPELINE
+        inside(root, file, key="model.yaml: file")
+        return dataclasses.replace(description, file=file)
+    if description.generation is not None:
         for key in ("encoder_file", "decoder_file"):
             named = getattr(description.generation, key)
             inside(root, named, key=f"model.yaml: generation.{key}")
-            check_whole(root, named)
+            if description.runtime == "torch":
+                check_pt2(root, named, trusted=trusted)
+            else:
+                check_whole(root, named)
         return dataclasses.replace(description, file=description.generation.decoder_file)
     suffixes = (".py",) if description.runtime == "python" else _SUFFIXES[description.runtime]
     file = description.file
@@ -192,6 +225,8 @@ def _completed(description: ModelDescription, root: Path) -> ModelDescription:
             hint=f"It must name a file in the artifact that ends in {' or '.join(suffixes)}.",
         )
     inside(root, file, key="model.yaml: file")
+    if description.runtime == "torch":
+        check_pt2(root, file, trusted=trusted)
     header = check_whole(root, file)
     if header is not None and header.has_strings() and description.runtime == "openvino":
         raise CallerError(

@@ -25,7 +25,7 @@ def text_model(root: Path, runtime: str, file: str) -> ModelDescription | None:
     """The description of a text model in `root`; None if the files do not make one."""
     if not (root / "tokenizer.json").is_file() or not (root / "config.json").is_file():
         return None
-    config = _read(root / "config.json")
+    config = read_json(root / "config.json")
     labels = _labels(config)
     embedding = _embedding(root)
     if not labels and embedding is None:
@@ -60,7 +60,7 @@ def _embedding(root: Path) -> Embedding | None:
     pooling_path = root / "1_Pooling" / "config.json"
     if not pooling_path.is_file():
         return None
-    pooling = _read(pooling_path)
+    pooling = read_json(pooling_path)
     modes = {name for name, value in pooling.items() if name.startswith("pooling_mode_") and value}
     kinds = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
     if len(modes) != 1 or not modes <= set(kinds):
@@ -75,7 +75,7 @@ def _tokens_max(root: Path, config: Mapping[str, Any]) -> int:
         ("sentence_bert_config.json", "max_seq_length"),
     ):
         if (root / name).is_file():
-            bounds.append(_read(root / name).get(key))
+            bounds.append(read_json(root / name).get(key))
     # Tokenizers without a bound say 1e30.
     known = [int(bound) for bound in bounds if type(bound) in (int, float) and bound >= 1]
     return min([*known, _TOKENS_MAX])
@@ -86,7 +86,8 @@ def _pad_id(config: Mapping[str, Any]) -> int:
     return pad_id if type(pad_id) is int and pad_id >= 0 else 0
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises CallerError (`model-file-invalid`)."""
     try:
         if path.stat().st_size > _JSON_BYTES_MAX:
             raise ValueError(f"larger than {_JSON_BYTES_MAX} bytes")

@@ -73,13 +73,14 @@ def not_mapped(image: str, cause: str) -> CallerError:
     )
 
 
-def generation_not_installed(image: str) -> CallerError:
-    """The error for the images of text-generation servers."""
+def no_language_model(image: str) -> CallerError:
+    """The error for the images of text-generation servers with an artifact of another kind."""
     return CallerError(
-        "runtime-not-installed",
-        f"the image {image!r} is a text-generation server; generation is not part of this release",
-        hint="Run such a server as a command of your own: map the image to it in the configuration "
-        "(control.image_commands).",
+        "artifact-no-language-model",
+        f"the image {image!r} is a text-generation server, and the artifact is no language model",
+        hint="Give a Hugging Face directory (config.json of a ...ForCausalLM architecture, "
+        "*.safetensors, tokenizer.json), or what `penstock compile` made of one. Models are not "
+        "fetched by their names from a hub.",
     )
 
 

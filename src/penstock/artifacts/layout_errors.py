@@ -13,7 +13,7 @@ from penstock.errors import CallerError
 
 UNDERSTOOD = (
     "model.yaml; code/inference.py; a Triton repository (config.pbtxt); OpenVINO IR "
-    "(*.xml with *.bin); *.onnx"
+    "(*.xml with *.bin); *.onnx; *.pt2 of torch.export"
 )
 _FILES_SHOWN_MAX = 12
 _FILES_SEEN_MAX = 2000
@@ -42,12 +42,12 @@ _FOREIGN = (
     (
         "serving.properties",
         "a configuration of the DJL server",
-        "Text generation is not part of this release.",
+        "Put the model's own files beside it; models are not fetched by their names.",
     ),
     ("*.tar.gz", *_PACKED),
     ("*.tgz", *_PACKED),
     ("*.tar", *_PACKED),
-    ("*.gguf", "a GGUF model", "Text generation is not part of this release."),
+    ("*.gguf", "a GGUF model", "Text generation takes the same model's Hugging Face directory."),
     ("*.mar", "a TorchServe archive", "Export the model to ONNX, or write a code/inference.py."),
     ("**/saved_model.pb", "a TensorFlow SavedModel", "Convert it to ONNX, for example by tf2onnx."),
     ("MLmodel", "an MLflow model", "Export the model to ONNX, or write a code/inference.py."),

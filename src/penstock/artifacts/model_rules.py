@@ -7,7 +7,7 @@ import re
 from penstock.artifacts.description import TASKS, ModelDescription
 from penstock.artifacts.yaml_keys import invalid
 
-OWN_CODE = ("python", "process")
+OWN_CODE = ("python", "process", "pipeline")
 TEXT_TASKS = (
     "text-classification",
     "pair-classification",
@@ -16,8 +16,9 @@ TEXT_TASKS = (
     "multi-head",
     "text2text-generation",
 )
+GENERATION_RUNTIMES = ("openvino_genai", "vllm")
 _CLASSIFYING = ("text-classification", "pair-classification")
-_WITH_PRECISION = ("openvino", "torch", "seq2seq")
+_WITH_PRECISION = ("openvino_genai", "openvino", "torch", "seq2seq")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -56,6 +57,11 @@ def check_together(description: ModelDescription, where: str) -> None:
 
 def _check_task(description: ModelDescription, where: str) -> None:
     runtime, task = description.runtime, description.task
+    if (task == "text-generation") != (runtime in GENERATION_RUNTIMES):
+        allowed = "text-generation" if runtime in GENERATION_RUNTIMES else "another one"
+        raise invalid(where, "task", task, f"{allowed} with runtime: {runtime}")
+    if task != "text-generation" and description.engine is not None:
+        raise invalid(where, "engine", "a section", "given for task: text-generation only")
     writes = task == "text2text-generation"
     if writes != (runtime == "seq2seq") and not (writes and runtime == "torch"):
         allowed = "seq2seq or torch" if writes else "another one, or task: text2text-generation,"

@@ -20,13 +20,14 @@ from penstock.artifacts.description import (
     TASKS,
     Batching,
     Embedding,
+    EngineOptions,
     Generation,
     Head,
     ModelDescription,
     TensorSpec,
     Tokenizer,
 )
-from penstock.artifacts.model_rules import OWN_CODE, check_together
+from penstock.artifacts.model_rules import GENERATION_RUNTIMES, OWN_CODE, check_together
 from penstock.artifacts.yaml_keys import Keys
 from penstock.artifacts.yaml_tree import FILE_BYTES_MAX, read_tree
 
@@ -38,6 +39,7 @@ _ROWS_MAX = 65_536
 _LEVEL_ROWS_MAX = 64
 _MS_MAX = 3_600_000
 _ID_MAX = 2**31 - 1
+_MB = 1 << 20
 #: Part of tensor names of the Open Inference Protocol, after which a full stop follows.
 HEAD_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
@@ -74,6 +76,7 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
         embedding=_embedding(top.section("embedding"), task),
         heads=_heads(top),
         generation=_generation(top.section("generation"), task),
+        engine=_engine(top.section("engine"), task),
         batching=batching,
         lanes=top.integer("lanes", 1, low=1, high=1024),
         threads_per_lane=top.integer("threads_per_lane", 0, low=0, high=1024),
@@ -108,6 +111,7 @@ def dump(description: ModelDescription) -> str:
         "embedding": _slots(description.embedding),
         "heads": [_slots(head) for head in description.heads],
         "generation": _slots(description.generation),
+        "engine": _dump_engine(description.engine),
         "batching": {
             "rows_max": batching.rows_max,
             "wait_ms_max": _to_ms(batching.wait_s_max),
@@ -222,6 +226,38 @@ def _generation(section: Keys | None, task: str) -> Generation | None:
     return generation
 
 
+def _engine(section: Keys | None, task: str) -> EngineOptions | None:
+    if section is None:
+        return EngineOptions() if task == "text-generation" else None
+    default = EngineOptions()
+    cache_mb = section.number("cache_mb", low=1, high=2**30)
+    engine = EngineOptions(
+        context_tokens_max=section.integer("context_tokens_max", 0, low=1, high=100_000_000),
+        sequences_max=section.integer("sequences_max", default.sequences_max, low=1, high=4096),
+        tokens_batched_max=section.integer(
+            "tokens_batched_max", default.tokens_batched_max, low=1, high=10_000_000
+        ),
+        chunked_prefill=section.flag("chunked_prefill", default=default.chunked_prefill),
+        prefix_caching=section.flag("prefix_caching", default=default.prefix_caching),
+        cache_bytes=0 if cache_mb is None else int(cache_mb * _MB),
+        chat_template=section.path("chat_template"),
+        python=section.text("python"),
+        options=section.text_map("options"),
+    )
+    section.done()
+    return engine
+
+
+def _dump_engine(engine: EngineOptions | None) -> dict[str, Any] | None:
+    if engine is None:
+        return None
+    values = _slots(engine) or {}
+    cache_bytes = values.pop("cache_bytes")
+    if cache_bytes:
+        values["cache_mb"] = cache_bytes / _MB
+    return {name: value for name, value in values.items() if value is False or value}
+
+
 def _batching(section: Keys | None) -> Batching:
     if section is None:
         return Batching()
@@ -252,6 +288,8 @@ def _batching(section: Keys | None) -> Batching:
 def _task_of(runtime: str) -> str:
     if runtime in OWN_CODE:
         return "payload"
+    if runtime in GENERATION_RUNTIMES:
+        return "text-generation"
     return "text2text-generation" if runtime == "seq2seq" else "tensor"
 
 
@@ -259,7 +297,9 @@ def _dump_tensor(tensor: TensorSpec) -> dict[str, Any]:
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape)}
 
 
-def _slots(part: Tokenizer | Embedding | Head | Generation | None) -> dict[str, Any] | None:
+def _slots(
+    part: Tokenizer | Embedding | Head | Generation | EngineOptions | None,
+) -> dict[str, Any] | None:
     if part is None:
         return None
     values = {name: getattr(part, name) for name in type(part).__slots__}

@@ -10,10 +10,13 @@ import http.client
 import json
 import os
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+from penstock.wire.aws import eventstream
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -57,11 +60,44 @@ class Client:
             _answer(status, reply, code=answered.get("x-amzn-errortype", ""))
         return reply, answered
 
+    def stream(
+        self,
+        endpoint: str,
+        body: bytes,
+        headers: dict[str, str],
+        begun: Callable[[dict[str, str]], None],
+    ) -> Iterator[bytes]:
+        """InvokeEndpointWithResponseStream: the pieces of the answer, each when it comes.
+
+        `begun` is told the headers (lower case) before the first piece. Raises ModelError or
+        InternalError for a stream that breaks.
+        """
+        path = f"/endpoints/{quote(endpoint, safe='')}/invocations-response-stream"
+        with self._exchange("POST", path, body, headers) as answer:
+            answered = _names(answer)
+            if answer.status >= 300:
+                _answer(answer.status, answer.read(), code=answered.get("x-amzn-errortype", ""))
+            begun(answered)
+            decoder = eventstream.Decoder()
+            while data := answer.read1(65_536):
+                for message in decoder.feed(data):
+                    _raise_broken(message)
+                    yield message.payload
+            if not decoder.at_boundary():
+                raise ModelError("stream-broken", "the stream ended in the middle of a frame")
+
     def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], bytes]:
         """One exchange. Raises NotNowError when nobody answers there."""
-        sent = dict(headers or {})
+        with self._exchange(method, path, body, headers or {}) as answer:
+            return answer.status, _names(answer), answer.read()
+
+    @contextmanager
+    def _exchange(
+        self, method: str, path: str, body: bytes, headers: dict[str, str]
+    ) -> Iterator[http.client.HTTPResponse]:
+        sent = dict(headers)
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
         connection: http.client.HTTPConnection
@@ -76,9 +112,7 @@ class Client:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.request(method, path, body=body, headers=sent)
-            answer = connection.getresponse()
-            names = {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, names, answer.read()
+            yield connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             raise CallerError(
                 "certificate-untrusted",
@@ -99,6 +133,20 @@ class Client:
             ) from error
         finally:
             connection.close()
+
+
+def _names(answer: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.getheaders()}
+
+
+def _raise_broken(message: eventstream.Message) -> None:
+    """Raises what an exception frame stands for."""
+    kind = message.headers.get(":exception-type")
+    if kind is None:
+        return
+    fields = json.loads(message.payload)
+    family = ModelError if kind.value == "ModelStreamError" else InternalError
+    raise family(str(kind.value), str(fields.get("Message", "the stream broke")))
 
 
 def _parts(url: str) -> tuple[bool, str, int | None]:

@@ -1,4 +1,4 @@
-"""`penstock invoke`: one InvokeEndpoint call from the shell."""
+"""`penstock invoke`: one InvokeEndpoint call from the shell, whole or streamed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.output import note, print_json
+from penstock.cli.stream_text import EventText
 from penstock.errors import CallerError
 
 
@@ -21,6 +22,10 @@ def invoke(
     content_type: Annotated[str, typer.Option("--content-type")] = "application/json",
     accept: Annotated[str, typer.Option("--accept")] = "",
     variant: Annotated[str, typer.Option("--variant", help="TargetVariant.")] = "",
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Print the answer while it is made; with --json its pieces."),
+    ] = False,
     url: options.Url = "",
     key: options.Key = "",
     json_: options.Json = False,
@@ -29,9 +34,12 @@ def invoke(
     client = Client(url, key=key)
     headers = {"Content-Type": content_type}
     if accept:
-        headers["Accept"] = accept
+        headers["X-Amzn-SageMaker-Accept" if stream else "Accept"] = accept
     if variant:
         headers["X-Amzn-SageMaker-Target-Variant"] = variant
+    if stream:
+        _print_stream(client, name, _read(body), headers, as_json=json_)
+        return
     reply, answered = client.invoke(name, _read(body), headers)
     if json_:
         print_json(
@@ -48,6 +56,32 @@ def invoke(
     if sys.stdout.isatty() and not reply.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")
     sys.stdout.buffer.flush()
+
+
+def _print_stream(
+    client: Client, name: str, body: bytes, headers: dict[str, str], *, as_json: bool
+) -> None:
+    """Each piece when it comes: the text of events, other answers as they are."""
+    out = sys.stdout
+    answered: dict[str, str] = {}
+
+    def begun(head: dict[str, str]) -> None:
+        answered.update(head)
+        note(f"request {head.get('x-amzn-requestid', '')}")
+
+    text = EventText()
+    for piece in client.stream(name, body, headers, begun):
+        if as_json:
+            print(json.dumps({"piece": _as_value(piece)}), flush=True)
+        elif answered.get("x-amzn-sagemaker-content-type", "").startswith("text/event-stream"):
+            out.write(text.feed(piece))
+            out.flush()
+        else:
+            out.buffer.write(piece)
+            out.buffer.flush()
+    if not as_json:
+        out.write(text.feed(b"", last=True) + ("\n" if out.isatty() else ""))
+        out.flush()
 
 
 def _read(body: str) -> bytes:

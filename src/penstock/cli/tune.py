@@ -20,6 +20,7 @@ from penstock.errors import CallerError
 if TYPE_CHECKING:
     from penstock.artifacts.detect import Detected
     from penstock.tune.procedure import Tuned
+    from penstock.tune.settings import Setting
 
 _DEFAULT_TYPE = "ml.local.small"
 
@@ -44,9 +45,14 @@ def tune(
         float, typer.Option("--budget-s", min=10.0, help="Time to spend, about.")
     ] = 120.0,
     live: Annotated[bool, typer.Option(help="Verify the best on a real server.")] = True,
-    write: Annotated[bool, typer.Option("--write", help="Write them into model.yaml.")] = False,
+    write: Annotated[
+        bool | None,
+        typer.Option(
+            "--write/--no-write", help="Write them into model.yaml [where the folder is here]."
+        ),
+    ] = None,
     png: Annotated[
-        Path | None, typer.Option("--png", help="Draw rate against P99 (needs matplotlib).")
+        Path | None, typer.Option("--png", help="Draw rate against P99 (extra `tune`).")
     ] = None,
     url: options.Url = "",
     key: options.Key = "",
@@ -60,9 +66,11 @@ def tune(
         raise CallerError("p99-invalid", f"--p99-ms {p99_ms:g}", hint="Give more than 0 ms.")
     if any(length < 1 for length in tokens or ()):
         raise CallerError("tokens-invalid", "--tokens takes lengths of at least 1")
-    with _found(target, url, key) as (detected, its_type):
-        from penstock.tune import procedure, report, written  # noqa: PLC0415 - NumPy, runtimes
+    from penstock.tune import picture, procedure, report  # noqa: PLC0415 - NumPy, runtimes
 
+    if png is not None:
+        picture.check_drawable(png)  # now, and not after minutes of measuring
+    with _found(target, url, key) as (detected, its_type):
         spec = procedure.TuneSpec(
             p99_s=p99_ms / 1e3,
             cores=_cores(instance_type or its_type),
@@ -78,7 +86,7 @@ def tune(
         else:
             _print(tuned)
         if png is not None:
-            report.write_png(tuned, png)
+            picture.write_png(tuned, png)
             note(f"wrote {png}")
         if tuned.chosen is None:
             raise CallerError(
@@ -87,11 +95,22 @@ def tune(
                 hint="Allow more time, compile the model (penstock compile), or name a larger "
                 "--instance-type.",
             )
-        if write:
-            folder = _folder(target, detected)
-            note(f"wrote {written.write(folder, detected.description, tuned.chosen)}")
-        elif not json_:
-            print(f"\nin model.yaml (or run again with --write):\n\n{written.lines(tuned.chosen)}")
+        _keep(tuned.chosen, target, detected, write=write, quiet=json_)
+
+
+def _keep(
+    chosen: Setting, target: str, detected: Detected, *, write: bool | None, quiet: bool
+) -> None:
+    """Into model.yaml, or on the screen where it is not ours to write or was not asked for."""
+    from penstock.tune import written  # noqa: PLC0415 - as above
+
+    if write is None:
+        write = not detected.digest
+    if write:
+        folder = _folder(target, detected)
+        note(f"wrote {written.write(folder, detected.description, chosen)}")
+    if not quiet:
+        print(f"\nin model.yaml:\n\n{written.lines(chosen)}")
 
 
 def _print(tuned: Tuned) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock import scheduling
 from penstock.cli import next_steps, options, settings
 from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.output import note
@@ -74,6 +75,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    scheduling.wait_for_messages()
     uvloop.run(_serve(config, deployments, instance_type))
 
 

@@ -1,17 +1,23 @@
 """`python -m penstock.compile SOURCE OUT TARGET`: one compile as a child process of an instance.
 
 Prints steps, and at the end of a failure its error as one line of JSON, for `serving` to raise.
+Ends with the process that started it, whose end closes standard input; what is then left half made
+is removed by the next compile (`staging`).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
 from penstock.errors import PenstockError
+
+_NICENESS = 10  #: what is served meanwhile comes first
 
 
 def main(source: str, out: str, target: str) -> int:
@@ -25,5 +31,14 @@ def main(source: str, out: str, target: str) -> int:
     return 0
 
 
+def end_with_parent() -> None:
+    # Not `sys.stdin`: its lock would be held when the interpreter shuts down.
+    while os.read(0, 4096):
+        pass
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    os.nice(_NICENESS)
+    threading.Thread(target=end_with_parent, daemon=True).start()
     raise SystemExit(main(*sys.argv[1:4]))

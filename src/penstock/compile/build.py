@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts import model_yaml
+from penstock.artifacts.generation_layout import is_language_model
 from penstock.compile import report as reports
+from penstock.compile.causal_lm import TASK, compile_causal_lm
 from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.encoder import compile_encoder
 from penstock.compile.encoder_decoder import compile_encoder_decoder
@@ -84,6 +86,9 @@ def _compiled(
 ) -> Compiled:
     if source.kind == SEQ2SEQ:
         return compile_encoder_decoder(source, staging, options, target, say)
+    language = source.kind == HUGGING_FACE and is_language_model(source.root)
+    if language and options.task in ("", TASK):
+        return compile_causal_lm(source, staging, options, target, say)
     if source.kind == HUGGING_FACE:
         return compile_encoder(source, staging, options, target, say)
     return compile_graph_file(source, staging, options, target, say)

@@ -55,6 +55,7 @@ class Parity:
     difference_mean: float
     agreement: float | None  #: share of equal labels or tokens; None = nothing to agree on
     tolerance: Tolerance
+    measure: str = ""  #: what the figures mean, where `unit` does not say it all
 
     def failures(self) -> tuple[str, ...]:
         """What lies outside of the tolerance, in words; () if nothing does."""

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from penstock.artifacts import model_yaml
 from penstock.artifacts.description import ModelDescription
-from penstock.compile import seq2seq
-from penstock.compile.contract import Compiled, Options, Parity, Say, Timing, Tolerance
+from penstock.compile import seq2seq, torch_seq2seq
+from penstock.compile.contract import Compiled, Options, Say, Timing
 from penstock.compile.graph import Arrays
 from penstock.compile.libraries import need
 from penstock.compile.measure import cores, measured
-from penstock.compile.seq2seq_parity import generate
+from penstock.compile.seq2seq_parity import generate, parity_record
 from penstock.compile.source import Source
 from penstock.compile.targets import Target
 from penstock.errors import CallerError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.seq2seq.model import Seq2SeqModel
+from penstock.runtimes.loader import load_seq2seq_model
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
 _PRECISIONS = {"cpu-fp32": "f32", "cpu-bf16": "bf16", "cpu-int8": "int8"}
+_PROGRAMS = {"cuda-fp32": "f32", "cuda-fp16": "f16", "cuda-bf16": "bf16"}
 _ROWS_MAX = 16  #: rows of a decode step: where `seq2seq` was tuned
 #: A misspelt query and its correction: nine tokens in, eleven out; alone and as a batch.
 _TOKENS_IN, _TOKENS_OUT = 9, 11
@@ -32,12 +34,12 @@ def compile_encoder_decoder(
     source: Source, staging: Path, options: Options, target: Target, say: Say
 ) -> Compiled:
     """Raises the errors of `seq2seq.compile_seq2seq`, `target-unsupported`, `task-unsupported`."""
-    precision = _PRECISIONS.get(target.name)
+    precision = {**_PRECISIONS, **_PROGRAMS}.get(target.name)
     if precision is None:
         raise CallerError(
             "target-unsupported",
             f"encoder-decoder models are not compiled for {target.name}",
-            hint=f"Use one of: {', '.join(_PRECISIONS)}.",
+            hint=f"Use one of: {', '.join((*_PRECISIONS, *_PROGRAMS))}.",
         )
     if options.task not in ("", "text2text-generation"):
         raise CallerError(
@@ -45,20 +47,31 @@ def compile_encoder_decoder(
             f"an encoder-decoder model can't be served as {options.task!r}",
             hint="Leave --task out: it is text2text-generation.",
         )
-    found = seq2seq.compile_seq2seq(
-        source.root,
-        staging,
-        precision=precision,
-        tokens_max=options.tokens_max or 512,
-        rows_max=min(options.rows_max, _ROWS_MAX),
-        samples=_texts(options.samples),
-        difference_max=options.tolerance,
-        log=say,
-    )
-    allowed = options.tolerance
-    if allowed is None:
-        allowed = seq2seq.DIFFERENCE_MAX[precision]
+    settings: dict[str, Any] = {
+        "precision": precision,
+        "tokens_max": options.tokens_max or 512,
+        "rows_max": min(options.rows_max, _ROWS_MAX),
+        "samples": _texts(options.samples),
+        "difference_max": options.tolerance,
+        "log": say,
+    }
+    choices = {}
+    if target.name in _PROGRAMS:
+        choices = {"torch_device": target.device}
+        found = torch_seq2seq.compile_programs(
+            source.root, staging, device=target.device, **settings
+        )
+    else:
+        found = seq2seq.compile_seq2seq(source.root, staging, **settings)
+    if precision == "int8":
+        choices = {"int8": "weights"}
     notes = []
+    if found.format is not None:
+        notes.append(
+            f"in {precision.upper()} the source itself differs by "
+            f"{found.format.difference_mean:.2g} spreads on average and writes "
+            f"{found.format.agreement:.1%} of its tokens"
+        )
     if options.calibration is not None:
         notes.append("--calibration was not used: encoder-decoder INT8 is weight-only")
     description = model_yaml.load(staging)
@@ -69,22 +82,11 @@ def compile_encoder_decoder(
     return Compiled(
         description=description,
         timings=timings,
-        parity=Parity(
-            unit="part of the logits' range",
-            samples=found.answers,
-            difference_max=found.difference,
-            difference_mean=found.difference_mean,
-            agreement=found.agreement,
-            tolerance=Tolerance(
-                difference_max=allowed,
-                difference_mean=allowed,
-                agreement_min=seq2seq.AGREEMENT_MIN[precision],
-            ),
-        ),
+        parity=parity_record(found),
         framework="PyTorch FP32",
         source_bytes=source.size,
         notes=notes,
-        choices={"int8": "weights"} if precision == "int8" else {},
+        choices=choices,
     )
 
 
@@ -117,7 +119,7 @@ def _timings(
                 do_sample=False,
             )
 
-    compiled = Seq2SeqModel(context)
+    compiled = load_seq2seq_model(context)
     try:
         random = np.random.default_rng(0)
         largest = int(model.config.vocab_size)

@@ -47,6 +47,8 @@ def lower_exported(graph: Graph, target: Target, staging: Path, *, device: str) 
     """An exported program whose weights are on `device` in the target's format."""
     torch = need("torch")
     program = graph.to_exported(target.precision, device)
+    for node in program.graph.nodes:  # an artifact names no files of the machine that made it
+        node.meta.pop("stack_trace", None)
     with _quiet():
         torch.export.save(program, str(staging / "model.pt2"))
     return Lowered(

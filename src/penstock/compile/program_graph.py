@@ -7,9 +7,7 @@ general unpickler. The model's own sample inputs, where it has them, are used fo
 
 from __future__ import annotations
 
-import json
 import os
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.artifacts.description import DTYPES, ModelDescription, TensorSpec
+from penstock.artifacts.detect_pt2 import check_pt2
 from penstock.compile.contract import Options
 from penstock.compile.libraries import need
 from penstock.compile.source import EXPORTED, TORCHSCRIPT, Source
@@ -105,7 +104,7 @@ class _ProgramGraph(TorchGraph):
             }
         else:
             example = example_of(specs)
-        super().__init__(program.module(), specs, outputs, example)
+        super().__init__(program.module(check_guards=False), specs, outputs, example)
 
     def to_openvino(self) -> Any:
         try:
@@ -140,7 +139,7 @@ def _inputs_of(program: Any, wanted: tuple[TensorSpec, ...]) -> tuple[TensorSpec
 
 def _load_program(path: Path, *, trust: bool) -> Any:
     if not trust:
-        _refuse_pickles(path)
+        _refuse_code(path)
     torch = need("torch")
     try:
         with _weights_only(not trust):
@@ -149,33 +148,19 @@ def _load_program(path: Path, *, trust: bool) -> Any:
         raise _unreadable(path, error) from None
 
 
-def _refuse_pickles(path: Path) -> None:
-    """Constants that are neither tensors nor numbers are pickled objects in this format."""
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            inner = name.partition("/")[2]
-            if not inner.startswith(("data/constants/", "data/weights/")):
-                continue
-            if not inner.endswith("_config.json"):
-                continue
-            try:
-                entries = json.loads(archive.read(name))["config"].values()
-                pickled = [
-                    str(entry["path_name"])
-                    for entry in entries
-                    if entry.get("use_pickle")
-                    or not str(entry["path_name"]).startswith(("tensor_", "weight_"))
-                ]
-            except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-                raise _unreadable(path, error) from None
-            if pickled:
-                raise CallerError(
-                    "source-untrusted",
-                    f"{path.name} holds pickled objects ({', '.join(pickled[:3])}): loading them "
-                    "can run any program",
-                    hint="Export the model without custom objects, or give --trust if you made "
-                    "the file yourself.",
-                )
+def _refuse_code(path: Path) -> None:
+    """What could run code while it is read, or later: see `artifacts.detect_pt2_rules`."""
+    try:
+        check_pt2(path.parent, path.name, trusted=False)
+    except CallerError as error:
+        if error.code != "artifact-untrusted":
+            raise CallerError("source-damaged", error.message, hint=error.hint) from None
+        raise CallerError(
+            "source-untrusted",
+            error.message,
+            hint="Export the model without custom objects, or give --trust if you made the file "
+            "yourself.",
+        ) from None
 
 
 @contextmanager

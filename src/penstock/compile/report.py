@@ -34,6 +34,7 @@ def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, thread
         "task": compiled.description.task,
         "parity": {
             "compared": parity.unit,
+            "measure": parity.measure,
             "samples": parity.samples,
             "difference_max": parity.difference_max,
             "difference_mean": parity.difference_mean,

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from penstock import __version__
 from penstock.artifacts import model_yaml
+from penstock.artifacts.generation_layout import is_language_model
 from penstock.compile.libraries import INSTALL, missing
 from penstock.compile.source import open_source
 from penstock.compile.targets import AUTO
@@ -28,6 +29,13 @@ from penstock.errors import CallerError, ModelError, NotNowError, PenstockError,
 
 _POLL_S = 0.1
 _LOG_CHARS_MAX = 2000
+
+_children: set[int] = set()
+
+
+def compiling_pids() -> tuple[int, ...]:
+    """The compiles that this process runs now: their memory is not their instance's."""
+    return tuple(_children)
 
 
 def needs_compiling(root: Path) -> bool:
@@ -59,13 +67,16 @@ def compile_for_serving(
         root: an unpacked Hugging Face directory.
         cache_dir: a folder of this function's own, shared by all processes of the machine.
         digest: of the content of `root`, where it is known; "" reads all of it.
-        target: as for `penstock compile`; "auto" is the CPU's BF16 where it has it, else FP32.
+        target: as for `penstock compile`; "auto" is the CPU's BF16 where it has it, else FP32, and
+            INT8 weights for language models: their speed is that of reading weights.
         cancelled: gives up soon after it is set.
 
     Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
     them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
     """
     root = _step_into(root)
+    if target == AUTO and is_language_model(root):
+        target = "cpu-int8"
     digest = digest or open_source(root, trust=False).digest
     key = hashlib.sha256(json.dumps([digest, target, __version__]).encode()).hexdigest()
     entry = cache_dir / key
@@ -101,7 +112,7 @@ def _compile_in_child(
     try:
         child = subprocess.Popen(
             [sys.executable, "-m", "penstock.compile", str(root), str(entry), target],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # ends the child when this process is gone
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -109,6 +120,7 @@ def _compile_in_child(
         )
     except OSError as error:
         raise NotNowError("no-process", f"no process can be started: {error}") from None
+    _children.add(child.pid)
     with child:
         # Read on a thread: a child that prints more than a pipe holds would wait for ever.
         output: list[str] = []
@@ -121,6 +133,8 @@ def _compile_in_child(
         finally:
             if child.poll() is None:
                 child.kill()
+                child.wait()
+            _children.discard(child.pid)
         reader.join(timeout=10.0)
     if child.returncode != 0:
         raise _failure(child.returncode, output)

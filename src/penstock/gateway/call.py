@@ -110,6 +110,7 @@ class Call(Invocation):
         )
         self.pending: list[bytes] | None = None  #: output while earlier answers are not out
         self.state = NEW
+        self.affinity = self.stream = None
         self.deadline = None
         self.variant = None
         self.priority = 0

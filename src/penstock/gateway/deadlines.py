@@ -2,8 +2,8 @@
 
 Requests without a deadline of their own all get the server's limit, so they end in the order in
 which they came: the oldest is the first entry of a dictionary that each leaves when it is over, and
-only the oldest is ever looked at. Deadlines of a caller's own are kept in a heap of numbers beside
-it. Nothing here holds on to a request that is over.
+only the oldest is ever looked at. Deadlines of a caller's own, and the longer ones of streams, are
+kept in a heap of numbers beside it. Nothing here holds on to a request that is over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Deadlines:
         *,
         limit_s: float,
     ) -> None:
-        """`limit_s`: no request lives longer after it was received."""
+        """`limit_s`: no request but a stream lives longer after it was received."""
         self.live: dict[int, Invocation] = {}
         self._clock = clock
         self._timers = timers
@@ -55,7 +55,7 @@ class Deadlines:
             self._timer = self._timers.call_at(deadline, self._on_timer)
 
     def watch_own(self, invocation: Invocation, deadline: float) -> None:
-        """For a deadline that is earlier than the server's limit."""
+        """For a deadline that is not the server's usual limit."""
         own = self._own
         if len(own) >= self._sweep_at:
             self._own = own = [item for item in own if item[1] in self.live]
@@ -79,7 +79,8 @@ class Deadlines:
             if now < invocation.received + self._limit_s:
                 oldest = invocation.received + self._limit_s
                 break
-            due.append(invocation)
+            if invocation.deadline is not None and now >= invocation.deadline:
+                due.append(invocation)
         for invocation in due:
             if invocation.state < ANSWERED:
                 self._expire(invocation)

@@ -29,7 +29,8 @@ from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core import retry
 from penstock.core.deployment import EndpointRoutes
-from penstock.core.routing import NoRoute, Routed
+from penstock.core.routing import EndpointRouter, NoRoute, Routed
+from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import InternalError, ModelError, PenstockError, from_dict
 from penstock.gateway import refusals
 from penstock.gateway.deadlines import Deadlines
@@ -41,12 +42,14 @@ from penstock.gateway.invocation import (
     DONE,
     SENT,
     STREAMING,
+    UNBOUND,
     WAITING,
     Invocation,
 )
 from penstock.gateway.link import FrameLink, Link, LinkEvents
 from penstock.gateway.recording import NoRecorder, Recorders
 from penstock.gateway.request_id import RequestIds
+from penstock.gateway.streaming import StreamSeen
 from penstock.gateway.timers import TimerHandle, Timers
 from penstock.wire.frames import Reply
 
@@ -55,6 +58,8 @@ log = logging.getLogger(__name__)
 #: Bodies of all requests in flight, held ones included.
 BODIES_BYTES_MAX = 1 << 30
 STATUS_CANCELLED = 499
+#: AWS gives an answer in pieces 8 minutes where it gives a whole one 60 s.
+STREAM_TIMEOUT_S_MIN = 480.0
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], Link]
@@ -82,6 +87,7 @@ class Dispatcher:
         self._monotonic = clock.monotonic
         self._timers = timers
         self._timeout_s = limits.request_timeout_s
+        self._stream_timeout_s = max(limits.request_timeout_s, STREAM_TIMEOUT_S_MIN)
         self._link_factory = link_factory
         self._links: dict[str, Link] = {}
         self._endpoints = self.table.endpoints
@@ -127,7 +133,9 @@ class Dispatcher:
             self._refuse(invocation, endpoint, error)
             return
         received = invocation.received
-        limit = received + self._timeout_s
+        limit = received + (
+            self._timeout_s if invocation.stream is None else self._stream_timeout_s
+        )
         deadline = invocation.deadline
         own = deadline is not None and deadline < limit
         if deadline is None or not own:
@@ -139,7 +147,11 @@ class Dispatcher:
             self._refuse(invocation, endpoint, refusals.not_admitted(endpoint.name, refusal))
             return
         variant = invocation.variant
-        routed = endpoint.router.pick(variant=variant)
+        router = endpoint.router
+        if invocation.affinity is None and not router.reads_prompts:
+            routed = router.pick(variant=variant)
+        else:
+            routed = _pick(router, invocation, variant, (), received)
         if isinstance(routed, NoRoute):
             self._refuse_unrouted(invocation, endpoint, routed)
             return
@@ -149,7 +161,7 @@ class Dispatcher:
         invocation.recorder = recorder = endpoint.recorders[variant]
         recorder.started()
         self._send(invocation, routed, deadline, received)
-        if own:
+        if own or invocation.stream is not None:
             self._deadlines.watch_own(invocation, deadline)
         elif deadline < self._deadlines.timer_at:
             self._deadlines.watch(deadline)
@@ -173,6 +185,8 @@ class Dispatcher:
             if state != WAITING:
                 invocation.link.cancel(invocation)
             invocation.recorder.cancelled(invocation.door)
+            if invocation.stream is not None:
+                invocation.stream.record(invocation.recorder, invocation.received, failed=False)
             invocation.recorder = None
             invocation.state = ANSWERED
             self.written(invocation, STATUS_CANCELLED)
@@ -207,6 +221,9 @@ class Dispatcher:
                 )
             else:
                 self._record_failure(invocation, status, total_s)
+            stream = invocation.stream
+            if stream is not None:
+                stream.record(recorder, invocation.received, failed=error is not None)
         del self._live[invocation.number]
         if endpoint is not None:
             endpoint.in_flight -= 1
@@ -218,6 +235,9 @@ class Dispatcher:
     def _record_failure(invocation: Invocation, status: int, total_s: float) -> None:
         error, reply = invocation.error, invocation.reply
         model_status = error.original_status if isinstance(error, ModelError) else 0
+        if error is not None and invocation.stream is not None and invocation.stream.first_at:
+            # The client saw a 200 and then a break, whatever the error: no refusal that can pass.
+            model_status = max(model_status, 500)
         queue_s = run_s = 0.0
         batch_rows = 0
         if reply is not None:
@@ -264,27 +284,71 @@ class Dispatcher:
             if copy.draining and not copy.outstanding:
                 self._drains.released(copy)
 
+    # Sessions
+
+    @property
+    def session_idle_s_max(self) -> float:
+        """How long a session lasts that nobody uses."""
+        return SESSION_IDLE_S_MAX
+
+    def open_session(self, endpoint: str, session: str, variant: str | None = None) -> None:
+        """Begins a session without a request. Raises PenstockError if no copy can take it."""
+        opened = self._router(endpoint).open_session(
+            session, variant=variant, now=self._monotonic()
+        )
+        if isinstance(opened, NoRoute):
+            raise refusals.no_route(endpoint, variant, opened)
+
+    def close_session(self, endpoint: str, session: str) -> None:
+        """Ends a session. Raises CallerError for one that is unknown or has ended."""
+        refusal = self._router(endpoint).close_session(session, now=self._monotonic())
+        if refusal is not None:
+            raise refusals.no_route(endpoint, None, refusal)
+
+    def _router(self, endpoint: str) -> EndpointRouter:
+        found = self._endpoints.get(endpoint)
+        if found is None:
+            raise refusals.endpoint_not_found(endpoint)
+        return found.router
+
     # What links report (LinkEvents)
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         invocation.state = ANSWERED
         invocation.reply = reply
-        invocation.entry.admission.observe(
-            reply.run_us * 1e-6, reply.batch_rows, invocation.received
-        )
+        endpoint: Endpoint = invocation.entry
+        endpoint.admission.observe(reply.run_us * 1e-6, reply.batch_rows, invocation.received)
+        if endpoint.generates:
+            self._note_end(invocation, reply)
         invocation.responder.on_reply(invocation, reply)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
-        invocation.state = STREAMING
+        stream = invocation.stream
+        if invocation.state != STREAMING:
+            invocation.state = STREAMING
+            if stream is None:
+                stream = invocation.stream = StreamSeen()
+            stream.first_at = self._monotonic()
+        if stream is not None:
+            stream.chunks += 1
         invocation.responder.on_chunk(invocation, chunk, meta)
+
+    def _note_end(self, invocation: Invocation, reply: Reply) -> None:
+        stream = invocation.stream
+        if stream is None:
+            stream = invocation.stream = StreamSeen()
+        stream.ended(reply, invocation.received, self._monotonic())
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         invocation.state = ANSWERED
         invocation.reply = reply
+        self._note_end(invocation, reply)
         invocation.responder.on_end(invocation, reply)
 
     def on_error(self, invocation: Invocation, reply: Reply) -> None:
         invocation.reply = reply
+        if invocation.state == STREAMING:
+            self._note_end(invocation, reply)
         self._fail(invocation, _error_of(reply))
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
@@ -334,10 +398,11 @@ class Dispatcher:
             return True
         variant, failures, pinned = invocation.variant, invocation.copy_failures, invocation.pinned
         router = endpoint.router
-        answer = router.pick(variant=variant, exclude=failures)
+        now = self._monotonic()
+        answer = _pick(router, invocation, variant, failures, now)
         step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
         if step.do == "route-any-variant":
-            answer = router.pick(exclude=failures)
+            answer = _pick(router, invocation, None, failures, now)
             step = retry.when_picked(answer, failures=failures, was_held=was_held)
         if isinstance(answer, NoRoute):
             if step.do == "fail":
@@ -348,7 +413,7 @@ class Dispatcher:
             return False
         assert invocation.deadline is not None
         invocation.variant = answer.variant
-        self._send(invocation, answer, invocation.deadline, self._monotonic())
+        self._send(invocation, answer, invocation.deadline, now)
         return True
 
     def _hold(self, invocation: Invocation) -> None:
@@ -461,6 +526,26 @@ class Dispatcher:
                 for name, endpoint in sorted(self._endpoints.items())
             },
         }
+
+
+def _pick(
+    router: EndpointRouter,
+    invocation: Invocation,
+    variant: str | None,
+    exclude: tuple[int, ...],
+    now: float,
+) -> Routed | NoRoute:
+    """The router's choice, with all that may bind the request to a copy."""
+    affinity = invocation.affinity or UNBOUND
+    return router.pick(
+        variant=variant,
+        exclude=exclude,
+        session=affinity.session,
+        opens=affinity.opens,
+        prefix=affinity.prefix,
+        prompt=invocation.body if router.reads_prompts else None,
+        now=now,
+    )
 
 
 def _error_of(reply: Reply) -> PenstockError:

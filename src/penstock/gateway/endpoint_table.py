@@ -18,12 +18,16 @@ from penstock.gateway.recording import Recorder, Recorders
 
 #: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
 IN_FLIGHT_MAX = 100_000
+#: `task` of the descriptions whose answers are tokens made one by one.
+GENERATION_TASK = "text-generation"
 
 
 class Endpoint:
     """One endpoint on the hot path; fields are read by the dispatcher for each request."""
 
-    __slots__ = ("admission", "in_flight", "lanes", "name", "recorders", "router", "routes")
+    __slots__ = (
+        "admission", "generates", "in_flight", "lanes", "name", "recorders", "router", "routes",
+    )  # fmt: skip
 
     def __init__(self, routes: EndpointRoutes, rng: random.Random, recorders: Recorders) -> None:
         self.name = routes.endpoint
@@ -32,6 +36,7 @@ class Endpoint:
         self.router = EndpointRouter(routes, rng)
         self.routes = routes
         self.lanes = 0
+        self.generates = False  #: its replies say how many tokens went in and out
         self.recorders: dict[str, Recorder] = {}
         self.derive(recorders)
 
@@ -41,6 +46,9 @@ class Endpoint:
             variant.name: recorders.recorder(self.name, variant.name)
             for variant in self.routes.variants
         }
+        self.generates = any(
+            variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
+        )
         self.lanes = sum(
             len(variant.copies) * _lanes(variant.model.get("lanes"))
             for variant in self.routes.variants

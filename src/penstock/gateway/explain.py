@@ -55,6 +55,7 @@ class ExplainRing:
             total_s,
             batch,
             code,
+            invocation.stream,
         )
 
     def explain(self, request_id: str) -> dict[str, Any] | None:
@@ -63,7 +64,7 @@ class ExplainRing:
         row = self._rows[number % SIZE] if number is not None else None
         if row is None or row[0] != number:
             return None
-        _, endpoint, door, route, attempts, status, received, total_s, batch, error = row
+        _, endpoint, door, route, attempts, status, received, total_s, batch, error, stream = row
         batch_rows, reason, queue_us, run_us = batch
         received_wall_s = self._clock.wall() - (self._clock.monotonic() - received)
         story: dict[str, Any] = {
@@ -89,4 +90,8 @@ class ExplainRing:
                 "queue_ms": queue_us / 1e3,
                 "run_ms": run_us / 1e3,
             }
+        if stream is not None:
+            told = stream.story(received)
+            if told is not None:
+                story["stream"] = told
         return story

@@ -402,7 +402,8 @@ class HttpConnection(AnswerPipeline):
         limits = self.listener.limits
         waited_s = now - self._since
         if self._paused:
-            if now - self._paused_since >= limits.body_timeout_s:
+            stalled_s_max = self._stalled_s_max(now, self.unread_bytes, limits.body_timeout_s)
+            if now - self._paused_since >= stalled_s_max:
                 self.abort()
         elif self._phase == LINGER:
             if waited_s >= LINGER_S_MAX:

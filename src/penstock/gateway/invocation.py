@@ -8,13 +8,25 @@ request: doors that want to await use a responder that resolves a future.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
     from penstock.core.routing import CopyState, Routed
+    from penstock.gateway.streaming import StreamSeen
+
+
+class Affinity(NamedTuple):
+    """What binds a request to a copy that has seen its like before."""
+
+    session: str | None = None  #: requests of one session go to one copy while that lives
+    prefix: bytes | None = None  #: what the caller says that it shares with others
+    opens: bool = False  #: the session begins with this request
+
+
+UNBOUND = Affinity()
 
 
 class Responder(Protocol):
@@ -53,9 +65,9 @@ class Invocation:
     """
 
     __slots__ = (
-        "attempts", "body", "context", "copy", "copy_failures", "deadline", "door", "endpoint",
-        "entry", "error", "ident", "link", "meta", "number", "pinned", "priority", "received",
-        "recorder", "reply", "responder", "route", "state", "variant",
+        "affinity", "attempts", "body", "context", "copy", "copy_failures", "deadline", "door",
+        "endpoint", "entry", "error", "ident", "link", "meta", "number", "pinned", "priority",
+        "received", "recorder", "reply", "responder", "route", "state", "stream", "variant",
     )  # fmt: skip
 
     attempts: int  #: copies it was sent to so far
@@ -69,6 +81,7 @@ class Invocation:
     recorder: Any  #: the metrics of the variant that accepted it; None = refused
     reply: Reply | None
     route: Routed | None  #: the last routing decision: why this copy
+    stream: StreamSeen | None  #: of an answer in pieces; a door sets it to get a stream's time
 
     def __init__(
         self,
@@ -96,5 +109,7 @@ class Invocation:
         self.door = door
         self.context = context  #: the front door's own: what it needs to answer
         self.number = number  #: running number; the request id is made of it. 0 = not yet given
+        self.affinity: Affinity | None = None
+        self.stream = None
 
         self.state = NEW

@@ -21,6 +21,7 @@ from penstock.config import LimitConfig
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.call import Call, Door
 from penstock.gateway.http import FIELDS, HttpConnection
+from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.aws.errors import AwsError
 
@@ -31,6 +32,8 @@ TICK_S_MAX = 1.0
 #: again.
 SPELLINGS_MAX = 4096
 SPELLING_BYTES_MAX = 128
+#: What all clients together may leave unread; beyond it those that hold most of it are cut.
+UNREAD_BYTES_MAX = 512 << 20
 #: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
 BACKLOG = 2048
 
@@ -89,6 +92,7 @@ class HttpListener:
         self.draining = False
         self.length_digits = len(str(limits.body_bytes_max))
         self.connections: set[HttpConnection] = set()
+        self._unflushed: list[AnswerPipeline] = []
         self._clock = clock
         self._interest = {name: name for name in (*FIELDS, *interest)}
         self.fields: dict[bytes, bytes | None] = {}  #: spelling on the wire -> name, None = unused
@@ -153,6 +157,17 @@ class HttpListener:
     def forget(self, connection: HttpConnection) -> None:
         self.connections.discard(connection)
 
+    def flush_soon(self, connection: AnswerPipeline) -> None:
+        """The connection has made output: it is written at the end of this turn of the loop."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._unflushed = self._unflushed, []
+        for connection in connections:
+            connection.flush()
+
     def learn_field(self, name: bytes) -> bytes | None:
         """What a header name is to us, remembered under the spelling that came."""
         field = self._interest.get(name.lower())
@@ -188,7 +203,22 @@ class HttpListener:
         self._date_head()
         for connection in list(self.connections):
             connection.check(now)
+        self._bound_unread()
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+
+    def _bound_unread(self) -> None:
+        """Each connection has a bound of its own; together they must not fill the memory either."""
+        unread = [(each.unread_bytes, each) for each in self.connections]
+        total = sum(size for size, _ in unread)
+        if total <= UNREAD_BYTES_MAX:
+            return
+        unread.sort(key=lambda pair: pair[0], reverse=True)
+        for size, connection in unread:
+            log.warning("clients leave %d bytes unread: cut one with %d", total, size)
+            connection.abort()
+            total -= size
+            if total <= UNREAD_BYTES_MAX:
+                return
 
     def _date_head(self) -> None:
         wall_s = int(self._clock.wall())

@@ -6,6 +6,9 @@ byte has left: the transport's high-water mark is 0 (but for TLS, where what is 
 the transport's own mark early), so a write goes to the kernel at once, `pause_writing` means
 precisely "some bytes did not leave", and `resume_writing` means "now all have".
 
+Pieces of an answer that are made in one turn of the event loop leave in one write at its end, the
+head with the first of them. Nothing is ever held longer: a piece leaves when it is made.
+
 What is read, and whether it is allowed in, is `http.py`'s, which extends this class.
 """
 
@@ -34,6 +37,12 @@ PIPELINE_MAX: Final = 64  #: requests waiting on one connection before reading p
 PENDING_PIECES_MAX: Final = 256
 #: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
 UNREAD_BYTES_MAX: Final = 16 << 20
+#: Who leaves this much of an answer in pieces unread may take nothing for `UNREAD_STALL_S_MAX` at
+#: most: a reader that is slow is served, one that has stopped must not hold memory.
+UNREAD_BYTES_STALLED: Final = 1 << 20
+UNREAD_STALL_S_MAX: Final = 10.0
+#: Pieces that together reach this size leave at once: joining more costs more than a system call.
+TURN_BYTES_MAX: Final = 65_536
 
 CLOSE_LINE: Final = b"connection: close\r\n"
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -45,12 +54,16 @@ class AnswerPipeline(asyncio.Protocol):
     __slots__ = (
         "_continue_owed",
         "_drain_waiters",
+        "_out",
+        "_out_bytes",
         "_paused",
         "_paused_since",
         "_phase",
         "_queue",
         "_reading",
         "_since",
+        "_streamed_bytes",
+        "_taken_bytes",
         "_transport",
         "_unread_input",
         "_unwritten",
@@ -77,6 +90,10 @@ class AnswerPipeline(asyncio.Protocol):
         self._unread_input = False  #: the client may still be sending what nobody will read
         self._drain_waiters: list[asyncio.Future[None]] = []
         self._continue_owed = False
+        self._out: list[bytes] = []  #: pieces of the current answer made in this turn of the loop
+        self._out_bytes = 0
+        self._streamed_bytes = 0  #: of pieces given to the transport so far
+        self._taken_bytes = 0  #: grows while a paused client takes bytes
 
     def put_last(self, call: Call, data: bytes) -> None:
         """The last bytes of the answer whose turn it is."""
@@ -94,12 +111,37 @@ class AnswerPipeline(asyncio.Protocol):
         if self.current is not call:
             self._keep_for_later(call, data)
             return
-        if data:
-            self._write(data)
         if last:
+            if self._out:
+                self._out.append(data)
+                self._write_out()
+            elif data:
+                self._write(data)
             self._finish(call)
-        elif self._paused and call.started:
-            self._cut_if_unread(self._transport.get_write_buffer_size())
+            return
+        out = self._out
+        out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes >= TURN_BYTES_MAX:
+            self.flush()
+        elif len(out) == 1:
+            self.listener.flush_soon(self)
+
+    def flush(self) -> None:
+        """Writes what this turn of the loop has made. Harmless when there is nothing."""
+        if self._out:
+            self._write_out()
+            if self._paused:
+                self._cut_if_unread(self._transport.get_write_buffer_size())
+
+    def _write_out(self) -> None:
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        if len(out[-1]) < TURN_BYTES_MAX:
+            out = [b"".join(out)]
+        for data in out:
+            self._streamed_bytes += len(data)
+            self._write(data)
 
     def _keep_for_later(self, call: Call, data: bytes) -> None:
         pending = call.pending
@@ -165,6 +207,7 @@ class AnswerPipeline(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._paused = True
         self._paused_since = self.listener.now
+        self._taken_bytes = self._streamed_bytes - self._transport.get_write_buffer_size()
         self._update_reading()
 
     def resume_writing(self) -> None:
@@ -172,6 +215,19 @@ class AnswerPipeline(asyncio.Protocol):
         self._report_written()
         self._wake_drain_waiters()
         self._update_reading()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What the client has not taken; 0 while it keeps up."""
+        return self._transport.get_write_buffer_size() if self._paused else 0
+
+    def _stalled_s_max(self, now: float, unread_bytes: int, limit_s: float) -> float:
+        """How long a client that is behind may still take nothing; notes what it has taken."""
+        taken = self._streamed_bytes - unread_bytes
+        if taken > self._taken_bytes:
+            self._taken_bytes = taken
+            self._paused_since = now
+        return min(UNREAD_STALL_S_MAX, limit_s) if unread_bytes > UNREAD_BYTES_STALLED else limit_s
 
     def _update_reading(self) -> None:
         """Reads only while the client takes its answers and the pipeline is short."""
@@ -197,6 +253,7 @@ class AnswerPipeline(asyncio.Protocol):
 
     async def wait_writable(self, call: Call) -> None:
         """Returns when it is the call's turn and the client has taken all so far, or is gone."""
+        self.flush()
         while call.connection is not None and (self._paused or self.current is not call):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._drain_waiters.append(waiter)
@@ -207,6 +264,7 @@ class AnswerPipeline(asyncio.Protocol):
         gone = [self.current] if self.current is not None else []
         gone += self._queue
         self.current = None
+        self._out = []
         self._queue.clear()
         for call in gone:
             call.connection = None
@@ -215,6 +273,7 @@ class AnswerPipeline(asyncio.Protocol):
         self._wake_drain_waiters()
 
     def abort(self) -> None:
+        self.flush()
         self._transport.abort()
 
     def about(self, name: str) -> Any:

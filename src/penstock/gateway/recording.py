@@ -36,6 +36,17 @@ class Recorder(Protocol):
     def no_capacity(self) -> None:
         """The variant has no copy at all that could answer."""
 
+    def streamed(self, first_chunk_s: float) -> None:
+        """The first piece of a streamed answer was made `first_chunk_s` after the request came."""
+
+    def generated(
+        self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
+    ) -> None:
+        """An answer of tokens is complete; 0.0 for a time that is not known."""
+
+    def broken(self) -> None:
+        """A streamed answer ended with an error after its first piece."""
+
 
 class Recorders(Protocol):
     def recorder(self, endpoint: str, variant: str) -> Recorder:
@@ -70,4 +81,15 @@ class NoRecorder:
         return
 
     def no_capacity(self) -> None:
+        return
+
+    def streamed(self, first_chunk_s: float) -> None:
+        return
+
+    def generated(
+        self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
+    ) -> None:
+        return
+
+    def broken(self) -> None:
         return

@@ -7,6 +7,10 @@ from penstock.core.routing import NoRoute
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 _NO_ROUTE = {
+    "sessions-full": (
+        "holds as many sessions as it may.",
+        "Close sessions that are over, or wait until unused ones expire.",
+    ),
     "no-copies": (
         "has no copies of its model.",
         "Wait until it is InService, or raise its instance count.",
@@ -19,6 +23,12 @@ _NO_ROUTE = {
         "has as many requests waiting as it may hold.",
         "Send fewer at once, or raise its instance count.",
     ),
+}
+
+
+_SESSION_GONE = {
+    "session-unknown": "is not known: it was never opened, was closed, or nobody used it for long",
+    "session-lost": "is lost: the copy that held it is gone, and with it what it knew",
 }
 
 
@@ -37,6 +47,12 @@ def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockErro
             "variant-not-found",
             f"Variant {variant} of endpoint {endpoint} not found.",
             hint="DescribeEndpoint names its variants.",
+        )
+    if route.reason in _SESSION_GONE:
+        return CallerError(
+            route.reason,
+            f"The session of endpoint {endpoint} {_SESSION_GONE[route.reason]}.",
+            hint="Open another with the session id NEW_SESSION.",
         )
     what, hint = _NO_ROUTE[route.reason]
     return NotNowError(

@@ -12,6 +12,9 @@ from penstock.gateway.call import Call, Door
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.listener import Authenticator, HttpListener
 
+#: When the server stops: for the last bytes of answers that are made.
+LAST_BYTES_S = 1.0
+
 
 class GatewayServer:
     """Serves one dispatcher. `start`, then `stop`, which drains."""
@@ -65,7 +68,10 @@ class GatewayServer:
         """Refuses what is new, lets what is in flight end; False if some of it had to be cut."""
         timeout_s = self._limits.drain_s_max
         drained = await self._dispatcher.drain(timeout_s)
-        await self.listener.stop(1.0 if drained else 0.0)
+        if not drained:
+            # What is cut off is told so first: a stream ends with its protocol's own error.
+            await self._dispatcher.close()
+        await self.listener.stop(LAST_BYTES_S)
         await self._dispatcher.close()
         return drained
 

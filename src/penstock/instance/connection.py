@@ -17,6 +17,7 @@ from typing import Protocol, cast
 from penstock.clock import Clock
 from penstock.instance import replies
 from penstock.instance.copy import Copy
+from penstock.instance.generation_copy import GenerationCopy
 from penstock.instance.request import Request
 from penstock.wire import frames
 
@@ -26,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 class Host(Protocol):
     """What a connection needs of the instance."""
 
-    copies: dict[int, Copy]
+    copies: dict[int, Copy | GenerationCopy]
     clock: Clock
 
     def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
@@ -44,7 +45,7 @@ class Connection(asyncio.Protocol):
         self._decoder = frames.FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._requests: dict[int, tuple[Copy, Request]] = {}
+        self._requests: dict[int, tuple[Copy | GenerationCopy, Request]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,7 +73,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = self._host.clock.monotonic()
-        touched: set[Copy] = set()
+        touched: set[Copy | GenerationCopy] = set()
         try:
             for kind, _, meta_bytes, ident, payload in self._decoder.feed(data):
                 if kind == frames.INVOKE:
@@ -96,7 +97,9 @@ class Connection(asyncio.Protocol):
             for copy in touched:
                 copy.driver.turn(now)
 
-    def _invoke(self, ident: int, meta_bytes: int, payload: bytes, now: float) -> Copy | None:
+    def _invoke(
+        self, ident: int, meta_bytes: int, payload: bytes, now: float
+    ) -> Copy | GenerationCopy | None:
         cut = 9 + meta_bytes
         if len(payload) < cut:
             raise frames.FrameError("an INVOKE is shorter than its head")

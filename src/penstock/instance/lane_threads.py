@@ -12,6 +12,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from penstock import scheduling
+
 Work = Callable[[], Any]
 #: receives what the work returned, or the exception that it raised
 Done = Callable[[Any], None]
@@ -45,6 +47,7 @@ class LaneThreads:
         self._queues = []
 
     def _serve(self, queue: SimpleQueue[tuple[Work, Done] | None]) -> None:
+        scheduling.compute()
         while (job := queue.get()) is not None:
             work, done = job
             try:

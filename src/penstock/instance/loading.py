@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.cache import ArtifactCache
-from penstock.artifacts.description import Batching, ModelDescription, TensorSpec
+from penstock.artifacts.description import (
+    Batching,
+    EngineOptions,
+    ModelDescription,
+    TensorSpec,
+)
 from penstock.artifacts.detect import Detected
+from penstock.artifacts.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.source import ArtifactSource
 from penstock.compile.serving import compile_for_serving, needs_compiling
@@ -20,8 +26,18 @@ from penstock.core.batching import BatchSpec
 from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.instance.codecs import text, text2text, text_heads
 from penstock.instance.codecs.base import CodecModel
+from penstock.instance.copy import Copy
 from penstock.instance.engines import PackedTensorEngine, PayloadEngine
+from penstock.instance.generation_copy import GenerationCopy
+from penstock.instance.generation_loading import RUNTIMES as GENERATION_RUNTIMES
+from penstock.instance.generation_loading import described as generation_described
+from penstock.instance.generation_loading import slots_spec, start_engine
 from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.pipeline_copy import RUNTIME as PIPELINE
+from penstock.instance.pipeline_copy import PipelineCopy
+from penstock.instance.pipeline_copy import described as pipeline_described
+from penstock.instance.pipeline_copy import slots_spec as pipeline_slots
+from penstock.instance.runs_measured import RunsMeasured, runs_measured
 from penstock.instance.seq2seq_engine import DecodeThread, Seq2SeqEngine, decode_batching
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.tensor_engine import TensorEngine
@@ -34,7 +50,9 @@ from penstock.runtimes.loader import (
     load_seq2seq_model,
     load_tensor_runtime_in_thread,
 )
+from penstock.runtimes.pipeline import PipelineRuntime
 from penstock.runtimes.python import LaneListener
+from penstock.runtimes.tensor_inputs import threads_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,6 +65,7 @@ _PLATFORMS = {
     "python": "python",
     "process": "custom",
     "seq2seq": "openvino_seq2seq",
+    "torch": "pytorch_pt2",
 }
 
 
@@ -109,8 +128,31 @@ class Loaded:
         else:
             await self.runtime.close()
 
+    async def explain(self) -> dict[str, Any]:
+        """How requests are joined, for whoever asks why: settings, and the state of a decode batch
+        where there is one."""
+        told: dict[str, Any] = {
+            "batching": self.described["batching"],
+            "seeds": [list(each) for each in self.spec.runs_measured],
+        }
+        explain = getattr(self.engine, "explain", None)
+        if explain is not None:
+            try:
+                told["decoding"] = await explain()
+            except TimeoutError:
+                told["decoding"] = None  # the story of the queue in front is told all the same
+        return told
+
     def pids(self) -> list[int]:
         return list(getattr(self.runtime, "pids", ()))
+
+    def copy(self, number: int, *, name: str, **driving: Any) -> Copy | GenerationCopy:
+        """What takes requests for it. `driving`: clock, timers and listeners, as `Copy` has."""
+        if self.description.runtime in (*GENERATION_RUNTIMES, PIPELINE):
+            version = self.description.version
+            kind = PipelineCopy if self.description.runtime == PIPELINE else GenerationCopy
+            return kind(number, self.runtime, self.spec, name=name, version=version, **driving)
+        return Copy(number, self.engine, self.spec, passes_bodies=self.passes_bodies, **driving)
 
 
 async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListener) -> Loaded:
@@ -150,6 +192,7 @@ async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListene
 
 async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
     cancelled = threading.Event()
+    runtime = call.source.runtime or call.source.image.removeprefix("local://")
 
     def work() -> Detected:
         cache = ArtifactCache(settings.cache_dir / "artifacts")
@@ -163,7 +206,7 @@ async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
 
     def compiled(root: Path, digest: str) -> Path:
         """Weights from a Hugging Face directory, compiled once per content for this processor."""
-        if not needs_compiling(root):
+        if not needs_compiling(root) or served_as_weights(root, runtime, call.source.environment):
             return root
         return compile_for_serving(
             root,
@@ -203,10 +246,14 @@ def _model_log(call: LoadCall) -> Callable[[str], None]:
 
 
 async def _started(context: LoadContext, listener: LaneListener) -> Loaded:
+    if context.description.task == "text2text-generation":
+        return await _seq2seq_model(context)
     if context.description.runtime in TENSOR_RUNTIMES:
         return await _tensor_model(context)
-    if context.description.runtime == "seq2seq":
-        return await _seq2seq_model(context)
+    if context.description.runtime in GENERATION_RUNTIMES:
+        return await _generation_model(context, listener)
+    if context.description.runtime == PIPELINE:
+        return await _pipeline(context, listener)
     return await _payload_model(context, listener)
 
 
@@ -231,6 +278,9 @@ async def _tensor_model(context: LoadContext) -> Loaded:
                 TextEngine, runtime, description, model, context.model_dir, threads
             )
             labels = engine.labels
+        seeds = await asyncio.to_thread(
+            runs_measured, context.model_dir, batching, threads=threads_of(context, lanes)
+        )
     except BaseException:
         threads.close()
         runtime.close()
@@ -239,7 +289,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         description=description,
         engine=engine,
         runtime=runtime,
-        spec=batch_spec(batching, lanes, threads=True),
+        spec=batch_spec(batching, lanes, threads=True, seeds=seeds),
         passes_bodies=False,
         threads=threads,
         described=_described(context, model, batching, lanes, labels),
@@ -270,6 +320,36 @@ async def _seq2seq_model(context: LoadContext) -> Loaded:
     )
 
 
+async def _generation_model(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    spec = slots_spec(description.batching, description.engine or EngineOptions())
+    runtime = await start_engine(context, listener)
+    return Loaded(
+        description=description,
+        engine=runtime,
+        runtime=runtime,
+        spec=spec,
+        passes_bodies=False,
+        threads=None,
+        described=generation_described(context, runtime, spec),
+    )
+
+
+async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await PipelineRuntime.start(context, listener)
+    spec = pipeline_slots(description.batching, runtime.file.requests_max)
+    return Loaded(
+        description=description,
+        engine=runtime,
+        runtime=runtime,
+        spec=spec,
+        passes_bodies=False,
+        threads=None,
+        described=pipeline_described(context, runtime, spec),
+    )
+
+
 async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
     runtime = await load_payload_runtime(context, listener)
@@ -289,7 +369,9 @@ async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded
     )
 
 
-def batch_spec(batching: Batching, lanes: int, *, threads: bool = False) -> BatchSpec:
+def batch_spec(
+    batching: Batching, lanes: int, *, threads: bool = False, seeds: RunsMeasured = ()
+) -> BatchSpec:
     """0 rows (no batch dimension) are batches of one request.
 
     A lane that is a thread is given its next full batch ahead: handing it over takes longer than
@@ -309,6 +391,7 @@ def batch_spec(batching: Batching, lanes: int, *, threads: bool = False) -> Batc
         batches_ahead=int(ahead),
         priorities=batching.priorities,
         latency_s_p99_max=batching.latency_s_p99_max,
+        runs_measured=seeds,
     )
 
 

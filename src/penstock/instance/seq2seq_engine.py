@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock import scheduling
 from penstock.artifacts.description import Batching
 from penstock.clock import SystemClock
 from penstock.core.batching import BatchSpec
@@ -40,7 +41,10 @@ from penstock.wire.frames import decode_request_meta
 #: Loading waits at most this long for warm-up: kernels are made for each shape once.
 WARM_UP_S_MAX = 1.5
 
+_EXPLAIN_S_MAX = 5.0  #: far longer than a step of a model that is alive
+
 Outcome = list[int] | PenstockError | None
+Told = Callable[[dict[str, Any]], None]
 
 
 class DecodeThread:
@@ -49,8 +53,8 @@ class DecodeThread:
     def __init__(self, decoding: DecodeLoop, name: str, loop: asyncio.AbstractEventLoop) -> None:
         self._decoding = decoding
         self._loop = loop
-        self._inbox: SimpleQueue[Job | None] = SimpleQueue()
-        self._outcomes: deque[tuple[Callable[[Outcome], None], Outcome]] = deque()
+        self._inbox: SimpleQueue[Job | _Question | None] = SimpleQueue()
+        self._outcomes: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._posted = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
@@ -61,6 +65,10 @@ class DecodeThread:
         job.done = lambda outcome: self._outcomes.append((answered, outcome))
         self._inbox.put(job)
 
+    def ask(self, told: Told) -> None:
+        """`told` is called on the event loop with the state between two steps."""
+        self._inbox.put(_Question(told))
+
     def close(self) -> None:
         """Ends after the step under way; what runs then is not answered. Idempotent."""
         self._inbox.put(None)
@@ -69,6 +77,7 @@ class DecodeThread:
         self._thread.join()
 
     def _serve(self) -> None:
+        scheduling.compute()
         decoding = self._decoding
         while True:
             try:
@@ -78,7 +87,10 @@ class DecodeThread:
                 continue
             if job is None:
                 return
-            decoding.add(job)
+            if isinstance(job, _Question):
+                self._outcomes.append((job.told, decoding.stepper.snapshot()))
+            else:
+                decoding.add(job)
             del job
             self._post()
 
@@ -105,6 +117,15 @@ class DecodeThread:
         while outcomes:
             answered, outcome = outcomes.popleft()
             answered(outcome)
+
+
+class _Question:
+    """Answered by the thread that changes the state, so that what it sees belongs together."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
 
 
 class Seq2SeqEngine:
@@ -168,6 +189,23 @@ class Seq2SeqEngine:
                         is_cancelled=partial(getattr, owner, "answered"),
                     )
                 )
+
+    async def explain(self) -> dict[str, Any]:
+        """The decode batch: which rows each text runs on, which texts wait and for what.
+
+        Raises TimeoutError where a step does not end.
+        """
+        future = asyncio.get_running_loop().create_future()
+
+        def told(state: dict[str, Any]) -> None:
+            if not future.done():
+                future.set_result(state)
+
+        self.thread.ask(told)
+        async with asyncio.timeout(_EXPLAIN_S_MAX):
+            state: dict[str, Any] = await future
+        # JSON has no numbers for keys.
+        return state | {"running": {str(ident): rows for ident, rows in state["running"].items()}}
 
     def close(self) -> None:
         """Blocks for the step under way."""

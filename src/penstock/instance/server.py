@@ -27,6 +27,7 @@ from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
+from penstock.instance.generation_copy import GenerationCopy
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.loading import LoadCall, Loaded, load
 from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
@@ -40,7 +41,7 @@ class _Listener:
     """Passes a runtime's lane events to its copy, which is made after the runtime."""
 
     def __init__(self) -> None:
-        self.copy: Copy | None = None
+        self.copy: Copy | GenerationCopy | None = None
         self._early: list[tuple[str, tuple[Any, ...]]] = []
 
     def _pass_on(self, name: str, *given: Any) -> None:
@@ -49,7 +50,7 @@ class _Listener:
         else:
             getattr(self.copy, name)(*given)
 
-    def attach(self, copy: Copy) -> None:
+    def attach(self, copy: Copy | GenerationCopy) -> None:
         self.copy = copy
         for name, given in self._early:
             getattr(copy, name)(*given)
@@ -69,7 +70,7 @@ class InstanceServer:
 
     def __init__(self, settings: InstanceSettings, *, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.copies: dict[int, Copy] = {}
+        self.copies: dict[int, Copy | GenerationCopy] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded] = {}
@@ -153,11 +154,9 @@ class InstanceServer:
             loaded = await load(wanted, self._settings, listener)
         finally:
             self._loading.discard(number)
-        copy = Copy(
+        copy = loaded.copy(
             number,
-            loaded.engine,
-            loaded.spec,
-            passes_bodies=loaded.passes_bodies,
+            name=wanted.endpoint,
             clock=self.clock,
             call_at=self.call_at,
             helper=self._helper,
@@ -191,7 +190,7 @@ class InstanceServer:
             gc.unfreeze()
         return {"found": True}
 
-    async def _drained(self, copy: Copy, drain_s: float) -> None:
+    async def _drained(self, copy: Copy | GenerationCopy, drain_s: float) -> None:
         idle = asyncio.Event()
         copy.drain(idle.set)
         try:
@@ -213,6 +212,11 @@ class InstanceServer:
                     "batches": copy.batches,
                     "requests": copy.requests,
                     "unanswered": copy.unanswered,
+                    **(
+                        {"generation": copy.statistics()}
+                        if isinstance(copy, GenerationCopy)
+                        else {}
+                    ),
                     "workers": [
                         {
                             "pid": pid,
@@ -238,7 +242,7 @@ class InstanceServer:
         copy = self.copies.get(number) if isinstance(number, int) else None
         if copy is None:
             raise CallerError("unknown-copy", f"copy {call.get('copy')!r} is not here")
-        return copy.explain()
+        return copy.explain() | await self._loaded[copy.number].explain()
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
         fields: dict[str, Any] = {"event": event, "copy": number}

@@ -4,7 +4,7 @@ Padding is masked out, so an answer does not depend on the length of its mates b
 heads of a model come out of one forward pass, whatever the requests of the batch ask for; only the
 heads that somebody asks for are ranked or pooled.
 
-Where the description gives buckets, rows are padded too, to powers of two: a compiler specialises
+Where the description gives buckets, rows are padded too, to `row_steps`: a compiler specialises
 its kernels for each shape it meets (tens of milliseconds on a CPU, measured), so the shapes are
 kept few and are met once while the model loads, not under traffic.
 """
@@ -22,6 +22,7 @@ import numpy as np
 from penstock.artifacts.description import Head, ModelDescription
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
+from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode_embeddings
 from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, input_specs
 from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.lane_threads import LaneThreads
@@ -115,9 +116,13 @@ class TextEngine:
         return heads[0].labels if heads[0].task == "classification" and not heads[0].name else ()
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
-        decoded: TextDecoded = decode_texts(self._model, decode_request_meta(meta), body)
+        asked = decode_request_meta(meta)
+        decode = decode_embeddings if asked.door == "openai" else decode_texts
+        decoded: TextDecoded = decode(self._model, asked, body)
         encodings = self._tokenizer.encode_batch(decoded.texts)
         ids = [encoding.ids for encoding in encodings]
+        if isinstance(decoded, EmbeddingsDecoded):
+            decoded.tokens = sum(map(len, ids))
         types = [encoding.type_ids for encoding in encodings] if self._has_types else None
         names = self._names
         if len(decoded.heads) < len(names):
@@ -218,11 +223,19 @@ class TextEngine:
 
 
 def row_steps(rows_max: int) -> tuple[int, ...]:
-    """1, 2, 4 ... and `rows_max` itself."""
-    steps = [1]
-    while steps[-1] * 2 < rows_max:
-        steps.append(steps[-1] * 2)
-    return tuple(steps) if rows_max <= 1 else (*steps, rows_max)
+    """1, 2, 4, 8, 12, 16, 24, 32, 48 ... and `rows_max` itself: at most half as much again.
+
+    Powers of two alone would pad batches above 8 rows by 29 % on average, this by 13 %; below, a
+    run hardly costs less for a row less.
+    """
+    steps = {1, max(1, rows_max)}
+    power = 2
+    while power < rows_max:
+        steps.add(power)
+        if power >= 8:
+            steps.add(power * 3 // 2)
+        power *= 2
+    return tuple(sorted(step for step in steps if step <= max(1, rows_max)))
 
 
 def _widths(description: ModelDescription) -> tuple[int, ...]:

@@ -39,6 +39,10 @@ DURATION_EDGES_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
     60.0,
 )  # fmt: skip
+#: Of tokens after the first: from a small model on a GPU (1 ms) to reading speed and below.
+TOKEN_EDGES_S: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0,
+)  # fmt: skip
 BATCH_EDGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 _VARIANT: Final = ("endpoint", "variant")
@@ -90,6 +94,40 @@ BATCH_ROWS: Final = PrometheusMetric(
     "Rows of the batch in which a request was answered; one observation per request.",
     BATCH_EDGES,
 )
+FIRST_CHUNK: Final = PrometheusMetric(
+    "penstock_time_to_first_chunk_seconds",
+    "histogram",
+    _VARIANT,
+    "From a request's first byte to the first piece of its streamed answer.",
+    DURATION_EDGES_S,
+)
+FIRST_TOKEN: Final = PrometheusMetric(
+    "penstock_time_to_first_token_seconds",
+    "histogram",
+    _VARIANT,
+    "To the first token of a generated answer, from the request's first byte; where the answer is "
+    "not streamed, from the request's arrival at the engine.",
+    DURATION_EDGES_S,
+)
+OUTPUT_TOKEN: Final = PrometheusMetric(
+    "penstock_time_per_output_token_seconds",
+    "histogram",
+    _VARIANT,
+    "Mean time of each token behind the first of a generated answer; one observation per answer.",
+    TOKEN_EDGES_S,
+)
+TOKENS: Final = PrometheusMetric(
+    "penstock_tokens",
+    "counter",
+    (*_VARIANT, "direction"),
+    "Tokens of generated answers, by direction: in (prompts), out (answers).",
+)
+STREAMS_BROKEN: Final = PrometheusMetric(
+    "penstock_streams_broken",
+    "counter",
+    _VARIANT,
+    "Streamed answers that ended with an error after their first piece.",
+)
 COPIES: Final = PrometheusMetric(
     "penstock_copies", "gauge", (*_VARIANT, "state"), "Copies of the variant's model by state."
 )
@@ -104,6 +142,19 @@ INSTANCE_MEMORY: Final = PrometheusMetric(
     "gauge",
     (*_VARIANT, "instance"),
     "Share of the instance's memory in use, 0 to 1.",
+)
+SEQUENCES: Final = PrometheusMetric(
+    "penstock_sequences",
+    "gauge",
+    (*_VARIANT, "instance", "state"),
+    "Answers that the instance's engines are making (running), and those that wait for a slot in "
+    "one (waiting).",
+)
+KV_CACHE: Final = PrometheusMetric(
+    "penstock_kv_cache_ratio",
+    "gauge",
+    (*_VARIANT, "instance"),
+    "Share of the attention cache in use, of the instance's fullest engine, 0 to 1.",
 )
 SERIES: Final = PrometheusMetric(
     "penstock_metric_series", "gauge", (), "Series held by the metric store."
@@ -123,9 +174,16 @@ PROMETHEUS: Final = (
     QUEUE,
     MODEL,
     BATCH_ROWS,
+    FIRST_CHUNK,
+    FIRST_TOKEN,
+    OUTPUT_TOKEN,
+    TOKENS,
+    STREAMS_BROKEN,
     COPIES,
     INSTANCE_CPU,
     INSTANCE_MEMORY,
+    SEQUENCES,
+    KV_CACHE,
     SERIES,
     SERIES_BYTES,
     BUILD,
@@ -176,6 +234,30 @@ CLOUDWATCH: Final = (
         "Everything else between a request's first byte and its answer's last.",
     ),
     CloudWatchMetric(
+        _SAGEMAKER, "FirstChunkLatency", _V, "Microseconds", _LATENCY,
+        "From a request's first byte to the first piece of its streamed answer.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "MidStreamErrors", _V, "None", _RATE,
+        "1 for each streamed answer that ended with an error after its first piece, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "TimeToFirstToken", _V, "Microseconds", _LATENCY,
+        "To the first token of a generated answer, streamed or not.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "TimePerOutputToken", _V, "Microseconds", _LATENCY,
+        "Mean time of each token behind the first; one sample per generated answer.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "InputTokenCount", _V, "Count", _LATENCY,
+        "Tokens of the prompt; one sample per generated answer.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "OutputTokenCount", _V, "Count", _LATENCY,
+        "Tokens of the answer; one sample per generated answer.",
+    ),
+    CloudWatchMetric(
         _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."
     ),
     CloudWatchMetric(
@@ -197,5 +279,16 @@ CLOUDWATCH: Final = (
     ),
     CloudWatchMetric(
         _ENDPOINTS, "LoadedModelCount", _V_I, "None", _GAUGE, "Models loaded on the instance."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "SequencesRunning", _V_I, "None", _GAUGE, "Answers that engines are making."
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "SequencesWaiting", _V_I, "None", _GAUGE,
+        "Requests that wait for a slot in an engine.",
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "KVCacheUtilization", _V_I, "Percent", _GAUGE,
+        "Attention cache in use, of the instance's fullest engine, 0 to 100.",
     ),
 )  # fmt: skip

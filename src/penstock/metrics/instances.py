@@ -12,6 +12,7 @@ from typing import Final
 from penstock.metrics.series import MetricKey, metric_key
 
 NAMESPACE: Final = "/aws/sagemaker/Endpoints"
+_COUNTS: Final = ("LoadedModelCount", "SequencesRunning", "SequencesWaiting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,9 @@ class InstanceSample:
     gpu_memory_percent: float | None = None  #: 0 to 100 x devices
     gpu_count: int = 0
     loaded_model_count: int | None = None
+    sequences_running: int | None = None  #: answers that its engines are making; None: no engine
+    sequences_waiting: int | None = None  #: accepted and without a slot in an engine
+    cache_percent: float | None = None  #: of the attention cache of its fullest engine, 0 to 100
 
 
 def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
@@ -43,6 +47,9 @@ def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
         "GPUMemoryUtilization": sample.gpu_memory_percent,
         "GPUMemoryUtilizationNormalized": normalized(sample.gpu_memory_percent, sample.gpu_count),
         "LoadedModelCount": sample.loaded_model_count,
+        "SequencesRunning": sample.sequences_running,
+        "SequencesWaiting": sample.sequences_waiting,
+        "KVCacheUtilization": sample.cache_percent,
     }
     variant = {"EndpointName": sample.endpoint, "VariantName": sample.variant}
     instance = variant | {"InstanceId": sample.instance_id}
@@ -55,7 +62,7 @@ def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:
 
 
 def unit_of(name: str) -> str:
-    return "None" if name == "LoadedModelCount" else "Percent"
+    return "None" if name in _COUNTS else "Percent"
 
 
 def normalized(percent: float | None, count: int) -> float | None:

@@ -24,6 +24,7 @@ import penstock
 from penstock.metrics import catalogue
 from penstock.metrics.catalogue import PrometheusMetric
 from penstock.metrics.instances import normalized
+from penstock.metrics.recorder import MICROSECONDS
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.sketch import Sketch
 from penstock.metrics.store import MetricStore
@@ -61,9 +62,16 @@ class PenstockCollector(Collector):
         yield _durations(catalogue.QUEUE, self._registry, "queue_s")
         yield _durations(catalogue.MODEL, self._registry, "run_s")
         yield self._batch_rows()
+        yield _durations(catalogue.FIRST_CHUNK, self._registry, "first_chunk_us", MICROSECONDS)
+        yield _durations(catalogue.FIRST_TOKEN, self._registry, "first_token_us", MICROSECONDS)
+        yield _durations(catalogue.OUTPUT_TOKEN, self._registry, "token_us", MICROSECONDS)
+        yield _counter(catalogue.TOKENS, self._tokens())
+        yield _counter(catalogue.STREAMS_BROKEN, self._streams_broken())
         yield _gauge(catalogue.COPIES, self._copies())
         yield _gauge(catalogue.INSTANCE_CPU, self._instance_cpu())
         yield _gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
+        yield _gauge(catalogue.SEQUENCES, self._sequences())
+        yield _gauge(catalogue.KV_CACHE, self._kv_cache())
         if self._store is not None:
             yield _gauge(catalogue.SERIES, [((), len(self._store))])
             yield _gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
@@ -80,6 +88,15 @@ class PenstockCollector(Collector):
         for variant_id, totals in self._registry.totals.items():
             for reason, count in totals.refusals.items():
                 yield (*variant_id, reason), count
+
+    def _tokens(self) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            yield (*variant_id, "in"), totals.tokens_in.total
+            yield (*variant_id, "out"), totals.tokens_out.total
+
+    def _streams_broken(self) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            yield variant_id, totals.broken
 
     def _in_flight(self) -> Iterator[Row]:
         for variant_id in self._registry.totals:
@@ -101,6 +118,22 @@ class PenstockCollector(Collector):
             if sample.memory_percent is not None:
                 labels = (sample.endpoint, sample.variant, sample.instance_id)
                 yield labels, sample.memory_percent / 100
+
+    def _sequences(self) -> Iterator[Row]:
+        for sample in self._registry.instances.values():
+            labels = (sample.endpoint, sample.variant, sample.instance_id)
+            for state, count in (
+                ("running", sample.sequences_running),
+                ("waiting", sample.sequences_waiting),
+            ):
+                if count is not None:
+                    yield (*labels, state), count
+
+    def _kv_cache(self) -> Iterator[Row]:
+        for sample in self._registry.instances.values():
+            if sample.cache_percent is not None:
+                labels = (sample.endpoint, sample.variant, sample.instance_id)
+                yield labels, sample.cache_percent / 100
 
     def _batch_rows(self) -> Metric:
         metric = catalogue.BATCH_ROWS
@@ -131,11 +164,14 @@ def _gauge(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
     return family
 
 
-def _durations(metric: PrometheusMetric, registry: MetricRegistry, name: str) -> Metric:
+def _durations(
+    metric: PrometheusMetric, registry: MetricRegistry, name: str, per_s: float = 1.0
+) -> Metric:
+    """`per_s`: how many of the sketch's units are a second."""
     family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
     for variant_id, totals in registry.totals.items():
         sketch: Sketch = getattr(totals, name)
-        buckets = [(str(edge), sketch.count_at_most(edge)) for edge in metric.edges]
+        buckets = [(str(edge), sketch.count_at_most(edge * per_s)) for edge in metric.edges]
         buckets.append(("+Inf", sketch.count))
-        family.add_metric(variant_id, buckets, sketch.total)
+        family.add_metric(variant_id, buckets, sketch.total / per_s)
     return family

@@ -40,11 +40,19 @@ class VariantDelta:
         concurrency: wall second -> requests in flight at its sample.
         total_s, queue_s, run_s: durations of requests, in s.
         model_latency_us, overhead_us: CloudWatch's split of the total, in microseconds.
+        first_chunk_us: from a request to the first piece of its streamed answer.
+        first_token_us, token_us: of generated answers; the second is the mean of one answer's
+            tokens behind its first.
+        tokens_in, tokens_out: of each generated answer.
+        broken: streamed answers that ended with an error after their first piece.
     """
 
     __slots__ = (
         "batch_rows",
+        "broken",
         "concurrency",
+        "first_chunk_us",
+        "first_token_us",
         "model_latency_us",
         "no_capacity",
         "outcomes",
@@ -52,10 +60,24 @@ class VariantDelta:
         "queue_s",
         "refusals",
         "run_s",
+        "token_us",
+        "tokens_in",
+        "tokens_out",
         "total_s",
     )
 
-    SKETCHES: Final = ("total_s", "queue_s", "run_s", "model_latency_us", "overhead_us")
+    SKETCHES: Final = (
+        "total_s",
+        "queue_s",
+        "run_s",
+        "model_latency_us",
+        "overhead_us",
+        "first_chunk_us",
+        "first_token_us",
+        "token_us",
+        "tokens_in",
+        "tokens_out",
+    )
 
     def __init__(self) -> None:
         self.outcomes: dict[tuple[int, int, str], int] = {}
@@ -68,6 +90,12 @@ class VariantDelta:
         self.run_s = Sketch()
         self.model_latency_us = Sketch()
         self.overhead_us = Sketch()
+        self.first_chunk_us = Sketch()
+        self.first_token_us = Sketch()
+        self.token_us = Sketch()
+        self.tokens_in = Sketch()
+        self.tokens_out = Sketch()
+        self.broken = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form for another process."""
@@ -75,6 +103,7 @@ class VariantDelta:
             "outcomes": _rows(self.outcomes.items()),
             "refusals": _rows(self.refusals.items()),
             "no_capacity": self.no_capacity,
+            "broken": self.broken,
             "batch_rows": list(self.batch_rows.items()),
             "concurrency": list(self.concurrency.items()),
         } | {
@@ -89,6 +118,7 @@ class VariantDelta:
         delta.outcomes = {(row[0], row[1], row[2]): row[3] for row in fields["outcomes"]}
         delta.refusals = {(row[0], row[1], row[2]): row[3] for row in fields["refusals"]}
         delta.no_capacity = fields["no_capacity"]
+        delta.broken = fields["broken"]
         delta.batch_rows = dict(fields["batch_rows"])
         delta.concurrency = dict(fields["concurrency"])
         for name in cls.SKETCHES:
@@ -192,6 +222,31 @@ class VariantRecorder:
     def no_capacity(self) -> None:
         """A request met a variant without any copy, whether it was then held or refused."""
         self._no_capacity += 1
+
+    def streamed(self, first_chunk_s: float) -> None:
+        """The first piece of a streamed answer was made `first_chunk_s` after the request came."""
+        self._pending.first_chunk_us.add(first_chunk_s * MICROSECONDS)
+
+    def generated(
+        self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
+    ) -> None:
+        """An answer of tokens is complete.
+
+        Args:
+            first_token_s: from the request to its first token; 0 when it is not known.
+            per_token_s: mean time of each token behind the first; 0 when there was none.
+        """
+        pending = self._pending
+        pending.tokens_in.add(tokens_in)
+        pending.tokens_out.add(tokens_out)
+        if first_token_s > 0:
+            pending.first_token_us.add(first_token_s * MICROSECONDS)
+        if per_token_s > 0:
+            pending.token_us.add(per_token_s * MICROSECONDS)
+
+    def broken(self) -> None:
+        """A streamed answer ended with an error after its first piece."""
+        self._pending.broken += 1
 
     def sample(self, now: float) -> None:
         """Notes the requests in flight for the wall second `now`; later calls in it do nothing.

@@ -182,17 +182,26 @@ def _window_metrics(window: Window) -> list[tuple[str, str, StatisticSet]]:
         ("InvocationModelErrors", window.model_errors),
         ("NoCapacityInvocationFailures", window.no_capacity),
     )
+    streamed = int(window.first_chunk_us.count)
     found = [
         (name, "None", _ones_and_zeros(count, max(invocations, count))) for name, count in shares
     ]
     ones = _ones_and_zeros(invocations, invocations)
     found.append(("Invocations", "None", ones))
     found.append(("InvocationsPerInstance", "None", window.per_instance))
-    for name, sketch in (
-        ("ModelLatency", window.model_latency_us),
-        ("OverheadLatency", window.overhead_us),
+    if streamed:
+        broken = _ones_and_zeros(window.broken, max(streamed, window.broken))
+        found.append(("MidStreamErrors", "None", broken))
+    for name, unit, sketch in (
+        ("ModelLatency", "Microseconds", window.model_latency_us),
+        ("OverheadLatency", "Microseconds", window.overhead_us),
+        ("FirstChunkLatency", "Microseconds", window.first_chunk_us),
+        ("TimeToFirstToken", "Microseconds", window.first_token_us),
+        ("TimePerOutputToken", "Microseconds", window.token_us),
+        ("InputTokenCount", "Count", window.tokens_in),
+        ("OutputTokenCount", "Count", window.tokens_out),
     ):
-        found.append((name, "Microseconds", StatisticSet.from_sketch(sketch)))
+        found.append((name, unit, StatisticSet.from_sketch(sketch)))
     return [row for row in found if row[2].count]
 
 

@@ -18,6 +18,15 @@ Key = TypeVar("Key", bound=Hashable)
 #: SageMaker publishes its high-resolution metrics this often.
 WINDOW_S: Final = 10
 
+#: What deltas, windows and totals keep of answers in pieces and of generated ones.
+GENERATION_SKETCHES: Final = (
+    "first_chunk_us",
+    "first_token_us",
+    "token_us",
+    "tokens_in",
+    "tokens_out",
+)
+
 
 class Window:
     """Ten seconds of one variant, on their way into the store.
@@ -27,18 +36,27 @@ class Window:
         errors_4xx, errors_5xx, model_errors, no_capacity: how many of them.
         per_instance: one sample of 1/n per request, n instances.
         concurrency: wall second -> requests in flight, summed over processes.
+        first_chunk_us, first_token_us, token_us, tokens_in, tokens_out, broken: as in a delta.
     """
 
+    SKETCHES: Final = ("model_latency_us", "overhead_us", *GENERATION_SKETCHES)
+
     __slots__ = (
+        "broken",
         "concurrency",
         "errors_4xx",
         "errors_5xx",
+        "first_chunk_us",
+        "first_token_us",
         "invocations",
         "model_errors",
         "model_latency_us",
         "no_capacity",
         "overhead_us",
         "per_instance",
+        "token_us",
+        "tokens_in",
+        "tokens_out",
     )
 
     def __init__(self) -> None:
@@ -50,6 +68,12 @@ class Window:
         self.per_instance = StatisticSet()
         self.model_latency_us = Sketch()
         self.overhead_us = Sketch()
+        self.first_chunk_us = Sketch()
+        self.first_token_us = Sketch()
+        self.token_us = Sketch()
+        self.tokens_in = Sketch()
+        self.tokens_out = Sketch()
+        self.broken = 0
         self.concurrency: dict[int, int] = {}
 
     def add(self, delta: VariantDelta, instance_count: int) -> None:
@@ -63,8 +87,9 @@ class Window:
         if self.invocations > invocations_before:
             share = 1 / max(1, instance_count)
             self.per_instance.add(share, self.invocations - invocations_before)
-        self.model_latency_us.merge(delta.model_latency_us)
-        self.overhead_us.merge(delta.overhead_us)
+        for name in self.SKETCHES:
+            getattr(self, name).merge(getattr(delta, name))
+        self.broken += delta.broken
 
     def _count(self, status: int, model_status: int, count: int) -> None:
         self.invocations += count
@@ -86,11 +111,15 @@ class VariantTotals:
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
         total_s, queue_s, run_s: durations.
+        first_chunk_us, first_token_us, token_us, tokens_in, tokens_out, broken: as in a delta.
         windows: start -> window not yet published.
     """
 
     __slots__ = (
         "batch_rows",
+        "broken",
+        "first_chunk_us",
+        "first_token_us",
         "in_flight",
         "instance_count",
         "published_until",
@@ -98,6 +127,9 @@ class VariantTotals:
         "refusals",
         "requests",
         "run_s",
+        "token_us",
+        "tokens_in",
+        "tokens_out",
         "total_s",
         "windows",
     )
@@ -111,6 +143,12 @@ class VariantTotals:
         self.total_s = Sketch()
         self.queue_s = Sketch()
         self.run_s = Sketch()
+        self.first_chunk_us = Sketch()
+        self.first_token_us = Sketch()
+        self.token_us = Sketch()
+        self.tokens_in = Sketch()
+        self.tokens_out = Sketch()
+        self.broken = 0
         self.windows: dict[int, Window] = {}
         self.published_until = 0  #: windows before this second are in the store
 
@@ -126,6 +164,9 @@ class VariantTotals:
         self.total_s.merge(delta.total_s)
         self.queue_s.merge(delta.queue_s)
         self.run_s.merge(delta.run_s)
+        for name in GENERATION_SKETCHES:
+            getattr(self, name).merge(getattr(delta, name))
+        self.broken += delta.broken
         if delta.outcomes or delta.refusals or delta.no_capacity:
             self._window(since).add(delta, self.instance_count)
         for second, in_flight in delta.concurrency.items():

@@ -12,9 +12,9 @@ from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.probe import probe
 from penstock.runtimes.python import LaneListener
 
-TENSOR_RUNTIMES = ("openvino", "onnxruntime")
+TENSOR_RUNTIMES = ("openvino", "onnxruntime", "torch")
 PAYLOAD_RUNTIMES = ("python", "process")
-TEXT_RUNTIMES = ("seq2seq",)
+TEXT_RUNTIMES = ("seq2seq", "openvino_genai", "vllm")
 
 
 def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
@@ -32,6 +32,12 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
         )
     if path.stat().st_size == 0:
         raise ModelError("model-unreadable", f"{description.file} is empty")
+    if description.runtime == "torch":
+        # Not probed: the file is checked part by part before PyTorch reads it, and has no format of
+        # its own for a native library to trip over.
+        from penstock.runtimes.torch_runtime import TorchRuntime
+
+        return TorchRuntime(context)
     probe(context.model_dir, description, context.cache_dir, context.startup_timeout_s)
     if description.runtime == "openvino":
         from penstock.runtimes.openvino import OpenVinoRuntime
@@ -46,8 +52,6 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
 
 def load_seq2seq_model(context: LoadContext) -> Any:
     """A `Seq2SeqModel`. Blocks as above, and raises as above."""
-    from penstock.runtimes.seq2seq.model import Seq2SeqModel
-
     generation = context.description.generation or Generation()
     for file in (generation.encoder_file, generation.decoder_file):
         if not (context.model_dir / file).is_file():
@@ -56,8 +60,16 @@ def load_seq2seq_model(context: LoadContext) -> Any:
                 f"the artifact has no file {file!r}",
                 hint="Compile the model again with `penstock compile`.",
             )
+        if context.description.runtime == "torch":
+            continue
         graph = dataclasses.replace(context.description, runtime="openvino", file=file)
         probe(context.model_dir, graph, context.cache_dir, context.startup_timeout_s)
+    if context.description.runtime == "torch":
+        from penstock.runtimes.torch_seq2seq import TorchSeq2SeqModel
+
+        return TorchSeq2SeqModel(context)
+    from penstock.runtimes.seq2seq.model import Seq2SeqModel
+
     return Seq2SeqModel(context)
 
 

@@ -1,5 +1,7 @@
 """ONNX and OpenVINO IR on OpenVINO: one compiled model, one infer request per lane.
 
+Shapes that come often get a graph of their own beside the general one (`openvino_shapes.py`).
+
 No string tensor goes in: OpenVINO's string support has been seen to corrupt the heap, so the loader
 gives such models to ONNX Runtime. Inputs are shared with OpenVINO without a copy while `run`
 blocks; outputs are copied, because the next run on the lane writes over them.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,13 @@ import numpy as np
 from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
+from penstock.runtimes.openvino_shapes import (
+    ShapeGraphs,
+    bytes_max,
+    graph_bytes,
+    weights_bytes,
+    worth_it,
+)
 from penstock.runtimes.tensor_inputs import prepared, threads_of
 
 _DTYPES = {
@@ -80,10 +90,24 @@ class OpenVinoRuntime:
                     hint="Name the runtime onnxruntime in model.yaml.",
                 )
         self._requests = [compiled.create_infer_request() for _ in range(self.lanes)]
-        self._ports = {
-            spec.name: port for spec, port in zip(self.inputs, compiled.inputs, strict=True)
-        }
         self._compiled: Any = compiled
+        self._graphs = self._shape_graphs(model, config, path, context.memory_bytes_max)
+
+    def _shape_graphs(
+        self, model: Any, config: Mapping[str, Any], path: Path, memory_bytes_max: int
+    ) -> ShapeGraphs | None:
+        """None where the model takes one shape only, keeps state, or is too large for it."""
+        fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
+        size, limit = graph_bytes(weights_bytes(path)), bytes_max(memory_bytes_max)
+        if fixed or not worth_it(size, limit) or model.get_variables():
+            return None
+        lanes = self.lanes
+
+        def compiled_for_lanes(shaped: Any) -> list[Any]:
+            graph = shared_core().compile_model(shaped, "CPU", config)
+            return [graph.create_infer_request() for _ in range(lanes)]
+
+        return ShapeGraphs(model, compiled_for_lanes, size=size, limit=limit)
 
     @staticmethod
     def _free_batch(model: Any, rows_max: int) -> None:
@@ -103,17 +127,26 @@ class OpenVinoRuntime:
                 return  # a graph with the size baked in: it then runs at that size only
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
+        arrays = {at: array for at, (_, array) in enumerate(prepared(self.inputs, inputs))}
         request = self._requests[lane]
-        arrays = {self._ports[name]: array for name, array in prepared(self.inputs, inputs)}
+        if self._graphs is not None:
+            shape = tuple([array.shape for array in arrays.values()])
+            request = self._graphs.request(lane, shape) or request
         try:
             results = request.infer(arrays, share_inputs=True, share_outputs=True)
         except Exception as error:
             raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
         return {spec.name: np.array(results[at], copy=True) for at, spec in enumerate(self.outputs)}
 
+    def shapes_compiled(self) -> list[dict[str, Any]]:
+        """The input shapes that have a graph of their own, the most frequent first; JSON-ready."""
+        return self._graphs.snapshot() if self._graphs is not None else []
+
     def close(self) -> None:
+        if self._graphs is not None:
+            self._graphs.close()
+        self._graphs = None
         self._requests = []
-        self._ports = {}
         self._compiled = None
 
 

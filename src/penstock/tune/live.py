@@ -36,7 +36,8 @@ _READY = re.compile(r"penstock ready: http://([^:/\s]+):(\d+)")
 class LiveServer:
     """Endpoints `tune-0`, `tune-1`, ... of the candidates, in their order."""
 
-    def __init__(self, host: str, port: int, body: bytes) -> None:
+    def __init__(self, host: str, port: int, body: bytes, pid: int) -> None:
+        self.pid = pid
         self._host = host
         self._port = port
         self._body = body
@@ -123,7 +124,7 @@ def serving(
             )
         try:
             host, port = _address(log, process)
-            server = LiveServer(host, port, body)
+            server = LiveServer(host, port, body, process.pid)
             server.wait_answers(len(settings), log, process)
             yield server
         finally:

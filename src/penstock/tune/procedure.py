@@ -1,11 +1,11 @@
 """One tuning, from artifact to chosen setting, within a time budget.
 
-1. Measure the runtime's run times for each choice of lanes and threads (two fifths of the budget).
-2. Search in the twin: for every choice of lanes, threads and rows the highest rate within the
+1. Measure the runtime's run times for each choice of lanes and threads (a third of the budget).
+2. Measure what a request costs beside the model on a real server, and charge it to the run times.
+3. Search in the twin: for every choice of lanes, threads and rows the highest rate within the
    latency; then other delays for the best of them (a fifth).
-3. Verify the best few on a real server under short loads, from below, and choose by what was seen
-   there (the rest). The twin knows the model's run times and the batcher; the server also parses,
-   tokenizes, and shares its cores with the load, so its rates are lower. Both are reported.
+4. Verify the best few on a real server under short loads, from below, and choose by what was seen
+   there (the rest). Both rates are reported.
 
 Steps that the budget does not allow are left out and named in `Tuned.left_out`.
 """
@@ -21,22 +21,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.artifacts.description import ModelDescription
+from penstock.compile.measure import cores
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.sim.service import ServiceSpec
 from penstock.tune.bodies import body_of
+from penstock.tune.host import HostCost, measure_host
 from penstock.tune.live import LiveServer, serving
 from penstock.tune.measure import Measured, check_tunable, measure
 from penstock.tune.search import Found, Point, likely_rps, simulate, sustainable
 from penstock.tune.settings import Setting, lane_choices, row_choices, with_delays
 
-_MEASURE_SHARE = 0.4
+_MEASURE_SHARE = 0.3
 _TWIN_SHARE = 0.2
 _REFINED_MAX = 3  #: settings of the first search that other delays are tried for
 _VERIFIED_MAX = 6
 _LIVE_START_S = 10.0  #: what a server with a few small models takes to be there
 _LOAD_S = 2.5  #: one live load; at 400 requests per s, 10 are beyond the 99th percentile
-_LIVE_FIRST_SHARE = 0.5  #: of the twin's rate: the first live load
+_HOST_S = _LIVE_START_S + 4.0  #: what the host's own cost takes to measure
+_HOST_RATE_SHARE = 0.3  #: of what the lanes would carry alone: busy, and not yet behind
+_LIVE_FIRST_SHARE = 0.7  #: of the twin's rate: the first live load
 _LIVE_FIRST_RPS_MAX = 4000.0  #: beyond, the load generator beside it may be what is measured
 _LIVE_LOADS = 6  #: per candidate, at most
 _LIVE_LOADS_WANTED = 4  #: per candidate; with less time there are fewer candidates
@@ -73,6 +77,7 @@ class Tuned:
     verified: tuple[Verified, ...]
     chosen: Setting | None
     left_out: tuple[str, ...]
+    host: HostCost | None = None  #: None: not measured, and the twin's rates are the model's alone
 
 
 def tune(
@@ -92,6 +97,16 @@ def tune(
         services = {
             (each.lanes, each.threads): each.service(padded_rows=padded) for each in measured
         }
+        left_s = spec.budget_s - (time.monotonic() - start)
+        host = None
+        if spec.live and left_s > _HOST_S + _LIVE_START_S:
+            host = _host(model_dir, description, spec, services, say)
+            services = {
+                (lanes, threads): host.charged(each, lanes=lanes, threads=threads, cores=cores())
+                for (lanes, threads), each in services.items()
+            }
+        elif spec.live:
+            left_out.append("the host's own cost: the twin's rates are the model's alone")
         until = time.monotonic() + spec.budget_s * _TWIN_SHARE
         found = _searched(description, spec, services, until, say, left_out)
         verified: tuple[Verified, ...] = ()
@@ -121,7 +136,35 @@ def tune(
         verified=verified,
         chosen=setting,
         left_out=tuple(left_out),
+        host=host,
     )
+
+
+def _host(
+    model_dir: Path,
+    description: ModelDescription,
+    spec: TuneSpec,
+    services: dict[tuple[int, int], ServiceSpec],
+    say: Callable[[str], None],
+) -> HostCost:
+    """On the choice of lanes that carries most by itself, at a rate that leaves it room."""
+
+    def alone_rps(lanes: int, threads: int) -> float:
+        setting = Setting(lanes, threads, spec.rows_max)
+        bucket = _bucket(description, spec.tokens[0])
+        return likely_rps(setting, services[lanes, threads], bucket)
+
+    lanes, threads = max(services, key=lambda choice: alone_rps(*choice))
+    setting = Setting(lanes, threads, spec.rows_max)
+    rate_rps = min(2 * alone_rps(lanes, threads) * _HOST_RATE_SHARE, _LIVE_FIRST_RPS_MAX)
+    say(f"measuring the host's own cost at {rate_rps:.0f} requests per s")
+    body = _body(model_dir, description, max(spec.tokens))
+    with serving(
+        model_dir, description, [setting], instance_type=spec.instance_type, body=body
+    ) as server:
+        host = measure_host(server, setting, max(1.0, rate_rps))
+    say(f"  {host.told()}")
+    return host
 
 
 def unlike(found: list[Found]) -> list[Found]:

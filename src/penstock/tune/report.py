@@ -1,12 +1,9 @@
-"""What a tuning came to: rows for a table, a plot in text, and one as PNG where matplotlib is."""
+"""What a tuning came to: rows for a table, a plot in text, an object for programs."""
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from typing import Any
 
-from penstock.errors import CallerError
 from penstock.tune.procedure import Tuned
 from penstock.tune.search import Found, Point, pareto
 from penstock.tune.settings import Setting
@@ -49,6 +46,12 @@ def as_json(tuned: Tuned) -> dict[str, Any]:
     return {
         "p99_ms": tuned.spec.p99_s * 1e3,
         "cores": tuned.spec.cores,
+        "host_us_per_request": None
+        if tuned.host is None
+        else {
+            "loops": [each * 1e6 for each in tuned.host.loops_s],
+            "load": tuned.host.load_s * 1e6,
+        },
         "tokens": list(tuned.spec.tokens),
         "chosen": None if tuned.chosen is None else _setting(tuned.chosen),
         "twin": [_setting(each.setting) | _best(each) for each in tuned.found],
@@ -83,7 +86,7 @@ def _best(found: Found) -> dict[str, Any]:
 
 def plot(tuned: Tuned) -> str:
     """Rate against P99 of every run of the twin: `o` nobody beats in both, `.` others, `-` P99."""
-    points = _points(tuned)
+    points = points_of(tuned)
     if not points:
         return ""
     rate_max = max(point.answered_rps for point in points)
@@ -108,38 +111,8 @@ def plot(tuned: Tuned) -> str:
     return "\n".join(lines)
 
 
-def write_png(tuned: Tuned, path: Path) -> None:
-    """The same as a picture. Raises CallerError without matplotlib."""
-    try:
-        pyplot = importlib.import_module("matplotlib.pyplot")
-    except ImportError:
-        raise CallerError(
-            "matplotlib-missing",
-            f"{path} cannot be drawn: matplotlib is not installed",
-            hint="pip install matplotlib, or leave --png out: the plot is printed as text.",
-        ) from None
-    points = _points(tuned)
-    front = pareto(points)
-    figure, axes = pyplot.subplots(figsize=(8, 5))
-    for shown, style, label in ((points, ".", "runs of the twin"), (front, "o-", "best")):
-        rates = [point.answered_rps for point in shown]
-        axes.plot(rates, [point.p99_s * 1e3 for point in shown], style, label=label)
-    for each in tuned.verified:
-        shown = list(each.live.points)
-        rates = [point.answered_rps for point in shown]
-        axes.plot(rates, [point.p99_s * 1e3 for point in shown], "x", label=_label(each.setting))
-    axes.axhline(tuned.spec.p99_s * 1e3, linestyle="--", color="gray")
-    axes.set(xlabel="answers per s", ylabel="P99, ms", ylim=(0, tuned.spec.p99_s * 1.5e3))
-    axes.legend()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-
-
-def _label(setting: Setting) -> str:
-    return f"live {setting.lanes}x{setting.threads}, {setting.rows_max} rows, {setting.delay}"
-
-
-def _points(tuned: Tuned) -> list[Point]:
+def points_of(tuned: Tuned) -> list[Point]:
+    """The twin's runs that are worth a place in a plot."""
     return [
         point
         for found in tuned.found

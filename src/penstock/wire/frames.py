@@ -100,6 +100,7 @@ class ReplyMeta(NamedTuple):
     content_type: str | None = None
     custom_attributes: str | None = None
     json_header_bytes: int | None = None
+    generation: str | None = None  #: JSON, what an engine says of a whole generated answer
 
 
 _REQUEST_CACHE_MAX = 1024
@@ -132,6 +133,8 @@ def decode_reply_meta(data: bytes) -> ReplyMeta:
     meta = _reply_meta_by_bytes.get(data)
     if meta is None:
         meta = ReplyMeta(*orjson.loads(data)) if data else ReplyMeta()
+        if meta.generation is not None:
+            return meta  # its own for each request
         if len(_reply_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _reply_meta_by_bytes.clear()
         _reply_meta_by_bytes[data] = meta

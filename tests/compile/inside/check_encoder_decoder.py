@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import transformers
 from penstock.artifacts import model_yaml
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
+from penstock.compile.targets import TARGETS
 from penstock.errors import CallerError
 
 
@@ -47,11 +49,25 @@ def test_text_to_text_is_compiled_with_the_same_records(source: Path, tmp_path: 
     assert made["source"]["kind"] == "hugging-face-seq2seq"
 
 
-def test_a_target_without_an_encoder_decoder_lowering_is_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", ["cuda-fp32", "cuda-fp16", "cuda-bf16"])
+def test_a_gpu_target_makes_programs_that_are_proven_by_their_runtime(
+    name: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.compile.build.check_present", lambda target: None)
+    """On the CPU here: the same programs, without the chip that the target needs."""
+    on_cpu = dataclasses.replace(TARGETS[name], device="cpu")
+    monkeypatch.setattr("penstock.compile.build.target_of", lambda wanted: on_cpu)
+    report = compile_model(source, tmp_path / "out", Options(target=name, measure_s=0.01))
+    description = model_yaml.load(tmp_path / "out")
+    assert (description.runtime, description.task) == ("torch", "text2text-generation")
+    parity = report["parity"]
+    assert parity["difference_max"] <= parity["tolerance"]["difference_max"]
+    assert [(each["rows"], each["tokens"]) for each in report["timings"]] == [(1, 9), (8, 9)]
+
+
+def test_a_gpu_target_without_a_gpu_is_refused(source: Path, tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("needs a machine without a CUDA device")
     with pytest.raises(CallerError) as caught:
         compile_model(source, tmp_path / "out", Options(target="cuda-fp32"))
-    assert caught.value.code == "target-unsupported"
+    assert caught.value.code == "target-absent"
     assert list(tmp_path.iterdir()) == []

@@ -224,7 +224,7 @@ def test_pickled_sample_inputs_of_a_program_run_nothing(tmp_path: Path) -> None:
     _rewritten(tmp_path / "sum.pt2", plant)
     with pytest.raises(CallerError) as caught:  # and no SystemExit from the pickle
         compile_model(tmp_path / "sum.pt2", tmp_path / "out", FP32)
-    assert caught.value.code == "source-damaged"
+    assert caught.value.code == "source-untrusted"
 
 
 def test_a_pickled_module_needs_the_callers_trust(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/requests/{id}                   why one of the last requests went where it did
+GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
 GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
 """
@@ -49,6 +50,26 @@ def routes(services: AdminServices) -> list[Route]:
         ]
         return JSONResponse({"copies": found})
 
+    async def copy_story(request: Request) -> Response:
+        endpoint, copy = request.path_params["name"], request.path_params["copy"]
+        views = services.plane.instances(endpoint)
+        instance = next((one.instance_id for one in views if one.copy == copy), None)
+        try:
+            story = await services.plane.explain_copy(instance, copy) if instance else {}
+        except PenstockError as error:
+            return _error(error)
+        if not story:
+            return _error(
+                CallerError(
+                    "copy-unknown",
+                    f"endpoint {endpoint!r} has no copy {copy} that could be asked",
+                    hint="GET /admin/copies lists them.",
+                    status=404,
+                )
+            )
+        story.pop("ok", None)  # of the control call, which says nothing here
+        return JSONResponse({"endpoint": endpoint, "instance": instance} | story)
+
     async def request_story(request: Request) -> Response:
         request_id = request.path_params["request_id"]
         story = services.explain(request_id)
@@ -92,6 +113,7 @@ def routes(services: AdminServices) -> list[Route]:
     return [
         Route("/copies", copies),
         Route("/requests/{request_id}", request_story),
+        Route("/endpoints/{name}/copies/{copy:int}", copy_story),
         Route("/endpoints/{name}/activities", activities),
         Route("/endpoints/{name}/logs", logs),
     ]

@@ -2,7 +2,7 @@
 
 ModelInfer works on bytes: the model's name is scanned out of the message, and the message itself
 goes to the instance as it came. Client deadlines and cancellation reach the request; one task per
-call is grpcio's own.
+call is grpcio's own. What a call of ModelStreamInfer is, is in `grpc_stream.py`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
+from penstock.api.oip.grpc_stream import InferStream
 from penstock.api.oip.models import OipModels
-from penstock.api.oip.protobuf_scan import infer_names, stream_answer, stream_error
+from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.gateway.awaited import AwaitedReply
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.invocation import Invocation, Responder
 from penstock.gateway.listener import Denied
+from penstock.gateway.streaming import StreamSeen
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
@@ -33,6 +35,11 @@ ENVELOPE_BYTES_MAX = 65_536
 #: Nobody holds credentials to ask whether a server lives.
 _OPEN = ("ServerLive", "ServerReady")
 _META = encode_request_meta(RequestMeta(content_type=CONTENT_TYPE, door="oip-grpc"))
+_STREAM_META = encode_request_meta(
+    RequestMeta(
+        content_type=CONTENT_TYPE, door="oip-grpc", parameters='{"operation":"stream_infer"}'
+    )
+)
 
 Unary = Callable[[Any], Any]
 
@@ -141,9 +148,10 @@ class OipGrpc:
             return {"ready": False}
 
     async def _model_infer(self, request: bytes, context: Any) -> bytes:
+        waiter = AwaitedReply(self._dispatcher)
         try:
             self._authorize(context)
-            invocation, waiter = self._invocation(request, context)
+            invocation, _ = self._invocation(request, context, _META, waiter)
             reply = await waiter.get(invocation)
         except PenstockError as error:
             await _abort(context, error)
@@ -151,43 +159,39 @@ class OipGrpc:
         asyncio.get_running_loop().call_soon(self._dispatcher.written, invocation)
         return reply.body
 
-    async def _model_stream_infer(
-        self, requests: AsyncIterator[bytes], context: Any
-    ) -> AsyncIterator[bytes]:
-        """One answer per request, in order; a failed request does not end the stream."""
+    async def _model_stream_infer(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        """A coroutine that writes, not a generator: grpcio cancels only the former at once."""
+
+        def begin(request: bytes, responder: Responder) -> tuple[Invocation, InferNames]:
+            invocation, names = self._invocation(request, context, _STREAM_META, responder)
+            invocation.stream = StreamSeen()
+            return invocation, names
+
         try:
             self._authorize(context)
+            stream = InferStream(self._dispatcher, begin, lambda error: translate(error)[1])
+            await stream.run(requests, context.write)
         except PenstockError as error:
             await _abort(context, error)
-        async for request in requests:
-            try:
-                invocation, waiter = self._invocation(request, context)
-                reply = await waiter.get(invocation)
-            except PenstockError as error:
-                yield stream_error(translate(error)[1])
-                continue
-            try:
-                yield stream_answer(reply.body)
-            finally:
-                self._dispatcher.written(invocation)
 
-    def _invocation(self, request: bytes, context: Any) -> tuple[Invocation, AwaitedReply]:
+    def _invocation(
+        self, request: bytes, context: Any, meta: bytes, responder: Responder
+    ) -> tuple[Invocation, InferNames]:
         names = infer_names(request)
         if names.version:
             self._models.check(names.model, names.version)
         received = self._dispatcher.clock.monotonic()
         left_s = context.time_remaining()
-        waiter = AwaitedReply(self._dispatcher)
         invocation = Invocation(
             names.model,
-            _META,
+            meta,
             request,
-            waiter,
+            responder,
             received=received,
             deadline=received + left_s if left_s is not None else None,
             door="oip-grpc",
         )
-        return invocation, waiter
+        return invocation, names
 
     def _authorize(self, context: Any) -> None:
         if self._check_bearer is None:

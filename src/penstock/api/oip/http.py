@@ -1,8 +1,9 @@
 """Open Inference Protocol version 2 over HTTP, as KServe and Triton speak it.
 
 `infer` is a hot path: its body goes to the instance unread, JSON and the binary tensor extension
-alike, and only its length header is passed on. Everything else is answered here out of memory.
-Errors are `{"error": "..."}`.
+alike, and only its length header is passed on. So do the bodies of `generate` and
+`generate_stream`, Triton's extension for text, whose pieces are passed on as server-sent events.
+Everything else is answered here out of memory. Errors are `{"error": "..."}`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from urllib.parse import unquote_to_bytes
 import orjson
 
 from penstock.api.oip.models import OipModels
-from penstock.api.runtime.door import header_value
+from penstock.api.runtime.heads import header_value
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation
+from penstock.gateway.streaming import StreamSeen
 from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
 
 PREFIX = b"/v2"
@@ -34,6 +36,9 @@ _CACHE_MAX = 4096
 _KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
+_GENERATE, _GENERATE_STREAM = "generate", "generate_stream"
+_INFERS = ("infer", _GENERATE, _GENERATE_STREAM)
+_EVENT_STREAM = "text/event-stream"
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
 
@@ -42,7 +47,7 @@ class Target(NamedTuple):
 
     model: str
     version: str
-    action: str  #: "", infer, ready, config, stats
+    action: str  #: "", infer, generate, generate_stream, ready, config, stats
 
 
 class OipDoor:
@@ -54,7 +59,7 @@ class OipDoor:
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = models
         self._limits = limits
-        self._targets: dict[bytes, Target] = {}  #: request target of `infer` -> what it names
+        self._targets: dict[bytes, Target] = {}  #: request target of an inference -> what it names
         self._metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
         self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
 
@@ -101,10 +106,13 @@ class OipDoor:
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
-        if invocation.started:
-            invocation.abort()
-        else:
+        if not invocation.started:
             self.refuse(invocation, error)
+        elif invocation.context is _GENERATE_STREAM:
+            invocation.send(b"data: %b\n\n" % orjson.dumps({"error": translate(error)[1]}))
+            invocation.finish()
+        else:
+            invocation.abort()
 
     # Inference
 
@@ -118,8 +126,15 @@ class OipDoor:
             own_s = deadline_s(rare.get(DEADLINE_MS))
             if own_s is not None:
                 call.deadline = call.received + own_s
-        key = (call.content_type, length, target.version)
-        call.meta = self._metas.get(key) or self._learn_meta(key, target)
+        action = target.action
+        if action == "infer":
+            key = (call.content_type, length, target.version)
+            call.meta = self._metas.get(key) or self._learn_meta(key, target)
+        else:
+            call.meta = self._generate_meta(target)
+            if action == _GENERATE_STREAM:
+                call.context = _GENERATE_STREAM
+                call.stream = StreamSeen()
         call.endpoint = target.model
         call.door = "oip"
         call.responder = self
@@ -153,13 +168,30 @@ class OipDoor:
             self._metas[key] = meta
         return meta
 
+    def _generate_meta(self, target: Target) -> bytes:
+        """A generation is long beside this: it is not worth remembering."""
+        parameters = {"operation": target.action}
+        if target.version:
+            self._models.check(target.model, target.version)
+            parameters["version"] = target.version
+        return encode_request_meta(
+            RequestMeta(
+                content_type="application/json",
+                door="oip",
+                parameters=orjson.dumps(parameters).decode(),
+            )
+        )
+
     def _learn_head(self, reply_meta: bytes) -> bytes:
         meta = decode_reply_meta(reply_meta)
         content_type = meta.content_type or "application/json"
         head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
+        if content_type.startswith(_EVENT_STREAM):
+            # Proxies on the way would otherwise gather events before they pass them on.
+            head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
         if meta.json_header_bytes is not None:
             head += b"inference-header-content-length: %d\r\n" % meta.json_header_bytes
-        if len(reply_meta) <= _KEY_BYTES_MAX:
+        if len(reply_meta) <= _KEY_BYTES_MAX and meta.generation is None:
             if len(self._heads) >= _CACHE_MAX:
                 self._heads.clear()
             self._heads[reply_meta] = head
@@ -168,14 +200,14 @@ class OipDoor:
     # Everything else
 
     def _target(self, call: Call) -> Target | None:
-        """What `infer` is asked of; None if it was another path, which is answered then."""
+        """What an inference is asked of; None if it was another path, which is answered then."""
         path = call.path
         parts = [unquote_to_bytes(part).decode("utf-8", "replace") for part in path.split(b"/")[2:]]
         if parts and not parts[-1]:
             parts.pop()
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
             target = _model_target(parts[1:], path)
-            if target.action == "infer":
+            if target.action in _INFERS:
                 _only(call, b"POST")
                 if len(call.url) <= _KEY_BYTES_MAX:
                     if len(self._targets) >= _CACHE_MAX:
@@ -274,7 +306,7 @@ def _model_target(parts: list[str], path: bytes) -> Target:
     if rest[:1] == ["versions"] and len(rest) > 1:
         version, rest = rest[1], rest[2:]
     action = rest[0] if rest else ""
-    if len(rest) > 1 or action not in ("", "infer", "ready", "config", "stats") or not model:
+    if len(rest) > 1 or action not in ("", *_INFERS, "ready", "config", "stats") or not model:
         raise _not_found(path)
     return Target(model, version, action)
 

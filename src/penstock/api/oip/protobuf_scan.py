@@ -12,7 +12,10 @@ from penstock.errors import CallerError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX = 10
-_MODEL_NAME, _MODEL_VERSION, _ID = 1, 2, 3
+_MODEL_NAME, _MODEL_VERSION, _ID, _PARAMETERS = 1, 2, 3, 4
+#: Entries of `parameters`, as protobuf writes them: a key, and a value that is a bool.
+_WANTS_FINAL = b"\x0a\x22triton_enable_empty_final_response\x12\x02\x08\x01"
+_FINAL = b"\x22\x1b\x0a\x15triton_final_response\x12\x02\x08"
 
 
 class InferNames(NamedTuple):
@@ -21,11 +24,18 @@ class InferNames(NamedTuple):
     model: str
     version: str
     id: str
+    wants_final: bool = False  #: an answer in pieces ends with an empty one that says so
+
+    def answer_without_outputs(self) -> bytes:
+        """A `ModelInferResponse` to the request that holds nothing."""
+        fields = ((_MODEL_NAME, self.model), (_MODEL_VERSION, self.version or "1"), (_ID, self.id))
+        return b"".join(_field(number, text.encode()) for number, text in fields if text)
 
 
 def infer_names(message: bytes) -> InferNames:
     """Raises CallerError for bytes that are no protobuf message."""
     found = {_MODEL_NAME: "", _MODEL_VERSION: "", _ID: ""}
+    wants_final = False
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
@@ -37,6 +47,8 @@ def infer_names(message: bytes) -> InferNames:
                 raise _malformed()
             if field in found:
                 found[field] = _text(message[at:stop])
+            elif field == _PARAMETERS and message[at:stop] == _WANTS_FINAL:
+                wants_final = True
             at = stop
         elif kind == _VARINT:
             _, at = _varint(message, at)
@@ -48,18 +60,34 @@ def infer_names(message: bytes) -> InferNames:
             raise _malformed()
         if not field or at > end:
             raise _malformed()
-    return InferNames(found[_MODEL_NAME], found[_MODEL_VERSION], found[_ID])
+    return InferNames(found[_MODEL_NAME], found[_MODEL_VERSION], found[_ID], wants_final)
 
 
 def stream_answer(reply: bytes) -> bytes:
     """A `ModelStreamInferResponse` around the bytes of a `ModelInferResponse`."""
-    return b"\x12" + _encode_varint(len(reply)) + reply
+    return _field(2, reply)
 
 
-def stream_error(message: str) -> bytes:
-    """A `ModelStreamInferResponse` that holds an error."""
-    text = message.encode()
-    return b"\x0a" + _encode_varint(len(text)) + text
+def stream_error(message: str, ident: str = "") -> bytes:
+    """A `ModelStreamInferResponse` that holds an error, and whose it is."""
+    error = _field(1, message.encode())
+    return error + stream_answer(_field(_ID, ident.encode())) if ident else error
+
+
+def says_final(reply: bytes) -> bool | None:
+    """Whether the bytes of a `ModelInferResponse` say that more follows; None: they say nothing."""
+    if _FINAL not in reply:
+        return None
+    return _FINAL + b"\x01" in reply
+
+
+def final_answer(reply: bytes, *, final: bool) -> bytes:
+    """The bytes of a `ModelInferResponse`, which then says whether more of the answer follows."""
+    return reply + _FINAL + (b"\x01" if final else b"\x00")
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return bytes((number << 3 | _BYTES,)) + _encode_varint(len(data)) + data
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """SageMaker's runtime: POST /endpoints/{name}/invocations, the hottest path of all.
 
-Translates InvokeEndpoint into an `Invocation` and its outcome back; holds no policy. Everything
-that repeats (paths, metas, heads of answers) is kept in bounded dictionaries under the bytes that
-came, so a usual request costs a few look-ups and no parsing.
+Translates InvokeEndpoint and InvokeEndpointWithResponseStream into `Invocation`s and their outcome
+back; holds no policy. Everything that repeats (paths, metas, heads of answers) is kept in bounded
+dictionaries under the bytes that came, so a usual request costs a few look-ups and no parsing. The
+paths of the OpenAI route below `/endpoints/` are handed to its own door.
 """
 
 from __future__ import annotations
@@ -12,24 +13,35 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.api.runtime import request
 from penstock.api.runtime.errors import RuntimeErrors
+from penstock.api.runtime.heads import CACHE_MAX, KEY_BYTES_MAX, header_value, kept
+from penstock.api.runtime.sessions import Sessions
+from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.call import Call, status_line
+from penstock.gateway.call import Call, Door, status_line
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation
+from penstock.gateway.streaming import StreamSeen
 from penstock.wire.frames import Reply, decode_reply_meta
 
 PREFIX = b"/endpoints/"
 INTEREST = request.INTEREST
 
-_CACHE_MAX = 4096
-_KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
-_OPERATIONS = (b"invocations",)
+_PLAIN = b"invocations"
+_STREAM = b"invocations-response-stream"
 
 
 class RuntimeDoor:
     """The `Door` of the runtime, and the `Responder` of its invocations."""
 
-    def __init__(self, dispatcher: Dispatcher, *, account_id: str, region: str) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        account_id: str,
+        region: str,
+        openai: Door | None = None,
+    ) -> None:
+        """`openai`: takes the paths of the OpenAI route below `/endpoints/`."""
         self._invoke = dispatcher.invoke
         self.written: Callable[[Call], None] = dispatcher.written
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
@@ -37,6 +49,9 @@ class RuntimeDoor:
         self._errors = RuntimeErrors(account_id, region)
         self._names: dict[bytes, str] = {}  #: request target -> endpoint
         self._heads: dict[tuple[str | None, bytes], bytes] = {}  #: variant, reply meta -> head
+        self._openai = openai
+        self._sessions = Sessions(dispatcher)
+        self._stream = EventStreamResponder(self._errors, self._sessions.head)
 
     # Door
 
@@ -44,10 +59,12 @@ class RuntimeDoor:
         name = self._names.get(call.url)
         if name is None or call.method != b"POST":
             try:
-                name = self._learn(call)
+                name, operation = self._learn(call)
             except CallerError as error:
                 self.refuse(call, error)
                 return True
+            if operation != _PLAIN:
+                return self._handle_rarer(call, name, operation)
         if call.rare is None:
             meta = self._metas.get((call.content_type, call.accept))
             if meta is None:
@@ -57,22 +74,49 @@ class RuntimeDoor:
                     self._answer_error(call, error, name)
                     return True
             call.meta = meta
-        else:
-            try:
-                asked = request.read(call.content_type, call.accept, call.rare)
-            except CallerError as error:
-                self._answer_error(call, error, name)
-                return True
-            call.meta, call.variant = asked.meta, asked.variant
-            if asked.deadline_s is not None:
-                call.deadline = call.received + asked.deadline_s
+        elif not self._read(call, name, call.accept, streams=False):
+            return True
         call.endpoint = name
         call.responder = self
         self._invoke(call)
         return True
 
+    def _handle_rarer(self, call: Call, name: str, operation: bytes) -> bool:
+        if operation != _STREAM:
+            assert self._openai is not None
+            call.front_door = self._openai
+            return self._openai.handle(call)
+        accept = call.rare.get(request.STREAM_ACCEPT) if call.rare is not None else None
+        if self._read(call, name, accept, streams=True):
+            call.endpoint = name
+            call.responder = self._stream
+            call.stream = StreamSeen()
+            self._invoke(call)
+        return True
+
+    def _read(self, call: Call, name: str, accept: bytes | None, *, streams: bool) -> bool:
+        """Takes what the rare headers say; False if the call is answered already."""
+        try:
+            asked = request.read(call.content_type, accept, call.rare or {}, streams=streams)
+            call.endpoint = name
+            call.affinity = asked.affinity
+            if asked.affinity is not None and self._sessions.answer(call):
+                return False
+        except PenstockError as error:
+            self._answer_error(call, error, name)
+            return False
+        call.meta, call.variant = asked.meta, asked.variant
+        if asked.deadline_s is not None:
+            call.deadline = call.received + asked.deadline_s
+        return True
+
     def refuse(self, call: Call, error: PenstockError) -> None:
-        self._answer_error(call, error, endpoint_of(call.path)[0])
+        name, operation = endpoint_of(call.path)
+        if self._openai is not None and _is_openai(operation):
+            call.front_door = self._openai
+            self._openai.refuse(call, error)
+        else:
+            self._answer_error(call, error, name)
 
     # Responder
 
@@ -81,13 +125,18 @@ class RuntimeDoor:
         if head is None:
             head = self._learn_head(invocation.variant, reply.meta)
         call: Call = invocation  # type: ignore[assignment]  # `handle` passed on nothing else
+        if call.affinity is not None:
+            head += self._sessions.head(call)
         call.answer(head, reply.body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         assert isinstance(invocation, Call)
         call = invocation
         if not call.started:
-            call.start(self._learn_head(invocation.variant, meta or b""))
+            head = self._learn_head(invocation.variant, meta or b"")
+            if call.affinity is not None:
+                head += self._sessions.head(call)
+            call.start(head)
         call.send(chunk)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
@@ -112,10 +161,12 @@ class RuntimeDoor:
     def _answer_error(self, call: Call, error: PenstockError, endpoint: str) -> None:
         call.answer(*self._errors.render(error, endpoint))
 
-    def _learn(self, call: Call) -> str:
-        """The endpoint that a path names. Raises CallerError for what is not served."""
+    def _learn(self, call: Call) -> tuple[str, bytes]:
+        """Endpoint and operation of a path. Raises CallerError for what is not served."""
         name, operation = endpoint_of(call.path)
-        if operation not in _OPERATIONS or call.method != b"POST":
+        if self._openai is not None and _is_openai(operation):
+            return name, operation
+        if operation not in (_PLAIN, _STREAM) or call.method != b"POST":
             asked = f"{call.method.decode('latin-1')} {call.path[:128].decode('latin-1')}"
             raise CallerError(
                 "unknown-operation",
@@ -123,11 +174,11 @@ class RuntimeDoor:
                 hint="POST /endpoints/{name}/invocations invokes an endpoint.",
                 status=404,
             )
-        if len(call.url) <= _KEY_BYTES_MAX:
-            if len(self._names) >= _CACHE_MAX:
+        if operation == _PLAIN and len(call.url) <= KEY_BYTES_MAX:
+            if len(self._names) >= CACHE_MAX:
                 self._names.clear()
             self._names[call.url] = name
-        return name
+        return name, operation
 
     def _learn_head(self, variant: str | None, reply_meta: bytes) -> bytes:
         meta = decode_reply_meta(reply_meta)
@@ -139,10 +190,8 @@ class RuntimeDoor:
         if meta.custom_attributes is not None:
             attributes = header_value(meta.custom_attributes)
             head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
-        if len(reply_meta) <= _KEY_BYTES_MAX:
-            if len(self._heads) >= _CACHE_MAX:
-                self._heads.clear()
-            self._heads[variant, reply_meta] = head
+        if meta.generation is None:  # else no other request has the same
+            kept(self._heads, (variant, reply_meta), head, reply_meta)
         return head
 
 
@@ -152,7 +201,6 @@ def endpoint_of(path: bytes) -> tuple[str, bytes]:
     return unquote_to_bytes(name).decode("utf-8", "replace"), operation
 
 
-def header_value(text: str) -> bytes:
-    """A model's words as one header line: whatever could end the line is a space."""
-    data = text.encode("utf-8") if not text.isascii() else text.encode("ascii")
-    return bytes(byte if byte >= 32 and byte != 127 else 32 for byte in data).strip()
+def _is_openai(operation: bytes) -> bool:
+    """`openai/v1/...`, or the same below `inference-components/{name}/`."""
+    return operation.startswith((b"openai/", b"inference-components/"))

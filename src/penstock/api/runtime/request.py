@@ -8,9 +8,11 @@ another one.
 from __future__ import annotations
 
 import re
+import uuid
 from typing import NamedTuple
 
 from penstock.errors import CallerError
+from penstock.gateway.invocation import Affinity
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 CUSTOM_ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
@@ -19,6 +21,8 @@ TARGET_MODEL = b"x-amzn-sagemaker-target-model"
 INFERENCE_COMPONENT = b"x-amzn-sagemaker-inference-component"
 INFERENCE_ID = b"x-amzn-sagemaker-inference-id"
 SESSION_ID = b"x-amzn-sagemaker-session-id"
+PREFIX_ID = b"x-amzn-sagemaker-prefix-aware-id"
+STREAM_ACCEPT = b"x-amzn-sagemaker-accept"
 DEADLINE_MS = b"x-penstock-deadline-ms"
 
 #: Header names that the door wants to find in `Call.rare`.
@@ -29,13 +33,21 @@ INTEREST = (
     INFERENCE_COMPONENT,
     INFERENCE_ID,
     SESSION_ID,
+    PREFIX_ID,
+    STREAM_ACCEPT,
     DEADLINE_MS,
 )
 
+NEW_SESSION = "NEW_SESSION"
+
 CUSTOM_ATTRIBUTES_CHARS_MAX = 1024
 INFERENCE_ID_CHARS_MAX = 64
+SESSION_ID_CHARS_MAX = 256
 HEADER_CHARS_MAX = 1024  #: of Content-Type and Accept, as in AWS's model
+#: What the model is told of a request whose answer travels in pieces.
+_STREAMS = '{"stream":true}'
 _VARIANT_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_SESSION_ID = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _DEADLINE_DIGITS_MAX = 9
 _CACHE_MAX = 1024
 
@@ -46,6 +58,7 @@ class Asked(NamedTuple):
     meta: bytes
     variant: str | None
     deadline_s: float | None
+    affinity: Affinity | None = None
 
 
 #: What `plain_meta` keeps; the door looks here first.
@@ -66,8 +79,19 @@ def plain_meta(content_type: bytes | None, accept: bytes | None) -> bytes:
     return meta
 
 
-def read(content_type: bytes | None, accept: bytes | None, rare: dict[bytes, bytes]) -> Asked:
-    """Reads the rare headers. Raises CallerError for a value that AWS would refuse."""
+def read(
+    content_type: bytes | None,
+    accept: bytes | None,
+    rare: dict[bytes, bytes],
+    *,
+    streams: bool = False,
+) -> Asked:
+    """Reads the rare headers. Raises CallerError for a value that AWS would refuse.
+
+    Args:
+        accept: what the answer may be; for a stream, what its pieces may be.
+        streams: the answer travels as an event stream.
+    """
     if TARGET_MODEL in rare:
         raise CallerError(
             "target-model-not-allowed",
@@ -85,8 +109,9 @@ def read(content_type: bytes | None, accept: bytes | None, rare: dict[bytes, byt
         "customAttributes", rare.get(CUSTOM_ATTRIBUTES), CUSTOM_ATTRIBUTES_CHARS_MAX
     )
     inference_id = _text("inferenceId", rare.get(INFERENCE_ID), INFERENCE_ID_CHARS_MAX)
-    session_id = _text("sessionId", rare.get(SESSION_ID), INFERENCE_ID_CHARS_MAX * 4)
-    if custom_attributes is inference_id is session_id is None:
+    affinity = _affinity(rare, streams=streams)
+    session_id = affinity.session if affinity is not None else None
+    if custom_attributes is inference_id is session_id is None and not streams:
         meta = plain_meta(content_type, accept)
     else:
         meta = encode_request_meta(
@@ -96,9 +121,36 @@ def read(content_type: bytes | None, accept: bytes | None, rare: dict[bytes, byt
                 custom_attributes,
                 inference_id,
                 session_id=session_id,
+                parameters=_STREAMS if streams else None,
             )
         )
-    return Asked(meta, _variant(rare.get(TARGET_VARIANT)), deadline_s(rare.get(DEADLINE_MS)))
+    return Asked(
+        meta, _variant(rare.get(TARGET_VARIANT)), deadline_s(rare.get(DEADLINE_MS)), affinity
+    )
+
+
+def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
+    """The session and the prefix that the request belongs to; None for the usual one."""
+    session = _text("sessionId", rare.get(SESSION_ID), SESSION_ID_CHARS_MAX)
+    prefix = rare.get(PREFIX_ID)
+    if session is None and prefix is None:
+        return None
+    _text("prefixAwareId", prefix)
+    if session == NEW_SESSION:
+        if streams:
+            raise CallerError(
+                "session-not-allowed",
+                "A session can't begin with InvokeEndpointWithResponseStream.",
+                hint="Open it with InvokeEndpoint, then stream with the SessionId that it returns.",
+            )
+        return Affinity(str(uuid.uuid4()), prefix, opens=True)
+    if session is not None and not _SESSION_ID.fullmatch(session):
+        raise CallerError(
+            "session-id-invalid",
+            f"1 validation error detected: Value '{session[:64]}' at 'sessionId' failed to satisfy "
+            f"constraint: Member must satisfy regular expression pattern: {_SESSION_ID.pattern}",
+        )
+    return Affinity(session, prefix)
 
 
 def deadline_s(value: bytes | None) -> float | None:

@@ -26,33 +26,25 @@ from typing import Any, Final
 
 from penstock.artifacts.description import Head, TensorSpec
 from penstock.instance.codecs import oip_grpc, oip_json
-from penstock.instance.codecs.base import (
-    CSV,
-    JSON,
-    OIP_GRPC,
-    TRITON_BINARY,
-    CodecModel,
-    Decoded,
-    Encode,
-    Tensors,
-    bad,
-    media_type,
-    negotiate,
+from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, bad
+from penstock.instance.codecs.text_bodies import (
+    JSON_META,
+    Forms,
+    check_count,
+    inputs_and_parameters,
+    read,
+    utf8,
 )
-from penstock.instance.codecs.select import is_oip_request, json_header_bytes
 from penstock.instance.codecs.text_heads import TopK, as_json, as_tensors, output_specs
-from penstock.instance.codecs.values import dump_json, parse_json
-from penstock.wire.frames import ReplyMeta, RequestMeta, encode_reply_meta
+from penstock.instance.codecs.values import dump_json
+from penstock.wire.frames import RequestMeta
 
-TEXT_TYPES: Final = (JSON, "text/plain", CSV, f"{TRITON_BINARY} (input `text`, BYTES)")
 TEXTS_MAX: Final = 4096  #: texts in one request
 _TEXT: Final = TensorSpec(name="text", dtype="BYTES", shape=(-1,))
 _TEXT_PAIR: Final = TensorSpec(name="text_pair", dtype="BYTES", shape=(-1,))
 #: whether a task compares two texts; the other tasks read one
 _PAIRS: Final = {"pair-classification": "always", "text-regression": "may", "multi-head": "may"}
 _PAIR_HINT: Final = '{"inputs": {"text": "red cup, 2 pieces", "text_pair": "two red cups"}}'
-
-_JSON_META: Final = encode_reply_meta(ReplyMeta(content_type=JSON))
 
 #: a text, or two to compare
 Text = str | tuple[str, str]
@@ -123,42 +115,20 @@ class TextDecoded(Decoded):
 
 def decode_texts(model: TextModel, meta: RequestMeta, body: bytes) -> TextDecoded:
     """Raises ModelError with the status the model answers."""
-    kind = media_type(meta.content_type)
-    if kind == OIP_GRPC:
-        return _from_grpc(model, body)
-    if is_oip_request(meta, kind):
-        head = json_header_bytes(meta)
-        parsed = parse_json(body[:head] if head else body)
-        rest = memoryview(body)[head:] if head else memoryview(b"")
-        return _from_oip(model, parsed, rest, sagemaker=meta.door != "oip")
-    if kind in (JSON, ""):
-        parsed = parse_json(body)
-        if oip_json.is_oip(parsed):
-            return _from_oip(model, parsed, memoryview(b""), sagemaker=True)
-        negotiate(meta.accept, (JSON,))
-        return _from_json(model, parsed)
-    negotiate(meta.accept, (JSON,))
-    if kind in ("text/plain", "application/x-text"):
-        return _answering(model, [_utf8(body)], model.heads, form="string", top_k=0)
-    if kind == CSV:
-        return _answering(model, _csv_texts(model, body), model.heads, form="list", top_k=0)
-    raise bad(
-        f"content type {kind[:100]!r} is not one that this model reads: {', '.join(TEXT_TYPES)}",
-        code="unsupported-content-type",
-        status=415,
-    )
+    return read(_FORMS, model, meta, body)
 
 
-def _utf8(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise bad(f"the text is not UTF-8: byte {error.start} cannot be read") from None
+def _from_plain(model: TextModel, text: str) -> TextDecoded:
+    return _answering(model, [text], model.heads, form="string", top_k=0)
 
 
-def _csv_texts(model: TextModel, body: bytes) -> list[Text]:
+def _from_csv(model: TextModel, lines: str) -> TextDecoded:
+    return _answering(model, _csv_texts(model, lines), model.heads, form="list", top_k=0)
+
+
+def _csv_texts(model: TextModel, lines: str) -> list[Text]:
     texts: list[Text] = []
-    for row in csv.reader(io.StringIO(_utf8(body))):
+    for row in csv.reader(io.StringIO(lines)):
         if len(row) == 1:
             texts.append(row[0])
         elif len(row) == 2 and model.pairs != "never":
@@ -170,13 +140,7 @@ def _csv_texts(model: TextModel, body: bytes) -> list[Text]:
 
 
 def _from_json(model: TextModel, parsed: Any) -> TextDecoded:
-    parameters: Any = {}
-    inputs = parsed
-    if isinstance(parsed, dict):
-        inputs = parsed.get("inputs", parsed.get("instances"))
-        parameters = parsed.get("parameters") or {}
-        if not isinstance(parameters, dict):
-            raise bad("parameters is not an object")
+    inputs, parameters = inputs_and_parameters(parsed)
     top_k = _top_k(parameters.get("top_k", 0))
     heads = model.asked(parameters.get("heads"))
     if isinstance(inputs, list):
@@ -227,21 +191,18 @@ def _answering(
 
     def encode(outputs: Tensors) -> tuple[bytes, bytes]:
         answer = as_json(heads, outputs, top_k)
-        return dump_json(answer[0] if bare else answer), _JSON_META
+        return dump_json(answer[0] if bare else answer), JSON_META
 
     return TextDecoded(texts, heads, encode)
 
 
 def _check(model: TextModel, texts: Sequence[Text]) -> None:
-    if not texts:
-        raise bad("the request has no texts; send at least one")
-    if len(texts) > TEXTS_MAX:
-        raise bad(f"{len(texts)} texts came, {TEXTS_MAX} at most in one request", status=413)
+    check_count(len(texts), TEXTS_MAX)
     if model.pairs == "always" and any(isinstance(text, str) for text in texts):
         raise bad("this model compares two texts: text_pair is missing", hint=_PAIR_HINT)
 
 
-def _from_oip(model: TextModel, parsed: Any, binary: memoryview, *, sagemaker: bool) -> TextDecoded:
+def _from_oip(model: TextModel, parsed: Any, binary: memoryview, sagemaker: bool) -> TextDecoded:
     parameters = parsed.get("parameters") if isinstance(parsed, dict) else None
     top_k: TopK = 0
     heads = model.heads
@@ -255,8 +216,6 @@ def _from_oip(model: TextModel, parsed: Any, binary: memoryview, *, sagemaker: b
         for entry in parsed["inputs"] if isinstance(parsed.get("inputs"), list) else ():
             if isinstance(entry, dict):
                 names.add(str(entry.get("name")))
-                if _is_column(entry.get("shape")):
-                    entry["shape"] = entry["shape"][:1]
     codec = model.codec(names, heads)
     decoded = oip_json.decode_parsed(codec, parsed, binary, sagemaker=sagemaker)
     return _over_tensors(model, decoded, heads, top_k)
@@ -269,8 +228,7 @@ def _outputs_of(parsed: dict[str, Any]) -> set[str]:
     return {str(entry.get("name")) for entry in outputs if isinstance(entry, dict)}
 
 
-def _from_grpc(model: TextModel, body: bytes) -> TextDecoded:
-    request = oip_grpc.parse(body)
+def _from_grpc(model: TextModel, request: Any) -> TextDecoded:
     top_k: TopK = 0
     if "top_k" in request.parameters:
         top_k = _top_k(request.parameters["top_k"].int64_param)
@@ -278,25 +236,17 @@ def _from_grpc(model: TextModel, body: bytes) -> TextDecoded:
         heads = model.asked(request.parameters["heads"].string_param)
     else:
         heads = model.of_outputs({entry.name for entry in request.outputs})
-    for entry in request.inputs:
-        if _is_column(entry.shape):
-            del entry.shape[1:]
     codec = model.codec({entry.name for entry in request.inputs}, heads)
     return _over_tensors(model, oip_grpc.decode_parsed(codec, request), heads, top_k)
-
-
-def _is_column(shape: Any) -> bool:
-    """[n, 1] is taken for [n]: Triton clients send strings of batched models that way."""
-    return hasattr(shape, "__len__") and len(shape) == 2 and shape[1] == 1
 
 
 def _over_tensors(
     model: TextModel, decoded: Decoded, heads: tuple[Head, ...], top_k: TopK
 ) -> TextDecoded:
-    texts: list[Text] = [_utf8(item) for item in decoded.tensors["text"].tolist()]
+    texts: list[Text] = [utf8(item) for item in decoded.tensors["text"].tolist()]
     pairs = decoded.tensors.get("text_pair")
     if pairs is not None:
-        texts = list(zip(texts, (_utf8(item) for item in pairs.tolist()), strict=True))  # type: ignore[arg-type]
+        texts = list(zip(texts, (utf8(item) for item in pairs.tolist()), strict=True))  # type: ignore[arg-type]
     _check(model, texts)
     inner = decoded.encode
 
@@ -304,3 +254,8 @@ def _over_tensors(
         return inner(as_tensors(heads, outputs, top_k))
 
     return TextDecoded(texts, heads, encode)
+
+
+_FORMS: Final = Forms(
+    json=_from_json, plain=_from_plain, oip=_from_oip, grpc=_from_grpc, csv=_from_csv
+)

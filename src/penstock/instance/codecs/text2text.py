@@ -14,28 +14,22 @@ from typing import Any, Final
 
 from penstock.artifacts.description import TensorSpec
 from penstock.instance.codecs import oip_grpc, oip_json
-from penstock.instance.codecs.base import (
-    JSON,
-    OIP_GRPC,
-    TRITON_BINARY,
-    CodecModel,
-    Decoded,
-    Encode,
-    Tensors,
-    bad,
-    media_type,
-    negotiate,
+from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, bad
+from penstock.instance.codecs.text_bodies import (
+    JSON_META,
+    Forms,
+    check_count,
+    inputs_and_parameters,
+    read,
+    utf8,
 )
-from penstock.instance.codecs.select import is_oip_request, json_header_bytes
-from penstock.instance.codecs.values import dump_json, parse_json
+from penstock.instance.codecs.values import dump_json
 from penstock.runtimes.seq2seq.request import PARAMETERS
-from penstock.wire.frames import ReplyMeta, RequestMeta, encode_reply_meta
+from penstock.wire.frames import RequestMeta
 
 INPUTS: Final = (TensorSpec(name="text", dtype="BYTES", shape=(-1,)),)
 OUTPUTS: Final = (TensorSpec(name="generated_text", dtype="BYTES", shape=(-1,)),)
 TEXTS_MAX: Final = 1024  #: texts in one request
-_TYPES: Final = (JSON, "text/plain", f"{TRITON_BINARY} (input `text`, BYTES)")
-_JSON_META: Final = encode_reply_meta(ReplyMeta(content_type=JSON))
 _EXAMPLE: Final = '{"inputs": "wireles hedphones", "parameters": {"max_new_tokens": 20}}'
 
 
@@ -52,98 +46,55 @@ class Text2TextDecoded(Decoded):
 
 def decode_text2text(model: CodecModel, meta: RequestMeta, body: bytes) -> Text2TextDecoded:
     """Parameters are not checked here. Raises ModelError with the status the model answers."""
-    kind = media_type(meta.content_type)
-    if kind == OIP_GRPC:
-        return _from_grpc(model, body)
-    if is_oip_request(meta, kind):
-        head = json_header_bytes(meta)
-        parsed = parse_json(body[:head] if head else body)
-        rest = memoryview(body)[head:] if head else memoryview(b"")
-        return _from_oip(model, parsed, rest, sagemaker=meta.door != "oip")
-    if kind in (JSON, ""):
-        parsed = parse_json(body)
-        if oip_json.is_oip(parsed):
-            return _from_oip(model, parsed, memoryview(b""), sagemaker=True)
-        negotiate(meta.accept, (JSON,))
-        return _from_json(parsed)
-    negotiate(meta.accept, (JSON,))
-    if kind in ("text/plain", "application/x-text"):
-        return _checked([_utf8(body)], {}, _as_json)
-    raise bad(
-        f"content type {kind[:100]!r} is not one that this model reads: {', '.join(_TYPES)}",
-        code="unsupported-content-type",
-        status=415,
-    )
+    return read(_FORMS, model, meta, body)
 
 
-def _from_json(parsed: Any) -> Text2TextDecoded:
-    parameters: Any = {}
-    inputs = parsed
-    if isinstance(parsed, dict):
-        inputs = parsed.get("inputs", parsed.get("instances"))
-        parameters = parsed.get("parameters") or {}
-        if not isinstance(parameters, dict):
-            raise bad("parameters is not an object", hint=_EXAMPLE)
+def _from_json(_model: CodecModel, parsed: Any) -> Text2TextDecoded:
+    inputs, parameters = inputs_and_parameters(parsed, hint=_EXAMPLE)
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise bad('"inputs" must be a text or a list of texts', hint=_EXAMPLE)
     return _checked(texts, parameters, _as_json)
 
 
+def _from_plain(_model: CodecModel, text: str) -> Text2TextDecoded:
+    return _checked([text], {}, _as_json)
+
+
 def _as_json(outputs: Tensors) -> tuple[bytes, bytes]:
     texts = [{"generated_text": text.decode()} for text in outputs["generated_text"].tolist()]
-    return dump_json(texts), _JSON_META
+    return dump_json(texts), JSON_META
 
 
 def _checked(texts: list[str], parameters: Mapping[str, Any], encode: Encode) -> Text2TextDecoded:
-    if not texts:
-        raise bad("the request has no texts; send at least one", hint=_EXAMPLE)
-    if len(texts) > TEXTS_MAX:
-        raise bad(f"{len(texts)} texts came, {TEXTS_MAX} at most in one request", status=413)
+    check_count(len(texts), TEXTS_MAX, hint=_EXAMPLE)
     return Text2TextDecoded(texts, parameters, encode)
 
 
 def _from_oip(
-    model: CodecModel, parsed: Any, binary: memoryview, *, sagemaker: bool
+    model: CodecModel, parsed: Any, binary: memoryview, sagemaker: bool
 ) -> Text2TextDecoded:
+    given = parsed.get("parameters") if isinstance(parsed, dict) else None
     parameters: dict[str, Any] = {}
-    if isinstance(parsed, dict):
-        given = parsed.get("parameters")
-        if isinstance(given, dict):
-            parameters = {name: given[name] for name in PARAMETERS if name in given}
-        for entry in parsed["inputs"] if isinstance(parsed.get("inputs"), list) else ():
-            if isinstance(entry, dict) and _is_column(entry.get("shape")):
-                entry["shape"] = entry["shape"][:1]
+    if isinstance(given, dict):
+        parameters = {name: given[name] for name in PARAMETERS if name in given}
     decoded = oip_json.decode_parsed(model, parsed, binary, sagemaker=sagemaker)
     return _over_tensors(decoded, parameters)
 
 
-def _from_grpc(model: CodecModel, body: bytes) -> Text2TextDecoded:
-    request = oip_grpc.parse(body)
+def _from_grpc(model: CodecModel, request: Any) -> Text2TextDecoded:
     parameters: dict[str, Any] = {}
     for name in PARAMETERS:
         if name in request.parameters:
             value = request.parameters[name]
             chosen = value.WhichOneof("parameter_choice")
             parameters[name] = getattr(value, chosen) if chosen else None
-    for entry in request.inputs:
-        if _is_column(entry.shape):
-            del entry.shape[1:]
     return _over_tensors(oip_grpc.decode_parsed(model, request), parameters)
 
 
-def _is_column(shape: Any) -> bool:
-    """[n, 1] is taken for [n]: Triton clients send strings of batched models that way."""
-    return hasattr(shape, "__len__") and len(shape) == 2 and shape[1] == 1
-
-
 def _over_tensors(decoded: Decoded, parameters: Mapping[str, Any]) -> Text2TextDecoded:
-    texts = [_utf8(item) for item in decoded.tensors["text"].tolist()]
+    texts = [utf8(item) for item in decoded.tensors["text"].tolist()]
     return _checked(texts, parameters, decoded.encode)
 
 
-def _utf8(body: bytes) -> str:
-    try:
-        return body.decode()
-    except UnicodeDecodeError as error:
-        raise bad(f"the text is not UTF-8: byte {error.start} cannot be read") from None
+_FORMS: Final = Forms(json=_from_json, plain=_from_plain, oip=_from_oip, grpc=_from_grpc)

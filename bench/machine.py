@@ -1,0 +1,137 @@
+"""What the machine itself did while something was measured on it: stalls, and work of others.
+
+A figure taken on shared cores says little without these two: they are printed beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+from types import TracebackType
+
+_STALL_S = 0.005  #: a real-time process that wakes this much too late was held up by the machine
+_SLEEP_S = 0.001
+_STALLS_MAX = 500  #: per core; their report must fit a pipe
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class MachineStalls:
+    """Watches every core from a process of its own under real-time priority, asleep nearly always.
+
+    What holds up a process that nothing in this system may preempt is the machine: the hypervisor
+    ran somebody else, or the kernel did. Without the right to real-time priority nothing is seen.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        self._watchers = [self._watch(core, end) for core in sorted(os.sched_getaffinity(0))]
+
+    @staticmethod
+    def _watch(core: int, end: float) -> tuple[int, int]:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(writer)
+            return pid, reader
+        stalls: list[tuple[float, float]] = []
+        try:
+            os.sched_setaffinity(0, {core})
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            before = time.perf_counter()
+            while before < end:
+                time.sleep(_SLEEP_S)
+                now = time.perf_counter()
+                if now - before > _SLEEP_S + _STALL_S:
+                    stalls.append((before, now))
+                before = now
+        except OSError:
+            stalls = []
+        os.write(writer, json.dumps(stalls[:_STALLS_MAX]).encode())
+        os._exit(0)
+
+    def intervals(self) -> list[tuple[float, float]]:
+        """Waits for the watchers; stalls of all cores by `time.perf_counter`, merged, in order."""
+        found: list[tuple[float, float]] = []
+        for pid, reader in self._watchers:
+            with os.fdopen(reader, "rb") as pipe:
+                found.extend((float(a), float(b)) for a, b in json.loads(pipe.read() or b"[]"))
+            os.waitpid(pid, 0)
+        merged: list[tuple[float, float]] = []
+        for start, stop in sorted(found):
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+            else:
+                merged.append((start, stop))
+        return merged
+
+
+class OthersLoad:
+    """`with OthersLoad() as others: ...`, then `others.cores`: processor time per second that
+    processes took which are not this one's children."""
+
+    def __enter__(self) -> OthersLoad:
+        self.cores = 0.0
+        self._start = time.perf_counter(), _busy_s(), _own_s()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        start, busy_s, own_s = self._start
+        took_s = (_busy_s() - busy_s) - (_own_s() - own_s)
+        self.cores = max(0.0, took_s / (time.perf_counter() - start))
+
+
+def foreground() -> bool:
+    """Gives this process and all its descendants the machine's attention before others get theirs.
+
+    Linux schedules sessions against each other, by a priority of each session (autogroups): `nice`
+    says nothing between them. False where the right to raise it is missing.
+    """
+    try:
+        for pid in _family():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                Path(f"/proc/{pid}/autogroup").write_text("-15")
+    except OSError:
+        return False
+    return Path("/proc/self/autogroup").exists()
+
+
+def _busy_s() -> float:
+    user, nice, system, _, _, irq, softirq, *_ = (
+        Path("/proc/stat").read_text().split("\n", 1)[0][4:].split()
+    )
+    return sum(map(int, (user, nice, system, irq, softirq))) * _TICK_S
+
+
+def _own_s() -> float:
+    """Of this process, its living descendants, and those that they have waited for."""
+    return sum(_family().values()) * _TICK_S
+
+
+def _family() -> dict[int, int]:
+    """Ticks used by process id: this process and its living descendants."""
+    children: dict[int, list[int]] = defaultdict(list)
+    used: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        pid = int(path.parent.name)
+        children[int(fields[1])].append(pid)
+        used[pid] = sum(map(int, fields[11:15]))
+    family: dict[int, int] = {}
+    left = [os.getpid()]
+    while left:
+        pid = left.pop()
+        family[pid] = used.get(pid, 0)
+        left.extend(children[pid])
+    return family

@@ -1,0 +1,155 @@
+"""OpenAI's API: chat, completions and embeddings, at /v1/ and at SageMaker's path of an endpoint.
+
+The body goes to the instance as it came, with the word for what was asked; whether the answer
+streams is the body's own matter, and what comes back is passed on piece by piece. This door knows
+paths, errors and heads, and nothing of messages or tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from penstock.api.openai import errors
+from penstock.api.openai.models import OpenAiModels
+from penstock.api.openai.request import PREFIX, Asked, asked_of, model_of
+from penstock.api.runtime.heads import header_value, kept
+from penstock.api.runtime.request import DEADLINE_MS, PREFIX_ID, deadline_s
+from penstock.errors import CallerError, PenstockError
+from penstock.gateway.call import Call, status_line
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.invocation import Affinity, Invocation
+from penstock.gateway.streaming import StreamSeen
+from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
+
+__all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
+
+#: Header names that the door wants to find in `Call.rare`.
+INTEREST = (DEADLINE_MS, PREFIX_ID)
+
+_JSON_HEAD = b"content-type: application/json\r\n"
+_EVENT_STREAM = "text/event-stream"
+
+
+def _meta(operation: str) -> bytes:
+    return encode_request_meta(
+        RequestMeta(
+            content_type="application/json",
+            door="openai",
+            parameters=orjson.dumps({"operation": operation}).decode(),
+        )
+    )
+
+
+_METAS = {operation: _meta(operation) for operation in ("chat", "completions", "embeddings")}
+
+
+class OpenAiDoor:
+    """The `Door` of OpenAI's API, and the `Responder` of its requests."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self.written: Callable[[Call], None] = dispatcher.written
+        self.abandoned: Callable[[Call], None] = dispatcher.cancel
+        self._models = OpenAiModels(dispatcher)
+        self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+
+    # Door
+
+    def handle(self, call: Call) -> bool:
+        try:
+            asked = asked_of(call.path)
+            if asked.operation == "models":
+                self._answer_models(call, asked)
+                return True
+            _only(call, b"POST")
+            self._read(call, asked)
+        except PenstockError as error:
+            self.refuse(call, error)
+            return True
+        self._dispatcher.invoke(call)
+        return True
+
+    def refuse(self, call: Call, error: PenstockError) -> None:
+        head, body = errors.render(error)
+        call.answer(head + _request_id(call), body)
+
+    def _read(self, call: Call, asked: Asked) -> None:
+        rare = call.rare
+        if rare is not None:
+            own_s = deadline_s(rare.get(DEADLINE_MS))
+            if own_s is not None:
+                call.deadline = call.received + own_s
+            prefix = rare.get(PREFIX_ID)
+            if prefix is not None:
+                call.affinity = Affinity(prefix=prefix)
+        call.endpoint = asked.endpoint if asked.endpoint is not None else model_of(call.body)
+        call.meta = _METAS[asked.operation]
+        call.door = "openai"
+        call.stream = StreamSeen()
+        call.responder = self
+
+    def _answer_models(self, call: Call, asked: Asked) -> None:
+        _only(call, b"GET", b"HEAD")
+        models = self._models
+        value: Any = models.listed(asked.endpoint) if asked.model is None else None
+        if asked.model is not None:
+            value = models.card(asked.model)
+        call.answer(status_line(200) + _JSON_HEAD + _request_id(call), orjson.dumps(value))
+
+    # Responder
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        assert isinstance(invocation, Call)
+        invocation.answer(self._head(reply.meta) + _request_id(invocation), reply.body)
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        assert isinstance(invocation, Call)
+        if not invocation.started:
+            invocation.start(self._head(meta or b"") + _request_id(invocation))
+        invocation.send(chunk)
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        assert isinstance(invocation, Call)
+        if invocation.started:
+            invocation.finish()
+        else:
+            self.on_reply(invocation, reply)
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        assert isinstance(invocation, Call)
+        if invocation.started:
+            invocation.send(errors.event(error))
+            invocation.finish()
+        else:
+            self.refuse(invocation, error)
+
+    def _head(self, reply_meta: bytes) -> bytes:
+        head = self._heads.get(reply_meta)
+        if head is not None:
+            return head
+        meta = decode_reply_meta(reply_meta)
+        content_type = meta.content_type or "application/json"
+        head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
+        if content_type.startswith(_EVENT_STREAM):
+            # Proxies on the way would otherwise gather events before they pass them on.
+            head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+        if meta.generation is None:
+            kept(self._heads, reply_meta, head, reply_meta)
+        return head
+
+
+def _request_id(call: Call) -> bytes:
+    """OpenAI's name for the id that every answer has."""
+    return b"x-request-id: %b\r\n" % call.request_id.encode() if call.connection else b""
+
+
+def _only(call: Call, *methods: bytes) -> None:
+    if call.method not in methods:
+        raise CallerError(
+            "method-not-allowed",
+            f"{call.method.decode('latin-1')} is not allowed here; {methods[0].decode()} is.",
+            status=405,
+        )

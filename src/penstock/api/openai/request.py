@@ -1,0 +1,91 @@
+"""What a path and a body of OpenAI's API ask for; of the body only the model's name is read here.
+
+`/v1/chat/completions` and its like name the endpoint in the body's `model`; SageMaker's form,
+`/endpoints/{name}[/inference-components/{component}]/openai/v1/...`, names it in the path, and then
+the body is not looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from penstock.errors import CallerError
+
+PREFIX = b"/v1/"
+ENDPOINTS = b"/endpoints/"
+
+#: The end of a path -> what the model is told of it.
+OPERATIONS = {
+    b"chat/completions": "chat",
+    b"completions": "completions",
+    b"embeddings": "embeddings",
+}
+MODEL_CHARS_MAX = 256
+_MODELS = b"models"
+
+
+class Asked(NamedTuple):
+    """What a path asks for."""
+
+    operation: str  #: chat | completions | embeddings | models
+    endpoint: str | None  #: where the path names it
+    model: str | None = None  #: of `models/{model}`
+
+
+def asked_of(path: bytes) -> Asked:
+    """Raises CallerError (404) for a path that is not served."""
+    endpoint, rest = _split(path)
+    operation = OPERATIONS.get(rest)
+    if operation is not None:
+        return Asked(operation, endpoint)
+    head, _, model = rest.partition(b"/")
+    if head == _MODELS:
+        return Asked("models", endpoint, _text(model) or None)
+    raise CallerError(
+        "unknown-url",
+        f"Unknown request URL: {path[:128].decode('latin-1')}.",
+        hint="Served are chat/completions, completions, embeddings and models below /v1/.",
+        status=404,
+    )
+
+
+def model_of(body: bytes) -> str:
+    """The endpoint that a body names. Raises CallerError for one that names none."""
+    try:
+        asked: Any = orjson.loads(body)
+    except ValueError as cause:
+        raise CallerError("json-malformed", f"The body is not JSON: {cause}") from cause
+    model = asked.get("model") if isinstance(asked, dict) else None
+    if not isinstance(model, str) or not model:
+        raise CallerError(
+            "model-missing",
+            "You must provide a model parameter.",
+            hint="The name of an endpoint is its model; GET /v1/models names them.",
+        )
+    if len(model) > MODEL_CHARS_MAX:
+        raise CallerError("model-name-too-long", f"model has {len(model)} characters, 256 at most.")
+    return model
+
+
+def _split(path: bytes) -> tuple[str | None, bytes]:
+    """Endpoint, where the path names one, and what follows `/v1/`."""
+    if path.startswith(PREFIX):
+        return None, path[len(PREFIX) :]
+    name, _, rest = path[len(ENDPOINTS) :].partition(b"/")
+    parts = rest.split(b"/", 4)
+    if parts[0] == b"inference-components":
+        # Components are not placed on endpoints yet: nothing else may answer for one.
+        raise CallerError(
+            "component-not-allowed",
+            "Inference components are not allowed for endpoints without inference components.",
+            hint="Leave /inference-components/... out of the path.",
+        )
+    prefix = b"openai/v1/"
+    return _text(name), rest[len(prefix) :] if rest.startswith(prefix) else b""
+
+
+def _text(part: bytes) -> str:
+    return unquote_to_bytes(part).decode("utf-8", "replace")

@@ -1,0 +1,91 @@
+"""InvokeEndpointWithResponseStream: pieces of an answer as frames of an event stream.
+
+Each piece that the model makes is one frame and one chunk of the body, and leaves when it is made.
+A whole answer (a model that does not stream) is a stream of one frame. A failure before the first
+piece is an ordinary error; after it, it is the stream's last frame, as AWS has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.api.runtime.errors import RuntimeErrors
+from penstock.api.runtime.heads import header_value, kept
+from penstock.errors import InternalError, PenstockError
+from penstock.gateway.call import Call, status_line
+from penstock.gateway.invocation import Invocation
+from penstock.wire.aws import eventstream
+from penstock.wire.frames import Reply, decode_reply_meta
+
+_TIME_EXCEEDED = "deadline-passed"
+
+
+class EventStreamResponder:
+    """The `Responder` of invocations whose answer travels as an event stream."""
+
+    def __init__(self, errors: RuntimeErrors, session_head: Callable[[Call], bytes]) -> None:
+        """`session_head`: what is said of the request's session, as header lines."""
+        self._errors = errors
+        self._session_head = session_head
+        self._heads: dict[tuple[str | None, bytes], bytes] = {}  #: variant, reply meta -> head
+
+    def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        assert isinstance(invocation, Call)
+        self._start(invocation, reply.meta)
+        if reply.body:
+            invocation.send(eventstream.payload_part(reply.body))
+        invocation.finish()
+
+    def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
+        assert isinstance(invocation, Call)
+        if not invocation.started:
+            self._start(invocation, meta or b"")
+        if chunk:
+            invocation.send(eventstream.payload_part(chunk))
+
+    def on_end(self, invocation: Invocation, reply: Reply) -> None:
+        assert isinstance(invocation, Call)
+        if not invocation.started:
+            self._start(invocation, reply.meta)
+        invocation.finish()
+
+    def on_error(self, invocation: Invocation, error: PenstockError) -> None:
+        assert isinstance(invocation, Call)
+        if not invocation.started:
+            invocation.answer(*self._errors.render(error, invocation.endpoint))
+            return
+        invocation.send(last_frame(error))
+        invocation.finish()
+
+    def _start(self, call: Call, reply_meta: bytes) -> None:
+        head = self._heads.get((call.variant, reply_meta))
+        if head is None:
+            head = _head(call.variant, reply_meta)
+            kept(self._heads, (call.variant, reply_meta), head, reply_meta)
+        if call.affinity is not None:
+            head += self._session_head(call)
+        call.start(head)
+
+
+def last_frame(error: PenstockError) -> bytes:
+    """How a stream says that it broke: whose fault it was, and that it is over."""
+    if isinstance(error, InternalError):
+        return eventstream.internal_stream_failure(f"Internal failure ({error.code}).")
+    message = f"{error.message} {error.hint}".rstrip()
+    if error.code == _TIME_EXCEEDED:
+        return eventstream.model_stream_error(message, error_code="ModelInvocationTimeExceeded")
+    return eventstream.model_stream_error(message)
+
+
+def _head(variant: str | None, reply_meta: bytes) -> bytes:
+    meta = decode_reply_meta(reply_meta)
+    head = status_line(200) + b"content-type: %b\r\n" % eventstream.CONTENT_TYPE.encode()
+    if meta.content_type is not None:
+        content_type = header_value(meta.content_type)
+        head += b"x-amzn-sagemaker-content-type: %b\r\n" % content_type
+    if variant is not None:
+        head += b"x-amzn-invoked-production-variant: %b\r\n" % header_value(variant)
+    if meta.custom_attributes is not None:
+        attributes = header_value(meta.custom_attributes)
+        head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
+    return head

@@ -1,0 +1,98 @@
+"""Which input shapes of one model deserve a graph compiled for them alone, within a bound.
+
+A graph that takes any shape pays for it: it works out the shapes of all its nodes anew whenever the
+input's change, and its kernels know less. For small models under mixed traffic that is as long as
+the run itself. A graph of one shape costs memory and a compilation, so only shapes that come often
+get one: at the 32nd run, one at a time, and `graphs_max` at most. Once all are taken, a shape
+replaces the rarest of them if it comes four times as often. All counts halve every 4096 runs, so
+that what traffic was does not decide for ever.
+
+Knows shapes as keys and nothing of graphs; whoever compiles reports back by `built` or `failed`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Shape = tuple[tuple[int, ...], ...]  #: of every input, in the model's order
+
+_HOT_RUNS = 32
+_HOTTER = 4
+_HALVE_EVERY_RUNS = 4096
+_KNOWN_MAX = 512  #: shapes counted; tensor models may bring any
+
+
+class HotShapes:
+    """Counts runs by shape. Every call is cheap: one is made per batch."""
+
+    __slots__ = ("_building", "_built", "_counts", "_graphs_max", "_runs", "_unbuildable")
+
+    def __init__(self, graphs_max: int) -> None:
+        self._graphs_max = graphs_max
+        self._counts: dict[Shape, int] = {}
+        self._built: set[Shape] = set()
+        self._building: Shape | None = None
+        self._unbuildable: set[Shape] = set()
+        self._runs = 0
+
+    def ran(self, shape: Shape) -> Shape | None:
+        """A batch of this shape runs. Returns the shape whose graph is to be compiled now, if any.
+
+        Then the caller must call `built` or `failed` some time; nothing else is asked for before.
+        """
+        counts = self._counts
+        count = counts[shape] = counts.get(shape, 0) + 1
+        self._runs += 1
+        if self._runs >= _HALVE_EVERY_RUNS:
+            self._halve()
+        if count < _HOT_RUNS or self._building is not None:
+            return None
+        if shape in self._built or shape in self._unbuildable:
+            return None
+        if len(self._built) >= self._graphs_max:
+            rarest = self._rarest()
+            if rarest is None or count < _HOTTER * max(_HOT_RUNS, counts.get(rarest, 0)):
+                return None
+        self._building = shape
+        return shape
+
+    def built(self, shape: Shape) -> Shape | None:
+        """The graph of `shape` is ready. Returns the shape whose graph gives way to it, if any."""
+        assert shape == self._building, f"{shape} was not asked for"
+        self._building = None
+        replaced = self._rarest() if len(self._built) >= self._graphs_max else None
+        if replaced is not None:
+            self._built.remove(replaced)
+        self._built.add(shape)
+        return replaced
+
+    def failed(self, shape: Shape) -> None:
+        """The graph of `shape` cannot be compiled: it is not asked for again."""
+        assert shape == self._building, f"{shape} was not asked for"
+        self._building = None
+        self._unbuildable.add(shape)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """The shapes that have a graph of their own, the most frequent first; JSON-ready."""
+        ordered = sorted(self._built, key=lambda shape: (-self._counts.get(shape, 0), shape))
+        return [
+            {"shape": [list(sizes) for sizes in shape], "runs": self._counts.get(shape, 0)}
+            for shape in ordered
+        ]
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError if the state contradicts itself; for tests and the twin."""
+        assert len(self._built) <= self._graphs_max, "more graphs than are allowed"
+        assert self._building not in self._built, "a graph is compiled twice"
+        assert len(self._counts) <= _KNOWN_MAX + _HALVE_EVERY_RUNS, "counts grow without end"
+
+    def _rarest(self) -> Shape | None:
+        if not self._built:
+            return None
+        return min(self._built, key=lambda shape: (self._counts.get(shape, 0), shape))
+
+    def _halve(self) -> None:
+        self._runs = 0
+        halved = {shape: count // 2 for shape, count in self._counts.items() if count > 1}
+        kept = sorted(halved, key=lambda shape: (-halved[shape], shape))[:_KNOWN_MAX]
+        self._counts = {shape: halved[shape] for shape in kept}

@@ -1,0 +1,172 @@
+"""OpenAI's /v1/chat/completions: messages in, a message or a stream of deltas out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from penstock.errors import CallerError
+from penstock.instance.codecs.generation.calls import (
+    JSON,
+    SSE,
+    Answer,
+    Event,
+    GenerationCall,
+    Served,
+    flag,
+    mapping,
+    sse,
+    unsupported,
+    wrong,
+)
+from penstock.instance.codecs.generation.openai_fields import (
+    NAMES,
+    settings_of,
+    usage,
+    usage_wanted,
+)
+from penstock.runtimes.generation.base import checked
+
+_MESSAGES_MAX = 4096
+
+
+def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
+    """Raises CallerError naming the parameter as OpenAI does."""
+    messages = _messages(parsed.get("messages"))
+    for name in ("tools", "functions", "audio"):
+        if parsed.get(name):
+            raise unsupported(name, "answers are text")
+    settings = settings_of(parsed)
+    names = dict(NAMES)
+    if parsed.get("max_completion_tokens") is not None:
+        settings["tokens_new_max"] = parsed["max_completion_tokens"]
+        names["tokens_new_max"] = "max_completion_tokens"
+    if flag(parsed, "logprobs"):
+        settings["logprobs"] = parsed.get("top_logprobs") or 0
+        names["logprobs"] = "top_logprobs"
+    elif parsed.get("top_logprobs") is not None:
+        raise wrong("top_logprobs", "left out where logprobs is not true")
+    stream = stream or flag(parsed, "stream")
+    writer = _ChatWriter(
+        served, stream, usage_wanted(parsed, stream=stream), settings.get("logprobs") is not None
+    )
+    chat: dict[str, Any] = {"messages": messages}
+    if parsed.get("add_generation_prompt") is not None:
+        chat["add_generation_prompt"] = flag(parsed, "add_generation_prompt")
+    kwargs = mapping(parsed, "chat_template_kwargs")
+    if kwargs:
+        chat["chat_template_kwargs"] = _harmless(kwargs)
+    return GenerationCall(chat, checked(settings, names), writer)
+
+
+def _messages(given: Any) -> list[dict[str, Any]]:
+    if not isinstance(given, list) or not 1 <= len(given) <= _MESSAGES_MAX:
+        raise wrong("messages", f"a list of 1 to {_MESSAGES_MAX} messages")
+    messages = []
+    for at, each in enumerate(given):
+        if not isinstance(each, dict) or not isinstance(each.get("role"), str):
+            raise wrong(f"messages[{at}]", 'an object with "role" and "content"')
+        messages.append({**each, "content": _content(each.get("content"), at)})
+    return messages
+
+
+def _content(content: Any, at: int) -> str:
+    """A text, or parts that are texts: templates of text models know nothing else."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise wrong(f"messages[{at}].content", "a text or a list of parts")
+    texts = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind != "text" or not isinstance(part.get("text"), str):
+            raise CallerError(
+                "parameter-unsupported",
+                f"messages[{at}].content has a part of type {kind!r}: this model reads text",
+            )
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a template may not take the place of what it is called with."""
+    for name in ("messages", "tools", "documents", "add_generation_prompt"):
+        if name in kwargs:
+            raise wrong("chat_template_kwargs", f"an object without {name}")
+    return kwargs
+
+
+class _ChatWriter:
+    __slots__ = (
+        "_begun", "_created", "_ident", "_logprobs", "_model", "_usage", "content_type", "stream",
+    )  # fmt: skip
+
+    def __init__(self, served: Served, stream: bool, usage: bool, logprobs: bool) -> None:
+        self.stream = stream
+        self.content_type = SSE if stream else JSON
+        self._ident = f"chatcmpl-{served.new_id()}"
+        self._created = served.now_s()
+        self._model = served.name
+        self._usage = usage
+        self._logprobs = logprobs
+        self._begun = False
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        lines = []
+        if not self._begun:
+            self._begun = True
+            delta = {"role": "assistant", "content": answer.prompt_text}
+            lines.append(self._line(delta, None, None))
+        text, logprobs = event.get("x", ""), None
+        if self._logprobs and event.get("l"):
+            logprobs = {"content": [_logprob(piece) for piece in event["l"]]}
+        if text or logprobs is not None:
+            lines.append(self._line({"content": text}, logprobs, None))
+        if "f" in event:
+            lines.append(self._line({}, None, event["f"]))
+            if self._usage:
+                lines.append(sse(self._head("chat.completion.chunk", [], usage(answer))))
+            lines.append(b"data: [DONE]\n\n")
+        return b"".join(lines)
+
+    def _line(self, delta: dict[str, Any], logprobs: Any, finish: str | None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        made = self._head("chat.completion.chunk", [choice], None)
+        if not self._usage:
+            del made["usage"]
+        return sse(made)
+
+    def whole(self, answer: Answer) -> bytes:
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "logprobs": {"content": [_logprob(piece) for piece in answer.pieces]}
+            if self._logprobs
+            else None,
+            "finish_reason": answer.finish,
+        }
+        return orjson.dumps(self._head("chat.completion", [choice], usage(answer)))
+
+    def _head(self, kind: str, choices: list[Any], used: Any) -> dict[str, Any]:
+        return {
+            "id": self._ident,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+            "usage": used,
+        }
+
+
+def _logprob(piece: list[Any]) -> dict[str, Any]:
+    text, logprob, top = piece
+    return {
+        "token": text,
+        "logprob": logprob,
+        "bytes": list(text.encode("utf-8", "replace")),
+        "top_logprobs": [
+            {"token": each, "logprob": value, "bytes": list(each.encode("utf-8", "replace"))}
+            for _, each, value in top
+        ],
+    }

@@ -1,0 +1,181 @@
+"""The Open Inference Protocol's tensors for text generation: `text_input` in, `text_output` out.
+
+Settings come as tensors of one element, under the names of Triton's vLLM and TensorRT-LLM backends,
+or as parameters of the request. In a gRPC stream each message holds what is new of the text, and
+the last one has the parameter `triton_final_response`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.artifacts.description import TensorSpec
+from penstock.errors import CallerError
+from penstock.instance.codecs import oip_grpc, oip_json
+from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode
+from penstock.instance.codecs.generation.calls import (
+    JSON,
+    Answer,
+    Event,
+    GenerationCall,
+    Served,
+    parse_object,
+    unsupported,
+)
+from penstock.instance.codecs.generation.triton_generate import sampling_of, settings_given
+from penstock.instance.codecs.select import json_header_bytes
+from penstock.runtimes.tensor_bytes import encode_raw, objects
+from penstock.wire.frames import RequestMeta
+from penstock.wire.oip_messages import ModelInferResponse
+
+#: What model metadata names; everything else is optional and taken where it is given.
+INPUTS: Final = (TensorSpec(name="text_input", dtype="BYTES", shape=(1,)),)
+OUTPUTS: Final = (TensorSpec(name="text_output", dtype="BYTES", shape=(1,)),)
+
+_INTEGERS: Final = ("INT64", "INT32", "UINT32", "UINT64")
+_NUMBERS: Final = ("FP32", "FP64")
+#: input -> the data types that it may have
+_INPUTS: Final[dict[str, tuple[str, ...]]] = {
+    "text_input": ("BYTES",),
+    "stream": ("BOOL",),
+    "sampling_parameters": ("BYTES",),
+    "exclude_input_in_output": ("BOOL",),
+    **dict.fromkeys(("max_tokens", "min_tokens", "min_length", "top_k"), _INTEGERS),
+    **dict.fromkeys(("seed", "random_seed", "n", "beam_width"), _INTEGERS),
+    **dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty"), _NUMBERS),
+    **dict.fromkeys(("presence_penalty", "frequency_penalty"), _NUMBERS),
+    "stop": ("BYTES",),
+    "stop_words": ("BYTES",),
+    "ignore_eos": ("BOOL",),
+}
+
+
+def decode_grpc(body: bytes, served: Served, *, stream: bool) -> GenerationCall:
+    """`stream`: whether the method can carry more than one answer."""
+    request = oip_grpc.parse(body)
+    seen = [(each.name, each.datatype, list(each.shape)) for each in request.inputs]
+    decoded = oip_grpc.decode_parsed(_model(served, seen), request)
+    parameters = {key: _parameter(value) for key, value in request.parameters.items()}
+    given, text = _fields(decoded, parameters)
+    sampling, asked = sampling_of(given)
+    if asked and not stream:
+        raise unsupported("stream in a call of ModelInfer", "call ModelStreamInfer")
+    return GenerationCall(text, sampling, _GrpcWriter(served, request.id, stream, asked))
+
+
+def decode_json(body: bytes, meta: RequestMeta, served: Served) -> GenerationCall:
+    """The infer operation: one answer."""
+    size = json_header_bytes(meta)
+    head = parse_object(body if size is None else body[:size])
+    inputs = head.get("inputs")
+    seen = [
+        (each.get("name"), each.get("datatype"), each.get("shape"))
+        for each in (inputs if isinstance(inputs, list) else [])
+        if isinstance(each, dict)
+    ]
+    decoded = oip_json.decode(_model(served, seen), body, size, sagemaker=meta.door != "oip")
+    parameters = head.get("parameters")
+    given, text = _fields(decoded, parameters if isinstance(parameters, dict) else {})
+    sampling, asked = sampling_of(given)
+    if asked:
+        raise unsupported("stream in a request to infer", "ask generate_stream")
+    return GenerationCall(text, sampling, _JsonWriter(decoded.encode))
+
+
+def _model(served: Served, seen: list[tuple[Any, Any, Any]]) -> CodecModel:
+    """The inputs that came, as far as they are known here: the others are refused by name."""
+    inputs = []
+    for name, dtype, shape in seen:
+        allowed = _INPUTS.get(name) if isinstance(name, str) else None
+        if allowed is not None:
+            kind = dtype if dtype in allowed else allowed[0]
+            spec_shape = (-1,) * len(shape) if isinstance(shape, list) else (-1,)
+            inputs.append(TensorSpec(name=name, dtype=kind, shape=spec_shape))
+    if not any(spec.name == "text_input" for spec in inputs):
+        raise CallerError("invalid-parameter", "the input text_input (BYTES) is missing")
+    return CodecModel(
+        name=served.name, version=served.version, inputs=tuple(inputs), outputs=OUTPUTS,
+        batched=False,
+    )  # fmt: skip
+
+
+def _fields(decoded: Decoded, parameters: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Settings by name, and the text."""
+    given = dict(parameters)
+    text = ""
+    for name, array in decoded.tensors.items():
+        values = [_value(each, name) for each in array.reshape(-1).tolist()]
+        if name in ("stop", "stop_words"):
+            given[name] = [each for each in values if each]
+        elif len(values) != 1:
+            raise CallerError("invalid-parameter", f"{name} has {len(values)} elements: send one")
+        elif name == "text_input":
+            text = values[0]
+        else:
+            given[name] = values[0]
+    return settings_given(given), text
+
+
+def _value(value: Any, name: str) -> Any:
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise CallerError("invalid-parameter", f"{name} is not UTF-8: {error}") from None
+
+
+def _parameter(value: Any) -> Any:
+    kind = value.WhichOneof("parameter_choice")
+    return getattr(value, kind) if kind else None
+
+
+class _JsonWriter:
+    __slots__ = ("_encode", "content_type", "stream")
+
+    def __init__(self, encode: Encode) -> None:
+        self.stream = False
+        self.content_type = JSON
+        self._encode = encode
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        raise AssertionError("infer has one answer")
+
+    def whole(self, answer: Answer) -> bytes:
+        return self._encode({"text_output": objects([answer.text.encode()])})[0]
+
+
+class _GrpcWriter:
+    """In a stream that was not asked to be one, the whole text is the only message."""
+
+    __slots__ = ("_asked", "_begun", "_ident", "_served", "content_type", "stream")
+
+    def __init__(self, served: Served, ident: str, stream: bool, asked: bool) -> None:
+        self.stream = stream and asked
+        self.content_type = OIP_GRPC
+        self._served = served
+        self._ident = ident
+        self._asked = asked
+        self._begun = False
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        text, last = event.get("x", ""), "f" in event
+        if not self._begun:
+            self._begun = True
+            text = answer.prompt_text + text
+        if not text and not last:
+            return b""
+        return self._message(text, last=last)
+
+    def whole(self, answer: Answer) -> bytes:
+        return self._message(answer.text, last=True)
+
+    def _message(self, text: str, *, last: bool) -> bytes:
+        served = self._served
+        made = ModelInferResponse(
+            model_name=served.name, model_version=served.version, id=self._ident
+        )
+        made.parameters["triton_final_response"].bool_param = last
+        made.outputs.add(name="text_output", datatype="BYTES", shape=(1,))
+        made.raw_output_contents.append(encode_raw(objects([text.encode()]), "BYTES"))
+        return bytes(made.SerializeToString())

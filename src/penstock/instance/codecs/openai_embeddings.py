@@ -1,0 +1,111 @@
+"""OpenAI's /v1/embeddings: texts in, vectors out, for models whose one task is feature extraction.
+
+`{"input": text | [text, ...], "encoding_format": "float" | "base64", "model": ...}`. Token numbers
+in place of texts are refused: they are those of OpenAI's own vocabularies. Base64 is the vector's
+float32 values, little endian, which is what OpenAI's clients ask for unless they are told not to.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.artifacts.description import Head
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import Tensors, bad
+from penstock.instance.codecs.text import TextDecoded, TextModel
+from penstock.instance.codecs.text_bodies import JSON_META, check_count
+from penstock.instance.codecs.text_heads import result_name
+from penstock.instance.codecs.values import dump_json, parse_json
+from penstock.wire.frames import RequestMeta
+
+TEXTS_MAX: Final = 2048  #: as in OpenAI's own API
+_OPERATION: Final = "embeddings"
+_FORMATS: Final = ("float", "base64")
+
+
+class EmbeddingsDecoded(TextDecoded):
+    """Texts whose vectors are asked for. `tokens` is the engine's to fill in: usage tells it."""
+
+    __slots__ = ("tokens",)
+
+    tokens: int
+
+
+def decode_embeddings(model: TextModel, meta: RequestMeta, body: bytes) -> EmbeddingsDecoded:
+    """Raises ModelError with the status the model answers."""
+    [head, *others] = model.heads
+    asked: dict[str, Any] = parse_json(meta.parameters.encode()) if meta.parameters else {}
+    if asked.get("operation") != _OPERATION:
+        raise bad(
+            "the model of this endpoint generates no text",
+            hint="Ask an endpoint of a text-generation model.",
+        )
+    if others or head.task != "embedding":
+        raise bad(
+            "the model of this endpoint makes no embeddings",
+            hint="Ask an endpoint whose model has the task feature-extraction.",
+        )
+    parsed = parse_json(body)
+    if not isinstance(parsed, dict):
+        raise bad("the body is not a JSON object")
+    texts = _texts(parsed.get("input"))
+    form = parsed.get("encoding_format") or "float"
+    if form not in _FORMATS:
+        raise bad(f"encoding_format is {str(form)[:40]!r}; allowed: {', '.join(_FORMATS)}")
+    dimensions = parsed.get("dimensions")
+    if dimensions is not None and (type(dimensions) is not int or dimensions < 1):
+        raise bad(f"dimensions is {str(dimensions)[:40]}; allowed: a whole number from 1 on")
+    name = parsed.get("model")
+
+    def encode(outputs: Tensors) -> tuple[bytes, bytes]:
+        vectors = _vectors(head, outputs, dimensions)
+        answer = {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": at, "embedding": _written(vector, form)}
+                for at, vector in enumerate(vectors)
+            ],
+            "model": name if isinstance(name, str) else "",
+            "usage": {"prompt_tokens": decoded.tokens, "total_tokens": decoded.tokens},
+        }
+        return dump_json(answer), JSON_META
+
+    decoded = EmbeddingsDecoded(list(texts), (head,), encode)
+    decoded.tokens = 0
+    return decoded
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        if isinstance(value, list) and value and isinstance(value[0], int | list):
+            raise bad(
+                "input holds token numbers, and those of this model are its own",
+                hint="Send texts; the client's length check (check_embedding_ctx_length of "
+                "LangChain, for one) is what turns them into numbers.",
+            )
+        raise bad("input must be a text or a list of texts", hint='{"input": "red cup"}')
+    check_count(len(value), TEXTS_MAX)
+    return value
+
+
+def _vectors(head: Head, outputs: Tensors, dimensions: int | None) -> np.ndarray:
+    vectors = np.ascontiguousarray(outputs[result_name(head)], dtype=np.float32)
+    if dimensions is not None and dimensions != vectors.shape[1]:
+        raise ModelError(
+            "dimensions-unsupported",
+            f"dimensions is {dimensions}; the vectors of this model have {vectors.shape[1]}",
+            hint="Leave dimensions out.",
+            original_status=400,
+        )
+    return vectors
+
+
+def _written(vector: np.ndarray, form: str) -> Any:
+    if form == "float":
+        return vector
+    return base64.b64encode(vector.astype("<f4", copy=False).tobytes()).decode()

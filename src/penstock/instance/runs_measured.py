@@ -1,0 +1,60 @@
+"""Run times that an artifact brings along: its compile report's, as the batcher's first estimates.
+
+With them a service level holds from the first request on; what the copy then measures takes their
+place (`core.run_times`). Nothing here may keep a model from loading: a report that can't be used
+is as good as none.
+
+A seed must not be too long. A request whose deadline can't be met by the estimate is refused, and
+where all are refused nothing runs that could correct it. So times count on the processor that they
+were measured on and nowhere else, and for another number of threads they are taken from below: as
+they are for fewer, and as if they shrank in proportion for more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.description import Batching
+from penstock.compile.report import REPORT, processor
+
+_BYTES_MAX = 1_000_000  #: a report has about 3 kB
+
+RunsMeasured = tuple[tuple[int, int, float], ...]
+
+
+def runs_measured(model_dir: Path, batching: Batching, *, threads: int) -> RunsMeasured:
+    """(rows, length, run s) of the report beside the model, as `BatchSpec` takes them.
+
+    `threads` are those of a lane. Reads a small file.
+    """
+    report = _report(model_dir / REPORT)
+    try:
+        if report["processor"] != processor():
+            return ()
+        scale = min(1.0, report["threads"] / threads)
+        found = [
+            (int(each["rows"]), int(each["tokens"]), float(each["after_ms"]) / 1e3 * scale)
+            for each in report["timings"]
+        ]
+    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        return ()
+    longest = batching.buckets[-1] if batching.buckets else 0
+    return tuple(
+        (rows, length if batching.buckets else 0, run_s)
+        for rows, length, run_s in found
+        if 1 <= rows <= max(1, batching.rows_max)
+        and (length <= longest or not batching.buckets)
+        and 0.0 < run_s < math.inf
+    )
+
+
+def _report(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _BYTES_MAX:
+            return None
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None

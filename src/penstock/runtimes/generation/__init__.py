@@ -1,0 +1,13 @@
+"""Text generation in processes of its own: one engine process per copy, several kinds of engine.
+
+    base            requests, sampling settings, what a step yields, the `GenerationEngine` protocol
+    wire            messages between an instance and an engine process
+    prompts         tokenizer and chat template
+    texts           tokens to text piece by piece, stop strings
+    engine_process  the loop: take requests, step, send what the step made
+    runtime         the instance's end: starts the process, starts it again when it died
+    openvino_genai, vllm    the engines
+
+What runs inside the engine process imports the standard library, `penstock.errors`, a tokenizer
+and its engine, nothing else: it may be another interpreter than the instance's.
+"""

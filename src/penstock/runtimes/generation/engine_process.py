@@ -1,0 +1,248 @@
+"""The engine process: `python -m penstock.runtimes.generation.engine_process FD FD`.
+
+One thread reads commands and makes prompts into tokens; the main thread takes what is ready
+between two steps, steps the engine, and sends all that a step made in one write. Tokenizing a long
+prompt therefore never holds up those that are being answered.
+
+An engine that raises in a step has lost its sequences: the process ends, its instance gives back or
+fails what was running and starts another. It dies with its instance (PR_SET_PDEATHSIG, and the end
+of the socket).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from penstock import scheduling
+from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.runtimes.generation import prompts as prompt_files
+from penstock.runtimes.generation import wire
+from penstock.runtimes.generation.answers import Answering, Answers
+from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
+from penstock.runtimes.generation.prompts import Prompts
+from penstock.runtimes.parent_death import die_with_parent
+
+#: A message leaves at least this often while the engine works, so that a hang shows.
+SIGN_OF_LIFE_S = 1.0
+
+
+def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
+    """Raises PenstockError."""
+    model_dir = Path(init["model_dir"])
+    settings = dict(init["settings"])
+    settings["eos_ids"] = prompt_files.eos_ids(model_dir)
+    settings["positions_max"] = prompt_files.positions_max(model_dir)
+    prompts = Prompts(model_dir, chat_template=settings["chat_template"])
+    if init["engine"] == "vllm":
+        from penstock.runtimes.generation.vllm import VllmEngine
+
+        return VllmEngine(model_dir, settings, prompts), prompts
+    from penstock.runtimes.generation.openvino_genai import OpenVinoGenAiEngine
+
+    return OpenVinoGenAiEngine(model_dir, settings, prompts), prompts
+
+
+class Commands:
+    """Reads the socket on a thread; the main thread takes (kind, value) from `inbox`.
+
+    Kinds: "add" (an `Answering`), "refuse" (id, error), "cancel" (ids), "end".
+    """
+
+    def __init__(self, stream: Any, prompts: Prompts, engine: GenerationEngine) -> None:
+        self.inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self._stream = stream
+        self._prompts = prompts
+        self._engine = engine
+        self._context = engine.context_tokens_max
+        self._random = random.SystemRandom()
+        self._special = prompts.special_ids()
+        self._schemas = ThreadPoolExecutor(1, "schemas")
+        self._checking: set[int] = set()  #: requests whose schema is looked at
+
+    def start(self) -> None:
+        threading.Thread(target=self._read, name="commands", daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            for kind, value in wire.read_messages(self._stream):
+                if kind == wire.ADD:
+                    self._add(value)
+                elif kind == wire.CANCEL:
+                    self._checking.difference_update(value)
+                    self.inbox.put(("cancel", value))
+        except (OSError, ValueError):
+            traceback.print_exc()
+        self.inbox.put(("end", None))
+
+    def _add(self, call: dict[str, Any]) -> None:
+        ident = call["i"]
+        self._answered(ident, lambda: self._prepared(ident, call), self._begin)
+
+    def _begin(self, answering: Answering) -> None:
+        schema = answering.request.sampling.json_schema
+        if schema is None:
+            self.inbox.put(("add", answering))
+            return
+        # Grammars may take seconds to make: on a thread of their own, nobody else waits.
+        ident = answering.request.ident
+        self._checking.add(ident)
+
+        def checked() -> None:
+            self._engine.check_schema(schema)
+            if ident in self._checking:  # else cancelled meanwhile
+                self._checking.discard(ident)
+                self.inbox.put(("add", answering))
+
+        self._schemas.submit(self._answered, ident, checked, lambda _: None)
+
+    def _answered(self, ident: int, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Whatever goes wrong is this request's answer, and ends no thread."""
+        try:
+            then(work())
+        except PenstockError as error:
+            self.inbox.put(("refuse", (ident, error)))
+        except Exception as error:
+            traceback.print_exc()
+            refusal = ModelError("prompt-failed", f"the request can't be read: {error!r}"[:300])
+            self.inbox.put(("refuse", (ident, refusal)))
+
+    def _prepared(self, ident: int, call: dict[str, Any]) -> Answering:
+        sampling = wire.sampling_of(call["sampling"])
+        engine = self._engine
+        if sampling.logprobs and sampling.logprobs > max(1, engine.logprobs_max):
+            raise CallerError(
+                "logprobs-unsupported",
+                f"log-probabilities of the {sampling.logprobs} likeliest tokens: the engine "
+                f"{engine.name} knows those of {engine.logprobs_max or 'the chosen token alone'}",
+                hint="Ask for the chosen token's alone.",
+            )
+        if sampling.json_schema is not None and not engine.has_json_schema:
+            raise CallerError(
+                "json-schema-unsupported",
+                f"the engine {engine.name} can't hold this model to a JSON schema",
+                hint="Leave the response format out, or serve the model with runtime vllm.",
+            )
+        prompt = self._prompts.tokens(call["prompt"], tokens_max=self._context)
+        left = self._context - len(prompt)
+        most = min(sampling.tokens_new_max or left, left)
+        seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(31)
+        if sampling.tokens_new_min > most:
+            raise CallerError(
+                "invalid-parameter",
+                f"at least {sampling.tokens_new_min} tokens are asked for, and {most} fit behind "
+                "the prompt",
+            )
+        request = EngineRequest(ident, prompt, sampling, most, seed)
+        return Answering(request, self._prompts, self._special)
+
+
+class Loop:
+    """The main thread's part."""
+
+    def __init__(self, engine: GenerationEngine, commands: Commands, channel: Any) -> None:
+        self._engine = engine
+        self._commands = commands
+        self._channel = channel
+        self._answers = Answers(engine)
+
+    def run(self) -> None:
+        """Until the instance closes its end. Raises what the engine raises in a step."""
+        engine, inbox = self._engine, self._commands.inbox
+        said = 0.0
+        while True:
+            events: list[dict[str, Any]] = []
+            wait = not engine.has_work
+            while True:
+                try:
+                    kind, value = inbox.get(block=wait)
+                except Empty:
+                    break
+                wait = False
+                if kind == "end":
+                    return
+                events += self._answers.command(kind, value)
+            if engine.has_work:
+                events += self._answers.take(engine.step())
+            now = time.monotonic()
+            if events or now - said >= SIGN_OF_LIFE_S:
+                said = now
+                self._send(events)
+
+    def _send(self, events: list[dict[str, Any]]) -> None:
+        seen = self._engine.statistics()
+        statistics = [seen.running, seen.waiting, seen.cache_use, seen.cache_bytes]
+        self._channel.sendall(wire.message(wire.EVENTS, {"s": statistics, "e": events}))
+
+
+def _loaded_or_explained(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts] | PenstockError:
+    try:
+        return load(init)
+    except PenstockError as error:
+        return error
+    except Exception as error:  # engines raise kinds of their own
+        traceback.print_exc()
+        words = " ".join(str(error).split())[:300]
+        return ModelError(
+            "engine-failed",
+            f"the engine {init['engine']} did not start: {type(error).__name__}: {words}",
+            hint="The traceback is in the instance's log.",
+        )
+
+
+def serve(channel: socket.socket) -> None:
+    stream = channel.makefile("rb", buffering=1 << 16)
+    kind, init = next(wire.read_messages(stream))
+    assert kind == wire.INIT, "the first message is INIT"
+    loaded = _loaded_or_explained(init)
+    if isinstance(loaded, PenstockError):
+        channel.sendall(wire.message(wire.FAILED, loaded.to_dict()))
+        return
+    engine, prompts = loaded
+    about = {
+        "engine": engine.name,
+        "context_tokens_max": engine.context_tokens_max,
+        "has_json_schema": engine.has_json_schema,
+        "logprobs_max": engine.logprobs_max,
+    }
+    channel.sendall(wire.message(wire.READY, about))
+    commands = Commands(stream, prompts, engine)
+    commands.start()
+    try:
+        Loop(engine, commands, channel).run()
+    finally:
+        engine.close()
+
+
+def main() -> None:
+    die_with_parent()
+    scheduling.compute()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.setblocking(True)
+    status = 0
+    try:
+        serve(channel)
+    except OSError:
+        pass  # the instance is gone
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # libraries' own ends are slow, and some crash
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""OpenVINO GenAI's continuous batching as a `GenerationEngine`: paged attention on CPUs.
+
+Token ids go in and come out; no text of a request passes the library, which was seen to corrupt the
+heap on string tensors. The cache is bounded by blocks from the start: a request that could not
+fit is refused before it reaches the library, which would drop it without a word.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CallerError, ModelError
+from penstock.runtimes.generation.base import (
+    LENGTH,
+    STOP,
+    EngineRequest,
+    EngineStatistics,
+    StepOutput,
+)
+from penstock.runtimes.generation.prompts import Prompts
+from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
+
+#: Tokens of a block of the CPU's paged attention.
+BLOCK_TOKENS = 32
+#: Below this, dividing by the temperature overflows and nothing but the likeliest token is left.
+_TEMPERATURE_MIN = 1e-5
+_CONTEXT_TOKENS = 4096  #: where neither settings nor the model's configuration say
+MODEL_FILE = "openvino_model.xml"
+
+
+class OpenVinoGenAiEngine:
+    """See `GenerationEngine`. `settings`: `EngineOptions` as a dict, with "threads",
+    "precision", "eos_ids" and "positions_max"."""
+
+    name = "openvino_genai"
+    logprobs_max = 0
+    has_json_schema = True
+
+    def __init__(self, model_dir: Path, settings: dict[str, Any], prompts: Prompts) -> None:
+        library = _library()
+        self._library = library
+        self._eos_ids: list[int] = settings["eos_ids"]
+        sequences_max = int(settings["sequences_max"])
+        context = settings["context_tokens_max"] or settings["positions_max"] or _CONTEXT_TOKENS
+        blocks = _blocks(model_dir, settings, context, sequences_max)
+        # A block is kept back: the library ends a sequence one token before the last block is full.
+        self.context_tokens_max = min(context, (blocks - 1) * BLOCK_TOKENS)
+        scheduling = library.SchedulerConfig()
+        scheduling.num_kv_blocks = blocks
+        scheduling.cache_size = 0
+        scheduling.max_num_seqs = sequences_max
+        scheduling.dynamic_split_fuse = bool(settings["chunked_prefill"])
+        scheduling.enable_prefix_caching = bool(settings["prefix_caching"])
+        batched = int(settings["tokens_batched_max"])
+        if not settings["chunked_prefill"]:
+            batched = max(batched, self.context_tokens_max)  # a prompt is taken whole or not at all
+        scheduling.max_num_batched_tokens = batched
+        eos_id = self._eos_ids[0] if self._eos_ids else 0
+        tokens = token_bytes(prompts.tokenizer, _vocabulary(model_dir, prompts))
+        tokenizer = genai_tokenizer(library, tokens, eos_id)
+        self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, _properties(settings))
+        self._schemas = SchemaCheck(library)
+        self._handles: dict[int, Any] = {}
+        self._running = 0
+        self._cache_use = 0.0
+        self._cache_bytes = 0
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._handles)
+
+    def add(self, request: EngineRequest) -> None:
+        config = self._config(request)
+        prompt = _tensor(request.prompt)
+        try:
+            self._handles[request.ident] = self._pipeline.add_request(request.ident, prompt, config)
+        except RuntimeError as error:
+            raise CallerError("invalid-parameter", _words(error)) from None
+
+    def check_schema(self, schema: str) -> None:
+        self._schemas.check(schema)
+
+    def cancel(self, ident: int) -> None:
+        handle = self._handles.pop(ident, None)
+        if handle is not None:
+            handle.cancel()
+            if not self._handles:
+                # The library takes a cancelled sequence's blocks back in its next step.
+                self._pipeline.step()
+                self._running = 0
+
+    def step(self) -> Sequence[StepOutput]:
+        self._pipeline.step()
+        metrics = self._pipeline.get_metrics()
+        self._running = metrics.scheduled_requests
+        self._cache_use = metrics.cache_usage / 100.0
+        self._cache_bytes = metrics.cache_size_in_bytes
+        outputs = []
+        for ident, handle in list(self._handles.items()):
+            output = self._read(ident, handle)
+            if output is not None:
+                outputs.append(output)
+                if output.finish is not None:
+                    del self._handles[ident]
+        return outputs
+
+    def _read(self, ident: int, handle: Any) -> StepOutput | None:
+        ids: list[int] = []
+        logprobs: list[float] = []
+        reason: Any = None
+        while handle.can_read():
+            for part in handle.read().values():
+                ids += part.generated_ids
+                logprobs += part.generated_log_probs
+                reason = part.finish_reason
+        status = handle.get_status()
+        running = status == self._library.GenerationStatus.RUNNING
+        if running and not ids:
+            return None
+        finish = None
+        if not running:
+            stopped = reason == self._library.GenerationFinishReason.STOP
+            finish = STOP if stopped else LENGTH
+        return StepOutput(ident, ids, logprobs, finish=finish)
+
+    def _config(self, request: EngineRequest) -> Any:
+        sampling = request.sampling
+        config = self._library.GenerationConfig()
+        config.max_new_tokens = request.tokens_new_max
+        config.min_new_tokens = sampling.tokens_new_min
+        config.ignore_eos = sampling.ignore_eos or not self._eos_ids
+        config.eos_token_id = self._eos_ids[0] if self._eos_ids else 0
+        config.stop_token_ids = set(self._eos_ids)
+        config.repetition_penalty = sampling.repetition_penalty
+        config.presence_penalty = sampling.presence_penalty
+        config.frequency_penalty = sampling.frequency_penalty
+        config.logprobs = 0 if sampling.logprobs is None else 1
+        if sampling.json_schema is not None:
+            config.structured_output_config = self._library.StructuredOutputConfig(
+                json_schema=sampling.json_schema
+            )
+        if sampling.temperature >= _TEMPERATURE_MIN:
+            config.do_sample = True
+            config.temperature = sampling.temperature
+            config.top_p = sampling.top_p
+            config.min_p = sampling.min_p
+            config.rng_seed = request.seed % 2**64
+            if sampling.top_k:
+                config.top_k = sampling.top_k
+        return config
+
+    def statistics(self) -> EngineStatistics:
+        running = min(self._running, len(self._handles))
+        return EngineStatistics(
+            running, len(self._handles) - running, self._cache_use, self._cache_bytes
+        )
+
+    def close(self) -> None:
+        """The process ends right after: the library's own end is not needed."""
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("openvino_genai.py_openvino_genai")
+    except ImportError as error:
+        raise ModelError(
+            "engine-missing",
+            f"the model needs the package openvino-genai: {error}",
+            hint="pip install 'penstock[generate]'",
+        ) from None
+
+
+def _pipeline(
+    library: Any, model_dir: Path, tokenizer: Any, scheduling: Any, properties: dict[str, Any]
+) -> Any:
+    try:
+        return library.ContinuousBatchingPipeline(
+            str(model_dir), tokenizer, scheduling, "CPU", **properties
+        )
+    except Exception as error:  # RuntimeError, and pybind's own
+        raise ModelError(
+            "model-failed",
+            f"{MODEL_FILE}: the engine can't load it: {_words(error)}",
+            hint="It must be a stateful causal language model, as `penstock compile` makes them.",
+        ) from None
+
+
+def _vocabulary(model_dir: Path, prompts: Prompts) -> int:
+    """Rows of the logits: some models have more than their tokenizer has ids."""
+    config = json.loads((model_dir / "config.json").read_bytes())
+    return max(int(config.get("vocab_size") or 0), prompts.vocabulary)
+
+
+def _properties(settings: dict[str, Any]) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        # Several copies and processes share the cores; a pinned thread waits for the one it has.
+        "ENABLE_CPU_PINNING": False,
+    }
+    if settings["precision"]:
+        properties["INFERENCE_PRECISION_HINT"] = settings["precision"]
+    if settings["threads"]:
+        properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
+    properties.update(settings["options"])
+    return properties
+
+
+def _blocks(model_dir: Path, settings: dict[str, Any], context: int, sequences_max: int) -> int:
+    """As many as the cache's bytes hold, and no more than all sequences at full length need."""
+    needed = sequences_max * (math.ceil(context / BLOCK_TOKENS) + 1)
+    size = _block_bytes(model_dir, settings)
+    held = int(settings["cache_bytes"]) // size
+    if held < 2:
+        raise ModelError(
+            "cache-too-small",
+            f"the cache's {settings['cache_bytes']} bytes hold {held} blocks of {size} bytes, two "
+            "are needed",
+            hint="Raise engine.cache_mb in model.yaml.",
+        )
+    return min(needed, held)
+
+
+def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
+    """Keys and values of a block's tokens in all layers, as the CPU keeps them."""
+    config = json.loads((model_dir / "config.json").read_bytes())
+    heads = int(config["num_attention_heads"])
+    kv_heads = int(config.get("num_key_value_heads") or heads)
+    head_size = int(config.get("head_dim") or int(config["hidden_size"]) // heads)
+    width = {"f32": 4, "f16": 2, "bf16": 2}.get(_cache_precision(settings), 1)
+    # 8 bits need a scale and a zero point, 4 bytes each, for each head of a token.
+    head_bytes = head_size * width + (8 if width == 1 else 0)
+    return int(config["num_hidden_layers"]) * kv_heads * head_bytes * 2 * BLOCK_TOKENS
+
+
+def _cache_precision(settings: dict[str, Any]) -> str:
+    return str(settings["options"].get("KV_CACHE_PRECISION", "u8"))
+
+
+def _tensor(ids: list[int]) -> Any:
+    import numpy as np
+    import openvino as ov
+
+    return ov.Tensor(np.array([ids], dtype=np.int64))
+
+
+def _words(error: BaseException) -> str:
+    """The library's errors begin with where they were raised; the last line says what is wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

@@ -1,0 +1,226 @@
+"""Prompts to tokens: the tokenizer and the chat template of a model's folder.
+
+Templates come with models and are not trusted: they run in Jinja's sandbox, without files. Runs in
+the engine process; knows no engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CallerError, ModelError
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+#: Longer texts cannot fit, whatever they say: tokenizing them first would cost seconds and memory.
+CHARACTERS_PER_TOKEN_MAX = 256
+_FILE_BYTES_MAX = 64 << 20
+
+
+class Prompts:
+    """Use from one thread."""
+
+    def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
+        """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
+        ModelError."""
+        self.tokenizer = _open_tokenizer(model_dir / "tokenizer.json")
+        self._settings = _read_json(model_dir / "tokenizer_config.json")
+        self._source = _template_of(model_dir, self._settings, chat_template)
+        self._template: Any = None
+        if self._source is not None:
+            self._template = _compiled(self._source)
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def decode(self, ids: list[int]) -> str:
+        """Text without special tokens."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def piece(self, token: int) -> str:
+        """One token's text by itself, special ones as they are written."""
+        return str(self.tokenizer.decode([token], skip_special_tokens=False))
+
+    def special_ids(self) -> frozenset[int]:
+        added = self.tokenizer.get_added_tokens_decoder()
+        return frozenset(ident for ident, token in added.items() if token.special)
+
+    def tokens(self, prompt: Any, *, tokens_max: int) -> list[int]:
+        """Token ids of a text, of ids (checked), or of {"messages": [...]}.
+
+        Raises CallerError: `prompt-empty`, `prompt-too-long`, `invalid-parameter`, those of
+        `render`.
+        """
+        if isinstance(prompt, list):
+            ids = self._checked(prompt)
+        elif isinstance(prompt, dict):
+            ids = self._encoded(self.render(prompt), tokens_max, special=False)
+        else:
+            ids = self._encoded(prompt, tokens_max, special=True)
+        if not ids:
+            raise CallerError("prompt-empty", "the prompt is empty: it has no tokens")
+        if len(ids) >= tokens_max:
+            raise _too_long(f"{len(ids)} tokens", tokens_max)
+        return ids
+
+    def render(self, chat: dict[str, Any]) -> str:
+        """The chat as one text. Raises CallerError: `chat-template-missing`,
+        `chat-template-refused`."""
+        if self._template is None:
+            raise CallerError(
+                "chat-template-missing",
+                "this model has no chat template, so messages can't be made a prompt",
+                hint="Send a plain prompt, or put chat_template.jinja into the model's folder.",
+            )
+        try:
+            return str(
+                self._template.render(
+                    messages=chat["messages"],
+                    add_generation_prompt=chat.get("add_generation_prompt", True),
+                    tools=None,
+                    documents=None,
+                    **self._special_tokens(),
+                    **chat.get("chat_template_kwargs", {}),
+                )
+            )
+        except Exception as error:  # whatever a template raises or trips over
+            raise CallerError(
+                "chat-template-refused",
+                f"the model's chat template does not take these messages: {str(error)[:300]}",
+            ) from None
+
+    def _encoded(self, text: str, tokens_max: int, *, special: bool) -> list[int]:
+        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:
+            raise _too_long(f"{len(text)} characters", tokens_max)
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
+        return ids
+
+    def _checked(self, ids: list[Any]) -> list[int]:
+        size = self.vocabulary
+        for each in ids:
+            if type(each) is not int or not 0 <= each < size:
+                raise CallerError(
+                    "invalid-parameter",
+                    f"prompt has the token {each!r}: ids are integers from 0 to {size - 1}",
+                )
+        return ids
+
+    def _special_tokens(self) -> dict[str, str]:
+        found = {}
+        for name in ("bos_token", "eos_token", "unk_token", "pad_token"):
+            token = self._settings.get(name)
+            text = token.get("content") if isinstance(token, dict) else token
+            found[name] = text if isinstance(text, str) else ""
+        return found
+
+
+def _too_long(has: str, tokens_max: int) -> CallerError:
+    return CallerError(
+        "prompt-too-long",
+        f"the prompt has {has}, and the model's context of {tokens_max} tokens must hold it and at "
+        "least one token of the answer",
+        hint="Shorten the prompt.",
+    )
+
+
+def _open_tokenizer(path: Path) -> Any:
+    import tokenizers
+
+    if not path.is_file():
+        raise ModelError(
+            "tokenizer-missing",
+            f"the model has no {path.name}",
+            hint="Put the Hugging Face tokenizer.json beside it.",
+        )
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise ModelError(
+            "tokenizer-unreadable",
+            f"{path.name}: {str(error)[:300]}",
+            hint="It must be a `tokenizers` JSON file, whole.",
+        ) from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _template_of(model_dir: Path, settings: dict[str, Any], chosen: str) -> str | None:
+    path = model_dir / (chosen or "chat_template.jinja")
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    if chosen:
+        raise ModelError("chat-template-missing", f"the model has no file {chosen!r}")
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        named = {each.get("name"): each.get("template") for each in template}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _compiled(source: str) -> Any:
+    try:
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise ModelError(
+            "jinja2-missing",
+            "the model has a chat template, which needs the package jinja2",
+            hint="pip install 'penstock[generate]'",
+        ) from None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = time.strftime
+    try:
+        return environment.from_string(source)
+    except Exception as error:  # jinja2's own kinds
+        raise ModelError(
+            "chat-template-damaged", f"the chat template can't be read: {str(error)[:300]}"
+        ) from None
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """{} where the file is not there. Raises ModelError."""
+    if not path.is_file():
+        return {}
+    try:
+        if path.stat().st_size > _FILE_BYTES_MAX:
+            raise ValueError("it is too large")
+        value = json.loads(path.read_bytes())
+        if not isinstance(value, dict):
+            raise ValueError("it holds no object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError("model-file-invalid", f"{path.name}: {error}") from None
+    return value
+
+
+def eos_ids(model_dir: Path) -> list[int]:
+    """Tokens that end an answer: generation_config.json's word counts, then config.json's."""
+    for name in ("generation_config.json", "config.json"):
+        found = _read_json(model_dir / name).get("eos_token_id")
+        ids = found if isinstance(found, list) else [found]
+        if ids and all(type(each) is int and each >= 0 for each in ids):
+            return list(ids)
+    return []
+
+
+def positions_max(model_dir: Path) -> int:
+    """The model's context as its configuration says; 0 where it says nothing."""
+    found = _read_json(model_dir / "config.json").get("max_position_embeddings")
+    return found if type(found) is int and found > 0 else 0

@@ -1,0 +1,161 @@
+"""Graphs of one shape each beside an OpenVINO model that takes any (`core.hot_shapes` says which).
+
+Compiled while the model serves, one at a time, on a thread of low priority: until a graph is there
+the general one answers. Both hold the same operations on the same weights; their answers differ as
+those of two batch sizes do. Measured on the query-intent classifier (3 MB, INT8, one thread, ms for
+rows x tokens): 8x8 0.95 general, 0.69 of its own shape, and 0.5 more for the general graph whenever
+the shape changes, which under mixed traffic is nearly always.
+
+Each graph holds its weights once more, and about 12 MiB. So the bound is memory: a quarter of the
+instance's, 256 MiB at most, for all models of the process together. A model of which four graphs
+would not fit gets none: it is large, its runs are long, and there is little to gain.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock import scheduling
+from penstock.core.hot_shapes import HotShapes, Shape
+
+_BYTES_MAX = 256 << 20
+_MEMORY_SHARE = 1 / 4
+_GRAPH_BYTES = 12 << 20  #: of one graph without its weights, measured
+_GRAPHS_MAX = 16
+_GRAPHS_MIN = 4
+
+#: compiles a model whose shapes are set: one infer request per lane
+Compile = Callable[[Any], list[Any]]
+
+
+class GraphMemory:
+    """What the graphs of all models in this process take; shared by threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def take(self, size: int, limit: int) -> bool:
+        """False: it would be more than `limit` in all."""
+        with self._lock:
+            if self._taken + size > limit:
+                return False
+            self._taken += size
+            return True
+
+    def give_back(self, size: int) -> None:
+        with self._lock:
+            self._taken -= size
+
+
+_MEMORY = GraphMemory()
+
+
+def graph_bytes(weights: int) -> int:
+    """What one more graph of a model with that many bytes of weights takes."""
+    return _GRAPH_BYTES + 2 * weights
+
+
+def bytes_max(memory_bytes_max: int) -> int:
+    """What all graphs of a process may take in an instance of that memory; 0 = not limited."""
+    return min(_BYTES_MAX, int(memory_bytes_max * _MEMORY_SHARE) or _BYTES_MAX)
+
+
+def worth_it(size: int, limit: int) -> bool:
+    """Whether a model whose graphs take `size` each gets any of its own."""
+    return _GRAPHS_MIN * size <= limit
+
+
+def weights_bytes(path: Path) -> int:
+    """Size of a model's file and of the weights beside it."""
+    beside = [path.with_suffix(".bin"), path.with_name(path.name + ".data")]
+    return sum(file.stat().st_size for file in (path, *beside) if file.is_file())
+
+
+class ShapeGraphs:
+    """`request` is called by lane threads, once per batch; it never waits for a compilation.
+
+    `size` is what a graph takes of the `limit` that all graphs in `memory` have.
+    """
+
+    def __init__(
+        self, model: Any, compile_: Compile, *, size: int, limit: int, memory: GraphMemory = _MEMORY
+    ) -> None:
+        self._model = model
+        self._compile = compile_
+        self._size = size
+        self._limit = limit
+        self._memory = memory
+        self._count = min(_GRAPHS_MAX, limit // size)
+        self._hot = HotShapes(self._count)
+        self._lock = threading.Lock()
+        self._requests: dict[Shape, list[Any]] = {}
+        self._builder: threading.Thread | None = None
+        self._closed = False
+
+    def request(self, lane: int, shape: Shape) -> Any | None:
+        """The lane's infer request of a graph for exactly this shape; None: use the general one."""
+        with self._lock:
+            build = None if self._closed else self._hot.ran(shape)
+            requests = self._requests.get(shape)
+        if build is not None:
+            # Not a daemon: the interpreter must not end in the middle of a compilation.
+            self._builder = threading.Thread(target=self._build, args=(build,), name="shape-graph")
+            self._builder.start()
+        return requests[lane] if requests else None
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        with self._lock:
+            return self._hot.snapshot()
+
+    def wait_built(self) -> None:
+        """Returns once no graph is being compiled."""
+        if self._builder is not None:
+            self._builder.join()
+
+    def close(self) -> None:
+        """Idempotent. Waits for a compilation under way."""
+        with self._lock:
+            self._closed = True
+        self.wait_built()
+        self._memory.give_back(self._size * len(self._requests))
+        self._requests = {}
+
+    def _build(self, shape: Shape) -> None:
+        """On a thread made for it. Where all are taken, one more lives until the rarest goes."""
+        scheduling.prepare_in_background()
+        takes = len(self._requests) < self._count
+        requests = None
+        if not takes or self._memory.take(self._size, self._limit):
+            requests = self._compiled(shape)
+            if requests is None and takes:
+                self._memory.give_back(self._size)
+        with self._lock:
+            if requests is None:
+                self._hot.failed(shape)
+                return
+            replaced = self._hot.built(shape)
+            if replaced is not None:
+                del self._requests[replaced]
+            self._requests[shape] = requests
+        _return_memory()
+
+    def _compiled(self, shape: Shape) -> list[Any] | None:
+        try:
+            model = self._model.clone()
+            model.reshape(dict(zip(model.inputs, map(list, shape), strict=True)))
+            return self._compile(model)
+        except RuntimeError:  # what OpenVINO raises: a graph that this shape does not fit
+            return None
+
+
+def _return_memory() -> None:
+    """Compiling leaves half as much again of freed memory with the allocator (glibc has a call)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError):
+        return

@@ -1,0 +1,93 @@
+"""OpenAI's embeddings through a real instance: forms, usage, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from instance_harness import FrameClient, instance
+from tests.fakes import model_files
+
+EMBEDDER, CLASSIFIER = 1, 2
+EMBEDDINGS = {"door": "openai", "parameters": '{"operation":"embeddings"}'}
+CHAT = {"door": "openai", "parameters": '{"operation":"chat"}'}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
+    folder: Path = tmp_path_factory.mktemp("embeddings")
+    with instance(folder) as running:
+        made = running.client()
+        for copy, model in (
+            (EMBEDDER, model_files.embedder(folder / "embedder")),
+            (CLASSIFIER, model_files.classifier(folder / "classifier")),
+        ):
+            loaded = made.load(copy, model)
+            assert loaded.get("ok"), loaded
+        yield made
+
+
+def ask(client: FrameClient, **body: Any) -> Any:
+    return client.invoke(EMBEDDER, json.dumps(body).encode(), **EMBEDDINGS).json
+
+
+def refused(client: FrameClient, body: Any, copy: int = EMBEDDER, **meta: Any) -> str:
+    error = client.invoke(copy, json.dumps(body).encode(), **(meta or EMBEDDINGS)).error
+    assert (error["family"], error["original_status"]) == ("model", 400)
+    return str(error["message"])
+
+
+def test_each_text_gets_its_vector_and_usage_counts_the_tokens(client: FrameClient) -> None:
+    plain = client.invoke(EMBEDDER, b'{"inputs":["good film","bad"]}').json
+    answer = ask(client, model="shop", input=["good film", "bad"])
+    assert answer == {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": 0, "embedding": plain[0]},
+            {"object": "embedding", "index": 1, "embedding": plain[1]},
+        ],
+        "model": "shop",
+        "usage": {"prompt_tokens": 3, "total_tokens": 3},
+    }
+    assert ask(client, model="shop", input="bad")["data"][0]["embedding"] == plain[1]
+
+
+def test_base64_is_the_vector_in_little_endian_float32(client: FrameClient) -> None:
+    [vector] = client.invoke(EMBEDDER, b'{"inputs":["good film"]}').json
+    answer = ask(client, input=["good film"], encoding_format="base64")
+    packed = base64.b64decode(answer["data"][0]["embedding"])
+    assert np.frombuffer(packed, dtype="<f4").tolist() == pytest.approx(vector)
+
+
+def test_dimensions_may_be_named_if_they_are_the_models_own(client: FrameClient) -> None:
+    size = len(ask(client, input="good")["data"][0]["embedding"])
+    assert ask(client, input="good", dimensions=size)["data"]
+    assert f"have {size}" in refused(client, {"input": "good", "dimensions": size + 1})
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "input must be"),
+        ({"input": []}, "no texts"),
+        ({"input": ["a", 1]}, "input must be"),
+        ({"input": [1, 2]}, "token numbers"),
+        ({"input": [[1, 2]]}, "token numbers"),
+        ({"input": "a", "encoding_format": "int8"}, "float, base64"),
+        ({"input": "a", "dimensions": 0}, "from 1 on"),
+        (["a"], "not a JSON object"),
+    ],
+)
+def test_what_can_not_be_embedded_is_refused(client: FrameClient, body: Any, words: str) -> None:
+    assert words in refused(client, body)
+
+
+def test_a_model_is_asked_for_what_it_can_do(client: FrameClient) -> None:
+    assert "makes no embeddings" in refused(client, {"input": "a"}, CLASSIFIER)
+    assert "generates no text" in refused(client, {"messages": []}, EMBEDDER, **CHAT)
+    assert "generates no text" in refused(client, {"messages": []}, CLASSIFIER, **CHAT)

@@ -1,0 +1,145 @@
+"""One language model behind every door: the same tokens, from the unmodified clients, live."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtimes.generation_models import write_model
+from tests.system.harness import Server, wait_until
+from tests.system.test_clients import client_python, tour
+
+pytest.importorskip("openvino_genai", reason="the extra `generate` is not installed")
+pytestmark = [pytest.mark.system, pytest.mark.integration]
+
+PROMPT, TOKENS = "Say something", 24
+BODY = json.dumps({"inputs": PROMPT, "parameters": {"max_new_tokens": TOKENS}}).encode()
+LONG = {"inputs": "x", "parameters": {"max_new_tokens": 400, "ignore_eos_token": True}}
+
+
+@pytest.fixture(scope="module")
+def language_model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """An endpoint in service; gone afterwards."""
+    folder = write_model(tmp_path_factory.mktemp("generation") / "model")
+    server.deploy("language", folder)
+    yield "language"
+    server.client("sagemaker").delete_endpoint(EndpointName="language")
+
+
+def whole_text(server: Server, model: str) -> str:
+    status, body = server.post(f"/endpoints/{model}/invocations", BODY)
+    assert status == 200, body
+    return str(json.loads(body)[0]["generated_text"])
+
+
+def streamed_by_boto3(server: Server, model: str) -> list[dict[str, Any]]:
+    answer = server.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=model, Body=BODY, ContentType="application/json"
+    )
+    assert answer["ContentType"] == "text/event-stream"
+    pieces = [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+    assert all(piece.startswith(b"data:") and piece.endswith(b"\n\n") for piece in pieces)
+    return [json.loads(piece[len(b"data:") :]) for piece in pieces]
+
+
+def events_of(body: bytes) -> list[Any]:
+    return [json.loads(line[len("data:") :]) for line in body.decode().splitlines() if line]
+
+
+def outstanding(server: Server, model: str) -> int:
+    return sum(int(copy["outstanding"]) for copy in server.copies(model))
+
+
+def test_boto3_streams_the_tokens_of_the_whole_answer(server: Server, language_model: str) -> None:
+    lines = streamed_by_boto3(server, language_model)
+    text = whole_text(server, language_model)
+    assert lines[-1]["generated_text"] == text
+    assert lines[-1]["details"]["generated_tokens"] == len(lines)
+
+
+def test_openai_and_triton_clients_get_the_same_text(server: Server, language_model: str) -> None:
+    text = whole_text(server, language_model)
+    given = (language_model, PROMPT, str(TOKENS))
+    seen = tour(client_python("openai"), "openai_tour.py", server.url, *given)
+    assert {seen["whole"], seen["streamed"], seen["sagemaker"]} == {text}
+    assert seen["usage"] == seen["streamed_usage"] == seen["sagemaker_usage"] > 0
+    assert seen["chat"] == seen["chat_streamed"]
+    assert language_model in seen["models"]
+    assert seen["refused"] == "invalid_parameter"
+    grpc = f"127.0.0.1:{server.grpc_port}"
+    seen = tour(client_python("tritonclient"), "triton_stream_tour.py", grpc, *given)
+    assert seen == {"a": text, "b": text}
+    asked = json.dumps({"text_input": PROMPT, "parameters": {"max_tokens": TOKENS}}).encode()
+    _, body = server.post(f"/v2/models/{language_model}/generate", asked)
+    assert json.loads(body)["text_output"] == text
+    _, body = server.post(f"/v2/models/{language_model}/generate_stream", asked)
+    assert "".join(event["text_output"] for event in events_of(body)) == text
+
+
+def test_clients_that_leave_their_streams_leave_nothing_behind(
+    server: Server, language_model: str
+) -> None:
+    path = f"/endpoints/{language_model}/invocations-response-stream"
+    for _ in range(20):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("POST", path, json.dumps(LONG).encode())
+        connection.getresponse().read1(1)
+        connection.close()
+    wait_until(lambda: not outstanding(server, language_model), seconds=20, what="all gone")
+    assert streamed_by_boto3(server, language_model)
+
+
+def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str) -> None:
+    answer = server.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=language_model, Body=BODY, ContentType="application/json"
+    )
+    pieces = list(answer["Body"])
+    ident = answer["ResponseMetadata"]["RequestId"]
+    story = wait_until(
+        lambda: server.get(f"/admin/requests/{ident}"), seconds=10, what="the request's story"
+    )
+    assert story["stream"]["chunks"] == len(pieces)
+    assert story["stream"]["tokens_out"] == len(pieces)
+    assert story["stream"]["time_to_first_token_ms"] <= story["total_ms"]
+
+    def tokens_out() -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+        connection.request("GET", "/metrics")
+        page = connection.getresponse().read().decode()
+        connection.close()
+        wanted = f'penstock_tokens_total{{direction="out",endpoint="{language_model}"'
+        return any(line.startswith(wanted) for line in page.splitlines())
+
+    wait_until(tokens_out, seconds=10, what="tokens on the page of metrics")
+
+
+def test_an_answer_that_is_no_stream_goes_through_the_streaming_call(
+    server: Server, query_intent: str
+) -> None:
+    answer = server.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=query_intent, Body=b'{"inputs":"where is my order"}',
+        ContentType="application/json",
+    )  # fmt: skip
+    [piece] = [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+    assert json.loads(piece)[0]["label"] == "order-status"
+
+
+def test_the_command_line_prints_the_text_as_it_comes(
+    server: Server, language_model: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "body.json"
+    file.write_bytes(BODY)
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", "invoke", language_model, f"@{file}", "--stream",
+         "--url", server.url],
+        capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    pieces = streamed_by_boto3(server, language_model)
+    shown = "".join(line["token"]["text"] for line in pieces if not line["token"]["special"])
+    assert done.stdout.decode() == shown
