@@ -23,7 +23,7 @@ _spec.loader.exec_module(set_up)
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(1800)  # some minutes on idle cores; each of them has 240 s of its own
 def test_the_compiler_in_the_environment_with_pytorch() -> None:
     if not set_up.interpreter().exists():
         reason = "no compile environment: run tests/compile/set_up.py (make test does)"

@@ -13,7 +13,7 @@ from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel
 from penstock.instance.codecs.select import decode_tensors
-from penstock.wire.frames import RequestMeta, decode_reply_meta
+from penstock.wire.frames import ReplyMeta, RequestMeta, decode_reply_meta
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 
 MODEL = CodecModel(
@@ -61,7 +61,7 @@ def test_a_json_answer_names_model_version_id_and_tensors() -> None:
             {"name": "said", "datatype": "BYTES", "shape": [1], "data": ["hi"]},
         ],
     }
-    assert decode_reply_meta(meta) == ("application/json", None, None)
+    assert decode_reply_meta(meta) == ReplyMeta(content_type="application/json")
 
 
 def test_binary_tensors_follow_the_json_in_both_directions() -> None:
