@@ -10,14 +10,12 @@ from typing import Any
 
 from penstock.artifacts.description import Batching
 from penstock.core.batching import BatchSpec, RunBatch
-from penstock.instance import replies
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import INPUTS, OUTPUTS, decode
 from penstock.instance.generation_copy import Generating, GenerationCopy
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline import PipelineRuntime
-from penstock.wire import frames
 
 RUNTIME = "pipeline"
 
@@ -25,24 +23,7 @@ RUNTIME = "pipeline"
 class PipelineCopy(GenerationCopy):
     """`runtime`: a `PipelineRuntime`."""
 
-    def accept(self, request: Request, now: float) -> None:
-        if self.state in ("lost", "failed", "closed"):
-            request.answered = True
-            request.sink.forget(request.ident)
-            request.sink.send(replies.returned_frame(request.ident, f"copy-{self.state}"))
-            return
-        self._unanswered += 1
-        try:
-            request.data = decode(
-                frames.decode_request_meta(request.meta), request.body, self._served
-            )
-        except Exception as error:  # a codec's error, or a bug that must not end the loop
-            self._fail(request, replies.as_error(error, "reading the request"))
-            return
-        request.body = b""
-        request.number = self.driver.add(
-            request, priority=request.priority, deadline=request.deadline, now=now
-        )
+    _decode = staticmethod(decode)
 
     def _run(self, action: RunBatch, items: list[Request]) -> None:
         (request,) = items
