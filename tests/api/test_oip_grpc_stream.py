@@ -226,6 +226,7 @@ def test_a_client_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch)
                     told.send(more(ident, piece))
                     await asyncio.sleep(0)
                 await until(lambda: not served.dispatcher.in_flight)
+                assert served.instance.cancelled == [ident]
 
     run(main)
 

@@ -64,6 +64,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
         raise RuntimeError("a bug")
     if scope["path"] == "/wait":
         await receive()
+        application.waiting += 1  # type: ignore[attr-defined]
         scope["state"]["gone"] = await receive()
         application.disconnects.append(scope["state"]["gone"]["type"])  # type: ignore[attr-defined]
         return
@@ -82,6 +83,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 
 application.disconnects = []  # type: ignore[attr-defined]
+application.waiting = 0  # type: ignore[attr-defined]
 
 
 class Site:
@@ -331,7 +333,7 @@ def test_a_request_that_waits_for_its_model_is_not_ended_by_idle_timeouts() -> N
             client = await served.client()
             client.write(post("/hot/later"))
             await until(lambda: served.door.waiting)
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # six times each timeout
             served.door.waiting[0].answer(status_line(200), b"late")
             assert (await client.answer())[2] == b"late"
 
@@ -494,7 +496,7 @@ def test_applications_stream_fail_and_hear_of_disconnects() -> None:
             status, headers, _ = await client.answer()
             assert (status, "content-length" in headers) == (204, False)
             client.write(post("/wait"))
-            await asyncio.sleep(0.02)
+            await until(lambda: application.waiting == 1)  # type: ignore[attr-defined]
             client.close()
             await until(lambda: application.disconnects == ["http.disconnect"])  # type: ignore[attr-defined]
 

@@ -23,8 +23,8 @@ from penstock.runtimes import worker_wire
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline_calls import Hear
 from penstock.runtimes.python import LaneListener, worker_environment
-from penstock.runtimes.supervision import RestartPolicy
-from penstock.runtimes.worker_process import WorkerProcess, _python_path
+from penstock.runtimes.restarts import Restarts
+from penstock.runtimes.worker_process import WorkerProcess, python_path
 
 HANG_S: Final = 10.0
 
@@ -55,7 +55,7 @@ class StepsProcess(WorkerProcess):
             stderr=output,
             pass_fds=(channel,),
             cwd=str(init["model_dir"]),
-            env={**environment, "PYTHONPATH": _python_path(environment), "PYTHONUNBUFFERED": "1"},
+            env={**environment, "PYTHONPATH": python_path(environment), "PYTHONUNBUFFERED": "1"},
             process_group=0,
         )
 
@@ -87,7 +87,6 @@ class PythonSteps:
     ) -> None:
         self._context = context
         self._listener = listener
-        self._clock = clock or SystemClock()
         self._hang_s = hang_s
         self._loop = asyncio.get_running_loop()
         self._init = {
@@ -97,10 +96,14 @@ class PythonSteps:
             "threads": threads,
         }
         self._process: StepsProcess | None = None
-        self._policy = RestartPolicy()
+        self._restarts = Restarts(
+            self.start,
+            lambda error: listener.lane_failed(0, error),
+            clock=clock or SystemClock(),
+            log=context.log,
+        )
         self._numbers = itertools.count(1)
         self._calls: dict[int, _PythonCall] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
@@ -158,7 +161,7 @@ class PythonSteps:
             return
         del self._calls[call.number]
         if kind == wire.DONE:
-            self._policy.served()
+            self._restarts.served()
             call.done(told["v"], generator=told["g"])
         else:
             call.failed(from_dict(told["e"]))
@@ -169,32 +172,13 @@ class PythonSteps:
         self._process = None
         calls, self._calls = self._calls, {}
         if not self._closed:
-            self._plan_restart(error)
+            self._restarts.died(error)
         for call in calls.values():
             call.failed(error)
 
-    def _plan_restart(self, error: PenstockError) -> None:
-        wait_s = self._policy.died(now=self._clock.monotonic())
-        if wait_s is None:
-            self._listener.lane_failed(0, error)
-            return
-        task = self._loop.create_task(self._restart(wait_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _restart(self, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        try:
-            await self.start()
-        except PenstockError as error:
-            self._context.log(f"not started again: {error.message}")
-            self._plan_restart(error)
-
     async def close(self) -> None:
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._restarts.close()
         if self._process is not None:
             await self._process.close()
             self._process = None

@@ -17,7 +17,7 @@ from penstock.runtimes.base import LoadContext, Payload, PayloadReply
 from penstock.runtimes.foreign_server import ForeignServer
 from penstock.runtimes.http_connection import HttpAnswer, HttpConnection
 from penstock.runtimes.python import LaneListener, run_s_max, worker_environment
-from penstock.runtimes.supervision import RestartPolicy
+from penstock.runtimes.restarts import Restarts
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
 _ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
@@ -38,7 +38,9 @@ class ProcessRuntime:
         self._run_s_max = run_s_max(self._environment)
         self._server: ForeignServer | None = None
         self._connections: list[HttpConnection | None] = [None] * self.lanes
-        self._policy = RestartPolicy()
+        self._restarts = Restarts(
+            self._start_again, self._give_up, clock=self._clock, log=context.log
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -121,7 +123,7 @@ class ProcessRuntime:
             run.replies.append(self._reply(answer))
             run.hung = False
             if answer is not None:
-                self._policy.served()
+                self._restarts.served()
             self._next(lane, run)
 
         connection.send("POST", "/invocations", request_headers(meta), payload.body, answered)
@@ -168,24 +170,14 @@ class ProcessRuntime:
             return
         for lane in range(self.lanes):
             self._listener.lane_lost(lane, error)
-        self._plan_restart(error)
+        self._restarts.died(error)
 
-    def _plan_restart(self, error: PenstockError) -> None:
-        wait_s = self._policy.died(now=self._clock.monotonic())
-        if wait_s is None:
-            for lane in range(self.lanes):
-                self._listener.lane_failed(lane, error)
-            return
-        self._spawn(self._restart(wait_s))
+    def _give_up(self, error: PenstockError) -> None:
+        for lane in range(self.lanes):
+            self._listener.lane_failed(lane, error)
 
-    async def _restart(self, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        try:
-            await self._start_server()
-        except PenstockError as error:
-            self._context.log(f"not started again: {error.message}")
-            self._plan_restart(error)
-            return
+    async def _start_again(self) -> None:
+        await self._start_server()
         for lane in range(self.lanes):
             self._listener.lane_ready(lane)
 
@@ -196,6 +188,7 @@ class ProcessRuntime:
 
     async def close(self) -> None:
         self._closed = True
+        await self._restarts.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -9,6 +9,7 @@ the request it was busy with is answered `model-timeout`, and its mates are give
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 from penstock.clock import Clock, SystemClock
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply
-from penstock.runtimes.supervision import RestartPolicy
+from penstock.runtimes.restarts import Restarts
 from penstock.runtimes.worker_process import WorkerProcess
 
 Done = Callable[[list[PayloadReply | None] | None], None]
@@ -53,8 +54,7 @@ class PythonRuntime:
         self._environment = worker_environment(context)
         self._run_s_max = run_s_max(self._environment)
         self._workers: list[WorkerProcess | None] = [None] * self.lanes
-        self._policies = [RestartPolicy() for _ in range(self.lanes)]
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._restarts = [self._restarts_of(lane) for lane in range(self.lanes)]
         self._closed = False
 
     @classmethod
@@ -93,7 +93,7 @@ class PythonRuntime:
         def answered(replies: list[PayloadReply] | None) -> None:
             timer.cancel()
             if replies is not None:
-                self._policies[lane].served()
+                self._restarts[lane].served()
                 if len(replies) == len(batch):
                     done(list(replies))
                 else:
@@ -128,25 +128,18 @@ class PythonRuntime:
         if self._closed:
             return
         self._listener.lane_lost(lane, error)
-        self._plan_restart(lane, error)
+        self._restarts[lane].died(error)
 
-    def _plan_restart(self, lane: int, error: PenstockError) -> None:
-        wait_s = self._policies[lane].died(now=self._clock.monotonic())
-        if wait_s is None:
-            self._listener.lane_failed(lane, error)
-            return
-        task = self._loop.create_task(self._restart(lane, wait_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _restarts_of(self, lane: int) -> Restarts:
+        return Restarts(
+            functools.partial(self._start_again, lane),
+            functools.partial(self._listener.lane_failed, lane),
+            clock=self._clock,
+            log=self._context.log,
+        )
 
-    async def _restart(self, lane: int, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        try:
-            worker = await self._started(lane)
-        except PenstockError as error:
-            self._context.log(f"not started again: {error.message}")
-            self._plan_restart(lane, error)
-            return
+    async def _start_again(self, lane: int) -> None:
+        worker = await self._started(lane)
         if self._closed:
             await worker.close()
             return
@@ -155,9 +148,7 @@ class PythonRuntime:
 
     async def close(self) -> None:
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(restarts.close() for restarts in self._restarts))
         await asyncio.gather(*(worker.close() for worker in self._workers if worker))
         self._workers = [None] * self.lanes
 

@@ -122,7 +122,7 @@ class WorkerProcess(asyncio.Protocol):
             stderr=output,
             pass_fds=(channel, progress),
             cwd=str(init["model_dir"]),
-            env={**environment, "PYTHONPATH": _python_path(environment), "PYTHONUNBUFFERED": "1"},
+            env={**environment, "PYTHONPATH": python_path(environment), "PYTHONUNBUFFERED": "1"},
             process_group=0,  # ended alone; in the instance's session, ended with it
         )
 
@@ -222,7 +222,7 @@ class WorkerProcess(asyncio.Protocol):
 _LOG_HINT = "The model's own output is in the instance's log."
 
 
-def _python_path(environment: Mapping[str, str]) -> str:
+def python_path(environment: Mapping[str, str]) -> str:
     """Our package first, wherever it is imported from, then what the model asks for."""
     ours = str(Path(__file__).resolve().parents[2])
     theirs = environment.get("PYTHONPATH", "")

@@ -26,7 +26,7 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.base import EngineStatistics, Sampling
 from penstock.runtimes.python import LaneListener, run_s_max
-from penstock.runtimes.supervision import RestartPolicy
+from penstock.runtimes.restarts import Restarts
 from penstock.runtimes.worker_process import WorkerProcess
 
 #: The cache where nothing is said: a part of the instance's memory, and at most this.
@@ -101,8 +101,12 @@ class GenerationRuntime:
         self._environment = engine_environment(context)
         self._silence_s_max = 2 * run_s_max(self._environment)
         self._process: EngineProcess | None = None
-        self._policy = RestartPolicy()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._restarts = Restarts(
+            self._start_again,
+            lambda error: listener.lane_failed(0, error),
+            clock=self._clock,
+            log=context.log,
+        )
         self._closed = False
         self._on_events: Events = lambda events: None
         self._has_work: Callable[[], bool] = lambda: False
@@ -134,7 +138,7 @@ class GenerationRuntime:
 
     def served(self) -> None:
         """An answer was completed: deaths before it no longer count."""
-        self._policy.served()
+        self._restarts.served()
 
     def _write(self, data: bytes) -> None:
         if not self._has_work():
@@ -179,25 +183,10 @@ class GenerationRuntime:
         if self._closed:
             return
         self._listener.lane_lost(0, error)
-        self._plan_restart(error)
+        self._restarts.died(error)
 
-    def _plan_restart(self, error: PenstockError) -> None:
-        wait_s = self._policy.died(now=self._clock.monotonic())
-        if wait_s is None:
-            self._listener.lane_failed(0, error)
-            return
-        task = self._loop.create_task(self._restart(wait_s))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _restart(self, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
-        try:
-            process = await self._started()
-        except PenstockError as error:
-            self._context.log(f"not started again: {error.message}")
-            self._plan_restart(error)
-            return
+    async def _start_again(self) -> None:
+        process = await self._started()
         if self._closed:
             await process.close()
             return
@@ -207,9 +196,7 @@ class GenerationRuntime:
 
     async def close(self) -> None:
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._restarts.close()
         if self._process is not None:
             await self._process.close()
             self._process = None
