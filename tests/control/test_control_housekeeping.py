@@ -113,3 +113,24 @@ def test_a_disk_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "cache" / "artifacts").write_text("a file where a folder should be")
     housekeeping(tmp_path).tidy(NOTHING)
     assert (tmp_path / "cache" / "artifacts").is_file()
+
+
+def compiled_model(root: Path, digit: str, *, size: int, age_s: float) -> Path:
+    entry = root / "cache" / "compiled-models" / f"{digit * 64}-0123456789ab"
+    entry.mkdir(parents=True)
+    (entry / "model.bin").write_bytes(bytes(size))
+    aged(entry, age_s)
+    return entry
+
+
+def test_compiled_weights_go_oldest_use_first_and_never_while_they_are_served(
+    tmp_path: Path,
+) -> None:
+    served = compiled_model(tmp_path, "a", size=600, age_s=9 * DAY_S)
+    older = compiled_model(tmp_path, "b", size=600, age_s=3 * DAY_S)
+    newer = compiled_model(tmp_path, "c", size=300, age_s=2 * DAY_S)
+    (tmp_path / "cache" / "artifacts").mkdir()
+    in_use = InUse(digests=frozenset({"a" * 64}), logs=frozenset(), loading=False)
+    housekeeping(tmp_path).tidy(in_use)
+    assert set((tmp_path / "cache" / "compiled-models").iterdir()) == {served, newer}
+    assert not older.exists()

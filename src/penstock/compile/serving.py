@@ -78,9 +78,11 @@ def compile_for_serving(
     if target == AUTO and is_language_model(root):
         target = "cpu-int8"
     digest = digest or open_source(root, trust=False).digest
-    key = hashlib.sha256(json.dumps([digest, target, __version__]).encode()).hexdigest()
+    made_by = hashlib.sha256(json.dumps([target, __version__]).encode()).hexdigest()
+    key = f"{digest}-{made_by[:12]}"  # housekeeping tells by the name whose entry it is
     entry = cache_dir / key
     if (entry / model_yaml.FILE_NAME).is_file():
+        os.utime(entry)  # the time of last use
         return entry
     lacking = missing()
     if lacking:

@@ -7,6 +7,7 @@ removes that; everything else can be fetched or made again, or has told its stor
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,6 +66,27 @@ class Housekeeping:
         # A compiled model that is in use is open there, and stays so without its name.
         compiled = [path for path in self._cache_dir.glob("compiled/**/*") if path.is_file()]
         _remove_oldest(compiled, bytes_max=self._cache_bytes_max)
+        self._trim_compiled_models(digests)
+
+    def _trim_compiled_models(self, digests: Collection[str]) -> None:
+        """What weights were compiled to; entries are named after the digest of the weights."""
+        entries = []
+        for entry in (self._cache_dir / "compiled-models").glob("[!.]*-*"):
+            with suppress(FileNotFoundError):
+                size = sum(path.stat().st_size for path in entry.rglob("*") if path.is_file())
+                entries.append((entry.stat().st_mtime, size, entry))
+        total = sum(size for _, size, _ in entries)
+        for _, size, entry in sorted(entries):
+            if total <= self._cache_bytes_max:
+                break
+            if entry.name.partition("-")[0] in digests:
+                continue
+            leaving = entry.with_name(f".leaving-{entry.name}")  # nobody finds half of it
+            shutil.rmtree(leaving, ignore_errors=True)
+            entry.rename(leaving)
+            shutil.rmtree(leaving, ignore_errors=True)
+            total -= size
+            _log.info("compiled model %s removed: it was the least recently used", entry.name)
 
     def _prune_logs(self, logs: Collection[Path]) -> None:
         """An instance's log of before, put aside as `.1`, goes with it."""
