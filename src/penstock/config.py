@@ -34,6 +34,7 @@ class LimitConfig:
     body_timeout_s: float = 60.0  #: from the head to the last byte of the body
     keep_alive_s: float = 75.0  #: idle connections are closed after this
     request_timeout_s: float = 60.0  #: AWS gives a model 60 s to answer; a caller may ask for less
+    stream_timeout_s: float = 480.0  #: an answer in pieces, as AWS; at least request_timeout_s
     drain_s_max: float = 30.0  #: on SIGTERM, how long requests in flight may take
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.api.observation import cpu_percent, cpu_seconds, engines, memory_percent
+from penstock.api.observation import cpu_percent, cpu_seconds, engines, held, memory_percent
 from penstock.control.plane import InstanceView
+from penstock.fleet.base import InstanceType
+from penstock.metrics.cost import InstanceHeld
 
 VIEW = InstanceView(
     instance_id="i-1",
@@ -26,6 +28,27 @@ VIEW = InstanceView(
 
 def test_memory_is_a_share_of_what_the_instance_was_given() -> None:
     assert memory_percent({"memory_bytes": 250}, VIEW) == 25.0
+
+
+def test_cost_and_energy_are_those_of_the_instance_type() -> None:
+    kind = InstanceType(
+        name="ml.g5.xlarge",
+        cores=1.0,
+        memory_bytes=1000,
+        accelerators=1,
+        price_per_hour=1.408,
+        watts=326.4,
+    )
+    assert held("shop", VIEW, kind) == InstanceHeld(
+        endpoint="shop",
+        variant="all",
+        instance_id="i-1",
+        cores=1.0,
+        accelerators=1,
+        watts=326.4,
+        price_per_hour=1.408,
+        load_s=0.5,
+    )
 
 
 def test_processor_time_counts_the_workers_too() -> None:

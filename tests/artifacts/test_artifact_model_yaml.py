@@ -43,6 +43,7 @@ batching:
   latency_ms_p99_max: 10
 lanes: 2
 threads_per_lane: 1
+pinned: true
 parameters: {threshold: "0.5"}
 environment: {OMP_NUM_THREADS: "1"}
 precision: bf16
@@ -70,6 +71,7 @@ DESCRIPTION = ModelDescription(
     ),
     lanes=2,
     threads_per_lane=1,
+    pinned=True,
     parameters={"threshold": "0.5"},
     environment={"OMP_NUM_THREADS": "1"},
     precision="bf16",

@@ -27,6 +27,7 @@ from penstock.gateway.deadlines import Deadlines
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import ANSWERED, Invocation
 from penstock.gateway.link import LinkEvents
+from penstock.gateway.retries import Retries
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.request import Item, Request
@@ -120,14 +121,15 @@ class RecordedAdmission(Admission):
         return refusal
 
 
-class NamedDispatcher(Dispatcher):
+def name_retries(live: LiveRun, retries: Retries) -> None:
     """Tells for which request it routes again: decisions alone do not name it."""
+    route_again = retries._route_again
 
-    live: LiveRun
+    def named(invocation: Invocation, *, was_held: bool) -> bool:
+        live.number = invocation.number
+        return route_again(invocation, was_held=was_held)
 
-    def _route_again(self, invocation: Invocation, *, was_held: bool) -> bool:
-        self.live.number = invocation.number
-        return super()._route_again(invocation, was_held=was_held)
+    retries._route_again = named  # type: ignore[method-assign]
 
 
 class Engine:
@@ -384,14 +386,14 @@ class LiveRun:
         self._later: list[Callable[[], None]] = []
         self._links: dict[int, InstanceLink | GeneratingLink] = {}
         rng = random.Random(f"{seed}/routing")
-        self.dispatcher = NamedDispatcher(
+        self.dispatcher = Dispatcher(
             clock=self.time,
             timers=GatewayTimers(self.time),
             rng=rng,
             limits=LimitConfig(request_timeout_s=scenario.timeout_s),
             link_factory=self._link,
         )
-        self.dispatcher.live = self
+        name_retries(self, self.dispatcher._retries)
         routes = scenario.routes()
         self.dispatcher.publish(routes)
         endpoint = self.dispatcher.table.endpoints[scenario.name]

@@ -201,7 +201,13 @@ def routes(
 class Bench:
     """A dispatcher under a manual clock with links in memory."""
 
-    def __init__(self, *copies: int, outstanding_max: int = 4, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        *copies: int,
+        outstanding_max: int = 4,
+        timeout_s: float = 60.0,
+        stream_timeout_s: float = 480.0,
+    ) -> None:
         self.clock = ManualClock(monotonic_s=100.0)
         self.timers = ManualTimers(self.clock)
         self.links: dict[str, MemoryLink] = {}
@@ -210,7 +216,7 @@ class Bench:
             clock=self.clock,
             timers=self.timers,
             rng=random.Random(1),
-            limits=LimitConfig(request_timeout_s=timeout_s),
+            limits=LimitConfig(request_timeout_s=timeout_s, stream_timeout_s=stream_timeout_s),
             recorders=self.counting,
             ids=RequestIds(PREFIX),
             link_factory=self._link,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pytest
 from tests.gateway.gateway_fakes import Bench, MemoryLink, reply, routes
 
 from penstock.errors import NotNowError
@@ -80,6 +81,14 @@ def test_nothing_is_counted_of_tokens_where_no_engine_says_so() -> None:
     assert counted(bench) == [("streamed", 0.5)]
 
 
+def test_a_pipelines_answer_counts_no_tokens_they_count_where_its_steps_are_served() -> None:
+    bench = Bench(1)
+    invocation, link = stream(bench)
+    link.events.on_end(invocation, end(tokens_in=0, tokens_out=0, queue_s=0.1, finish=""))
+    bench.dispatcher.written(invocation)
+    assert counted(bench) == [("streamed", 0.5)]
+
+
 def test_what_can_not_be_read_of_a_generation_costs_its_counts_and_nothing_else() -> None:
     bench = Bench(1)
     invocation, link = stream(bench)
@@ -151,6 +160,18 @@ def test_a_stream_has_eight_minutes_where_other_answers_have_one() -> None:
     assert len(told.told) == 1
     bench.timers.advance(1.0)
     assert told.told[1:] == [(streamed, "deadline-passed")]
+
+
+@pytest.mark.parametrize(("stream_timeout_s", "left_ms"), [(90.0, 90_000), (5.0, 60_000)])
+def test_a_streams_time_is_a_setting_and_never_less_than_a_whole_answers(
+    stream_timeout_s: float, left_ms: int
+) -> None:
+    bench = Bench(1, stream_timeout_s=stream_timeout_s)
+    now = bench.clock.monotonic()
+    streamed = Invocation("echo", b"[]", b"", _Errors(), received=now, deadline=None)
+    streamed.stream = StreamSeen()
+    bench.dispatcher.invoke(streamed)
+    assert [item[2] for item in bench.link(1).sent] == [left_ms]
 
 
 def test_a_callers_own_deadline_ends_a_stream_sooner() -> None:

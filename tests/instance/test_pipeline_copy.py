@@ -110,7 +110,7 @@ def sse(kind: str, data: Any) -> bytes:
 @pytest.mark.parametrize(
     ("body", "meta"),
     [
-        ({"question": "Why?", "stream": True}, {"door": "openai"}),
+        ({"question": "Why?", "stream": True}, {}),
         ({"question": "Why?"}, {"parameters": '{"stream": true}'}),
         ({"question": "Why?"}, {"door": "oip", "parameters": '{"operation": "generate_stream"}'}),
     ],
@@ -125,6 +125,39 @@ def test_a_stream_is_server_sent_events_with_their_types(
     assert frames.decode_reply_meta(first.payload[: first.meta_bytes]).content_type == (
         "text/event-stream"
     )
+
+
+OPENAI_CHAT = {"door": "openai", "parameters": '{"operation": "chat"}'}
+
+
+def test_at_openais_path_text_is_the_message_and_events_are_beside_it(tmp_path: Path) -> None:
+    sink = asked(tmp_path, b'{"question": "Why?", "stream": true}', **OPENAI_CHAT)
+    lines = b"".join(sink.chunks).decode().split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert [choice["delta"] for choice in choices] == [
+        {"role": "assistant", "content": ""}, {"content": "You asked: Why?"}, {},
+    ]  # fmt: skip
+    assert [choice["finish_reason"] for choice in choices] == [None, None, "stop"]
+    beside = [chunk["pipeline_event"] for chunk in chunks if not chunk["choices"]]
+    assert beside == [{"event": kind, "data": data} for kind, data in EVENTS[1:]]
+
+
+def test_at_openais_path_a_whole_answer_has_all_events(tmp_path: Path) -> None:
+    sink = asked(tmp_path, b'{"question": "Why?"}', **OPENAI_CHAT)
+    answer = json.loads(sink.last.body)
+    assert answer["object"] == "chat.completion"
+    assert answer["choices"][0]["message"]["content"] == "You asked: Why?"
+    assert answer["pipeline_events"] == [{"event": kind, "data": data} for kind, data in EVENTS]
+
+
+def test_a_pipeline_has_no_embeddings(tmp_path: Path) -> None:
+    meta = {"door": "openai", "parameters": '{"operation": "embeddings"}'}
+    sink = asked(tmp_path, b'{"input": "Why?"}', **meta)
+    assert sink.frames[-1].kind == frames.ERROR
+    assert b"pipeline and has no embeddings" in sink.frames[-1].payload
 
 
 def test_without_a_stream_all_events_come_at_once(tmp_path: Path) -> None:
@@ -199,7 +232,7 @@ def test_an_infer_call_in_json(tmp_path: Path) -> None:
 def test_a_request_that_cannot_be_read_is_the_callers(
     tmp_path: Path, body: bytes, code: str
 ) -> None:
-    sink = asked(tmp_path, body, door="openai")
+    sink = asked(tmp_path, body, **OPENAI_CHAT)
     assert sink.frames[-1].kind == frames.ERROR
     error = json.loads(sink.last.body)
     assert (error["family"], error["code"]) == ("caller", code)

@@ -11,7 +11,7 @@ import pytest
 from penstock.artifacts.description import Batching
 from penstock.compile.report import processor
 from penstock.core.batching import Batcher, RunBatch
-from penstock.instance.loading import batch_spec
+from penstock.instance.described import batch_spec
 from penstock.instance.runs_measured import runs_measured
 
 BATCHING = Batching(rows_max=32, buckets=(16, 128), latency_s_p99_max=0.010)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.artifacts.description import Batching
 from penstock.errors import CallerError
-from penstock.instance.loading import batch_spec
+from penstock.instance.described import batch_spec
 from penstock.instance.variant_settings import served_with
 
 

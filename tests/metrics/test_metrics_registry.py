@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import CallerError
 from penstock.metrics import catalogue
+from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantRecorder
@@ -314,6 +315,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
         ),
         T0,
     )
+    registry.add_charges([Charge("shop", "main", 80.0, 0.01, "rapl")], T0 + 10)
     published = {
         (series.key.namespace, series.key.name, series.key.unit) for series in store.series()
     }

@@ -361,3 +361,31 @@ def test_what_cannot_be_loaded_says_why(
     with pytest.raises(PenstockError) as caught:
         asyncio.run(scenario())
     assert words in caught.value.message
+
+
+MANY = """
+schema: 1
+steps:
+  - name: ids
+    python: {function: ids}
+  - name: card
+    grpc: {target: "127.0.0.1:1", method: shop.Catalogue/Card, descriptors: shop.binpb}
+    follows: ids
+    each: true
+    inputs: {id: $piece}
+    fallback: {say: The catalogue is down.}
+"""
+
+
+def test_a_step_with_many_calls_says_once_that_it_is_missing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        code = "def ids():\n    yield from ('a', 'b', 'c')\n"
+        async with served(tmp_path, MANY, code=code) as shown:
+            shown.runtime.add(1, {}, None)
+            assert (await shown.over())["f"] == "done"
+            notice = {
+                "step": "card", "message": "The catalogue is down.", "reason": "step-unavailable",
+            }  # fmt: skip
+            assert [event for event in shown.said() if event[0] == "notice"] == [("notice", notice)]
+
+    asyncio.run(scenario())

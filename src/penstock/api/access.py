@@ -7,6 +7,7 @@ for another service does not open this one.
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 from typing import Protocol
 
@@ -19,6 +20,8 @@ from penstock.wire.aws.http import HttpRequest
 
 #: Paths that tell nothing but whether the server lives: load balancers hold no keys.
 OPEN_PATHS = frozenset({b"/ping", b"/v2/health/live", b"/v2/health/ready"})
+
+_ENDPOINTS = b"/endpoints/"
 
 
 class KeyRing(Protocol):
@@ -54,9 +57,11 @@ def check_binding(listen: ListenConfig) -> None:
 class Authenticator:
     """Checks requests against a ring of keys, which may be replaced while it serves."""
 
-    def __init__(self, ring: KeyRing, clock: Clock) -> None:
+    def __init__(self, ring: KeyRing, clock: Clock, *, own_key: str = "") -> None:
+        """`own_key`: with it the platform's own instances ask its endpoints, and nothing else."""
         self.ring = ring
         self._clock = clock
+        self._own_key = own_key.encode()
 
     def check(
         self,
@@ -71,7 +76,9 @@ class Authenticator:
             return
         for name, value in headers:
             if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":
-                self.check_bearer(value[7:].strip().decode("latin-1"))
+                token = value[7:].strip()
+                if not self._is_own(token, raw_path):
+                    self.check_bearer(token.decode("latin-1"))
                 return
         http = HttpRequest(
             method,
@@ -88,6 +95,13 @@ class Authenticator:
             secret,
             now_wall_s=self._clock.wall(),
             service_expected=scope_expected(http),
+        )
+
+    def _is_own(self, token: bytes, raw_path: bytes) -> bool:
+        return (
+            bool(self._own_key)
+            and raw_path.startswith(_ENDPOINTS)
+            and hmac.compare_digest(token, self._own_key)
         )
 
     def check_bearer(self, token: str) -> None:

@@ -54,28 +54,6 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
     async def ping(_request: Request) -> Response:
         return PlainTextResponse("")
 
-    async def not_found(request: Request, _error: Exception) -> Response:
-        return JSONResponse(
-            {
-                "code": "not-found",
-                "message": f"Nothing is served at {request.method} {request.url.path}.",
-                "hint": "Endpoints are called by POST /endpoints/NAME/invocations.",
-            },
-            status_code=404,
-        )
-
-    async def wrong_method(request: Request, error: Exception) -> Response:
-        allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
-        return JSONResponse(
-            {
-                "code": "method-not-allowed",
-                "message": f"{request.method} is not served at {request.url.path}.",
-                "hint": f"Served there: {allowed}.",
-            },
-            status_code=405,
-            headers={"allow": allowed},
-        )
-
     return Starlette(
         routes=[
             Route("/", post_root, methods=["POST"]),
@@ -84,7 +62,31 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
             Route("/metrics", get_metrics, methods=["GET"]),
             Mount("/admin", routes=routes(admin)),
         ],
-        exception_handlers={404: not_found, 405: wrong_method},
+        exception_handlers={404: _not_found, 405: _wrong_method},
+    )
+
+
+async def _not_found(request: Request, _error: Exception) -> Response:
+    return JSONResponse(
+        {
+            "code": "not-found",
+            "message": f"Nothing is served at {request.method} {request.url.path}.",
+            "hint": "Endpoints are called by POST /endpoints/NAME/invocations.",
+        },
+        status_code=404,
+    )
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+    return JSONResponse(
+        {
+            "code": "method-not-allowed",
+            "message": f"{request.method} is not served at {request.url.path}.",
+            "hint": f"Served there: {allowed}.",
+        },
+        status_code=405,
+        headers={"allow": allowed},
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane, InstanceView
+from penstock.fleet.base import InstanceType
+from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.instances import InstanceSample
 
@@ -25,11 +27,19 @@ class Observation:
     def variants(self) -> list[VariantObserved]:
         """Copies of every endpoint that the gateway routes to, by variant and state."""
         found: dict[tuple[str, str], dict[str, int]] = {}
+        instances: dict[tuple[str, str], list[InstanceHeld]] = {}
         for endpoint, view in self._views():
             states = found.setdefault((endpoint, view.variant), {})
             states[view.phase] = states.get(view.phase, 0) + 1
+            kind = self._plane.catalogue.resolve(view.instance_type)
+            instances.setdefault((endpoint, view.variant), []).append(held(endpoint, view, kind))
         return [
-            VariantObserved(endpoint=endpoint, variant=variant, copies=states)
+            VariantObserved(
+                endpoint=endpoint,
+                variant=variant,
+                copies=states,
+                instances=tuple(instances[endpoint, variant]),
+            )
             for (endpoint, variant), states in found.items()
         ]
 
@@ -65,6 +75,20 @@ class Observation:
             for endpoint in self._endpoint_names()
             for view in self._plane.instances(endpoint)
         ]
+
+
+def held(endpoint: str, view: InstanceView, kind: InstanceType) -> InstanceHeld:
+    """An instance as its cost and energy see it."""
+    return InstanceHeld(
+        endpoint=endpoint,
+        variant=view.variant,
+        instance_id=view.instance_id,
+        cores=view.cores,
+        accelerators=kind.accelerators,
+        watts=kind.watts,
+        price_per_hour=kind.price_per_hour,
+        load_s=view.load_s,
+    )
 
 
 def cpu_seconds(status: dict[str, Any]) -> float:

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import random
+import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.errors import CallerError
+from penstock.fleet.base import PlatformAccess
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.server import GatewayServer, tls_context
@@ -102,6 +104,8 @@ class Platform:
         self._store = MetricStore()
         self._registry = MetricRegistry(self._store)
         self._stack = AsyncExitStack()
+        self._own_key = secrets.token_urlsafe(32) if config.listen.auth else ""
+        self._listening = asyncio.Event()
         self.addresses = Addresses(http="", grpc="")
 
     async def start(self) -> Addresses:
@@ -122,6 +126,7 @@ class Platform:
             lambda: LocalFleet(runtime_dir_for(config.state_dir)),
             self._dispatcher,
             clock,
+            access=self._access,
         )
         self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
         async with AsyncExitStack() as stack:
@@ -168,7 +173,10 @@ class Platform:
         """Opens both ports; what is pushed last is stopped first."""
         listen, limits, control = self._config.listen, self._config.limits, self._config.control
         dispatcher = self._dispatcher
-        authenticator = Authenticator(self._plane.key_ring, self._clock) if listen.auth else None
+        ring = self._plane.key_ring
+        authenticator = (
+            Authenticator(ring, self._clock, own_key=self._own_key) if listen.auth else None
+        )
         models = OipModels(dispatcher, self._registry)
         grpc = OipGrpc(
             dispatcher,
@@ -184,7 +192,9 @@ class Platform:
         runtime = RuntimeDoor(
             dispatcher, account_id=control.account_id, region=control.region, openai=openai
         )
-        admin = AdminServices(self._plane, dispatcher.explain, dispatcher.snapshot)
+        admin = AdminServices(
+            self._plane, dispatcher.explain, dispatcher.snapshot, self._registry.costs
+        )
         server = GatewayServer(
             listen,
             limits,
@@ -204,6 +214,20 @@ class Platform:
         host = f"[{listen.host}]" if ":" in listen.host else listen.host
         scheme = "https" if listen.tls_cert is not None else "http"
         self.addresses = Addresses(http=f"{scheme}://{host}:{port}", grpc=f"{host}:{grpc_port}")
+        self._port = port
+        self._listening.set()
+
+    async def _access(self) -> PlatformAccess:
+        """How this server's instances reach it: they are on this machine."""
+        await self._listening.wait()
+        listen = self._config.listen
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(listen.host, listen.host)
+        scheme = "https" if listen.tls_cert is not None else "http"
+        return PlatformAccess(
+            url=f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}",
+            key=self._own_key,
+            certificate="" if listen.tls_cert is None else str(listen.tls_cert.resolve()),
+        )
 
     async def sagemaker(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
         """One control plane call from inside; raises CallerError as a client would see it."""

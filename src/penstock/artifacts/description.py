@@ -144,6 +144,7 @@ class ModelDescription:
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1  #: batches of one copy that may run at once
     threads_per_lane: int = 0  #: intra-op threads; 0 = what the instance's cores leave per lane
+    pinned: bool = False  #: each lane has cores of its own, if so many are free
     command: tuple[str, ...] = ()  #: `process`: argv; "{port}" and "{model_dir}" are filled in
     triton_python: bool = False  #: `python`: the file defines TritonPythonModel, not model_fn
     parameters: dict[str, str] = field(

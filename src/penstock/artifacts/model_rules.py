@@ -18,6 +18,8 @@ TEXT_TASKS = (
 )
 GENERATION_RUNTIMES = ("openvino_genai", "vllm")
 _CLASSIFYING = ("text-classification", "pair-classification")
+#: Their lanes are threads of the instance.
+_WITH_LANE_THREADS = ("openvino", "onnxruntime", "torch", "seq2seq")
 _WITH_PRECISION = ("openvino_genai", "openvino", "torch", "seq2seq")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -45,6 +47,9 @@ def check_together(description: ModelDescription, where: str) -> None:
     if description.precision and runtime not in _WITH_PRECISION:
         allowed = f"given for runtime: {', '.join(_WITH_PRECISION)} only"
         raise invalid(where, "precision", description.precision, allowed)
+    if description.pinned and runtime not in _WITH_LANE_THREADS:
+        allowed = f"given for runtime: {', '.join(_WITH_LANE_THREADS)} only"
+        raise invalid(where, "pinned", True, allowed)
     tensors = (*description.inputs, *description.outputs)
     if runtime in ("openvino", "torch") and any(tensor.dtype == "BYTES" for tensor in tensors):
         raise invalid(where, "runtime", runtime, "onnxruntime for tensors of dtype BYTES")

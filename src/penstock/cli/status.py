@@ -23,10 +23,13 @@ def status(
     names = [name] if name else list_names(client)
     endpoints = [describe(client, endpoint) for endpoint in names]
     copies = client.admin("/copies")["copies"]
+    costs = client.admin("/costs")["costs"]
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
+        costs = [cost for cost in costs if cost["endpoint"] == name]
     if json_:
-        print_json({"server": client.url, "endpoints": endpoints, "copies": copies})
+        found = {"endpoints": endpoints, "copies": copies, "costs": costs}
+        print_json({"server": client.url} | found)
         return
     print_table(
         f"endpoints at {client.url}",
@@ -37,6 +40,14 @@ def status(
         print()
         columns = ("copy", "endpoint", "variant", "instance", "state", "outstanding", "pid")
         print_table("copies", columns, [[copy.get(key) for key in columns] for copy in copies])
+    if costs:
+        print()
+        print_table(
+            "cost since the start; per answer over the last hour",
+            ("endpoint", "variant", "$", "kJ", "energy by", "$ / 1000 requests", "J / request",
+             "$ / 1000 tokens"),
+            [_cost_row(cost) for cost in costs],
+        )  # fmt: skip
 
 
 def list_names(client: Client) -> list[str]:
@@ -49,6 +60,21 @@ def list_names(client: Client) -> list[str]:
         if not page.get("NextToken"):
             return names
         members["NextToken"] = page["NextToken"]
+
+
+def _cost_row(cost: dict[str, Any]) -> list[object]:
+    request, joules = cost["dollars_per_request"], cost["joules_per_request"]
+    tokens = cost["dollars_per_thousand_tokens"]
+    return [
+        cost["endpoint"],
+        cost["variant"],
+        f"{cost['dollars']:.4g}",
+        f"{sum(cost['joules'].values()) / 1000:.4g}",
+        ", ".join(cost["joules"]),
+        None if request is None else f"{request * 1000:.4g}",
+        None if joules is None else f"{joules:.4g}",
+        None if tokens is None else f"{tokens:.4g}",
+    ]
 
 
 def _rows(endpoint: dict[str, Any]) -> list[list[object]]:

@@ -11,8 +11,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from penstock.artifacts.description import EngineOptions, ModelDescription
 from penstock.compile.causal_lm_graph import causal_lm, sizes_of
 from penstock.compile.causal_lm_parity import compare
@@ -21,8 +19,10 @@ from penstock.compile.libraries import need
 from penstock.compile.seq2seq_graph import Builder
 from penstock.compile.source import Source, read_json
 from penstock.compile.targets import Target, cpu_has_bf16
+from penstock.compile.text_lines import text_lines
 from penstock.compile.tokenizer_files import write_tokenizer
-from penstock.errors import CallerError, ModelError
+from penstock.compile.transformers_model import load_model, weights_of
+from penstock.errors import CallerError
 
 TASK = "text-generation"
 _FORMATS = {"cpu-fp32": "f32", "cpu-bf16": "bf16", "cpu-int8": "int8"}
@@ -37,8 +37,8 @@ _GRAPH = "openvino_model.xml"
 def compile_causal_lm(
     source: Source, staging: Path, options: Options, target: Target, say: Say
 ) -> Compiled:
-    """Raises CallerError (`target-unsupported`, `task-unsupported`, those of the tokenizer) and
-    ModelError (`unsupported-architecture`, `weights-unreadable`, `weights-missing`)."""
+    """Raises CallerError (`target-unsupported`, `task-unsupported`, `samples-invalid`, those of the
+    tokenizer) and ModelError (`unsupported-architecture`, those of `load_model`)."""
     kind = _FORMATS.get(target.name)
     if kind is None:
         raise CallerError(
@@ -54,7 +54,7 @@ def compile_causal_lm(
         )
     sizes = sizes_of(read_json(source.root / "config.json"))
     say("reading weights")
-    model = load_source(source.root)
+    model = load_model(source.root, "AutoModelForCausalLM", "a language model")
     write_tokenizer(
         source.root,
         staging,
@@ -89,31 +89,6 @@ def compile_causal_lm(
     )
 
 
-def load_source(root: Path) -> Any:
-    """The model in PyTorch, FP32, on the CPU. Never runs code of the source."""
-    transformers, torch = need("transformers"), need("torch")
-    try:
-        model, told = transformers.AutoModelForCausalLM.from_pretrained(
-            root, dtype=torch.float32, local_files_only=True, trust_remote_code=False,
-            output_loading_info=True,
-        )  # fmt: skip
-    except Exception as error:  # transformers, safetensors and json raise kinds of their own
-        words = " ".join(str(error).split())[:300]
-        raise ModelError(
-            "weights-unreadable",
-            f"transformers cannot load the source as a language model: {words}",
-            hint="Check that config.json and all weights are there and whole.",
-        ) from None
-    lacking = sorted(told["missing_keys"])
-    if lacking:  # transformers would go on with random numbers in their place
-        raise ModelError(
-            "weights-missing",
-            f"the source lacks {len(lacking)} tensors, the first is {lacking[0]!r}",
-            hint="Check that all of the model's safetensors files are there and whole.",
-        )
-    return model.eval()
-
-
 def write_graph(model: Any, folder: Path, kind: str) -> None:
     """`kind`: f32, bf16 or int8."""
     import openvino as ov  # noqa: PLC0415 - heavy, and only conversion needs it
@@ -121,10 +96,6 @@ def write_graph(model: Any, folder: Path, kind: str) -> None:
     builder = Builder(weights_of(model), int8=kind == "int8", bf16=kind == "bf16")
     graph = causal_lm(builder, model.config.to_dict())
     ov.save_model(graph, folder / _GRAPH, compress_to_fp16=False)
-
-
-def weights_of(model: Any) -> dict[str, np.ndarray]:
-    return {key: value.float().numpy() for key, value in model.state_dict().items()}
 
 
 def _precision(kind: str) -> str:
@@ -137,12 +108,8 @@ def _precision(kind: str) -> str:
 def _samples(options: Options, staging: Path) -> list[list[int]] | None:
     if options.samples is None:
         return None
-    try:
-        lines = options.samples.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CallerError("samples-invalid", f"{options.samples}: {error}") from None
     tokenizer = need("tokenizers").Tokenizer.from_file(str(staging / "tokenizer.json"))
-    tokens = [tokenizer.encode(line).ids for line in lines if line.strip()]
+    tokens = [tokenizer.encode(line).ids for line in text_lines(options.samples)]
     return [each for each in tokens if each] or None
 
 

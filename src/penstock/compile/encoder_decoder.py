@@ -17,6 +17,7 @@ from penstock.compile.measure import cores, measured
 from penstock.compile.seq2seq_parity import generate, parity_record
 from penstock.compile.source import Source
 from penstock.compile.targets import Target
+from penstock.compile.text_lines import text_lines
 from penstock.errors import CallerError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_seq2seq_model
@@ -51,7 +52,7 @@ def compile_encoder_decoder(
         "precision": precision,
         "tokens_max": options.tokens_max or 512,
         "rows_max": min(options.rows_max, _ROWS_MAX),
-        "samples": _texts(options.samples),
+        "samples": text_lines(options.samples) if options.samples is not None else None,
         "difference_max": options.tolerance,
         "log": say,
     }
@@ -136,12 +137,3 @@ def _timings(
         )
     finally:
         compiled.close()
-
-
-def _texts(path: Path | None) -> list[str] | None:
-    if path is None:
-        return None
-    try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise CallerError("samples-invalid", f"{path}: {error}") from None

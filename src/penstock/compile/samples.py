@@ -18,6 +18,7 @@ from penstock.artifacts.description import TensorSpec
 from penstock.compile.contract import Options
 from penstock.compile.graph import Arrays
 from penstock.compile.program_graph import example_of
+from penstock.compile.text_lines import text_lines
 from penstock.errors import CallerError
 from penstock.runtimes.dtypes import NUMPY
 
@@ -43,8 +44,6 @@ TEXTS = (
 _CALIBRATION_ROWS = 300  #: NNCF's own default
 _HELD_OUT_ROWS = 100
 _RANDOM_LENGTHS = (3, 8, 16, 17, 32, 64, 127)
-_FILE_ROWS_MAX = 2000
-_LINE_BYTES_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +76,14 @@ class TextSamples:
 
     def make(self, options: Options) -> Samples:
         """Raises CallerError (`samples-invalid`)."""
-        calibration = _lines(options.calibration) if options.calibration else []
+        calibration = text_lines(options.calibration) if options.calibration else []
         held_out: list[str] = []
         if len(calibration) >= 10:
             # Every fifth: the check must see texts by which no range was chosen.
             held_out = calibration[::5][:_HELD_OUT_ROWS]
             calibration = [text for at, text in enumerate(calibration) if at % 5]
         if options.samples is not None:
-            rows = [self._encode(text) for text in _lines(options.samples)]
+            rows = [self._encode(text) for text in text_lines(options.samples)]
         else:
             rows = [self._encode(text) for text in (*TEXTS, *held_out)]
             if not calibration:
@@ -183,24 +182,6 @@ def _rows_of(arrays: Arrays) -> tuple[Arrays, ...]:
     return tuple(
         {name: array[at : at + 1] for name, array in arrays.items()} for at in range(count)
     )
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CallerError(
-            "samples-invalid", f"{path}: {error}", hint="Give a UTF-8 file with one text per line."
-        ) from None
-    texts = [line for line in lines[:_FILE_ROWS_MAX] if line.strip()]
-    if not texts or max(map(len, texts)) > _LINE_BYTES_MAX:
-        raise CallerError(
-            "samples-invalid",
-            f"{path} holds {'a line that is too long' if texts else 'no text'}",
-            hint="Give a UTF-8 file with one text per line; the two texts of a pair are divided "
-            "by a tab.",
-        )
-    return texts
 
 
 def _parts(rows: list[Any]) -> list[list[Any]]:

@@ -17,11 +17,11 @@ import numpy as np
 from penstock.artifacts import model_yaml
 from penstock.artifacts.description import Batching, Generation, ModelDescription, Tokenizer
 from penstock.compile import seq2seq_bart, seq2seq_t5
-from penstock.compile.libraries import need
 from penstock.compile.seq2seq_graph import Builder, Shape
 from penstock.compile.seq2seq_parity import MEASURE, Parity, compare, parity_record
 from penstock.compile.source import read_json
 from penstock.compile.tokenizer_files import write_tokenizer
+from penstock.compile.transformers_model import load_model, weights_of
 from penstock.errors import CallerError, ModelError
 
 PRECISIONS = ("f32", "bf16", "int8")
@@ -96,7 +96,7 @@ def compile_seq2seq(
             pad_id=config.get("pad_token_id"),
         )  # fmt: skip
         log(f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}")
-        write_graphs(builders, _weights(model), config, staging, precision)
+        write_graphs(builders, weights_of(model), config, staging, precision)
         description = describe(
             model, config, tokenizer, precision=precision, name=name, beams_max=beams_max,
             tokens_new_max=tokens_new_max, rows_max=rows_max,
@@ -125,29 +125,8 @@ def _builders_of(source_dir: Path) -> Any:
 
 
 def load_source(source_dir: Path) -> Any:
-    """The model in PyTorch, FP32, on the CPU. Never runs code of the source."""
-    transformers = need("transformers")
-    torch = need("torch")
-    try:
-        model, told = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-            source_dir, dtype=torch.float32, local_files_only=True, trust_remote_code=False,
-            output_loading_info=True,
-        )  # fmt: skip
-    except Exception as error:  # transformers, safetensors and json raise kinds of their own
-        words = " ".join(str(error).split())[:300]
-        raise ModelError(
-            "weights-unreadable",
-            f"transformers cannot load the source as an encoder-decoder model: {words}",
-            hint="Check that config.json and all weights are there and whole.",
-        ) from None
-    lacking = sorted(told["missing_keys"])
-    if lacking:  # transformers would go on with random numbers in their place
-        raise ModelError(
-            "weights-missing",
-            f"the source lacks {len(lacking)} tensors, the first is {lacking[0]!r}",
-            hint="Check that all of the model's safetensors files are there and whole.",
-        )
-    return model.eval()
+    """The model in PyTorch, FP32, on the CPU. Raises what `load_model` raises."""
+    return load_model(source_dir, "AutoModelForSeq2SeqLM", "an encoder-decoder model")
 
 
 def write_graphs(
@@ -198,10 +177,6 @@ def describe(
         parameters=parameters,
         precision="" if precision == "int8" else precision,
     )
-
-
-def _weights(model: Any) -> dict[str, np.ndarray]:
-    return {key: value.float().numpy() for key, value in model.state_dict().items()}
 
 
 def _within_positions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from penstock.core.endpoint_state import (
 )
 from penstock.core.reconcile import ReconcileSpec
 from penstock.errors import InternalError, NotNowError, PenstockError
-from penstock.fleet.base import Fleet, InstanceSpec
+from penstock.fleet.base import Fleet, InstanceSpec, PlatformAccess
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class WorkSettings:
     log_dir: Path
     cache_dir: Path
     instance_settings: Mapping[str, object]  #: as `InstanceSpec.settings`
+    #: waits until the platform listens, for what brings instances back before it does
+    access: Callable[[], Awaitable[PlatformAccess]] | None = None
     starts_max: int = 4  #: processes that start at once
     loads_max: int = 2  #: models that load at once: each takes a core
     #: ... until one has taken this long: it waits for a network, or hangs, and others need not
@@ -143,13 +145,16 @@ class InstanceWork:
         async with self._starts:
             self._phase(entry, STARTING)
             self._changed(ledger.desired.endpoint)  # its time limit runs from now
+            settings = dict(self._settings.instance_settings)
+            if self._settings.access is not None:
+                settings["platform"] = (await self._settings.access()).to_dict()
             handle = await self._fleet.start(
                 InstanceSpec(
                     instance_id=entry.instance_id,
                     instance_type=entry.kind,
                     log_path=self.log_path(ledger, entry),
                     cache_dir=self._settings.cache_dir,
-                    settings=dict(self._settings.instance_settings),
+                    settings=settings,
                 )
             )
             entry.pid, entry.address = handle.pid, handle.address

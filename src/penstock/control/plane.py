@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ from penstock.control.store import Store
 from penstock.core.placement import MachineCapacity
 from penstock.core.reconcile import ReconcileSpec
 from penstock.errors import PenstockError
-from penstock.fleet.base import Fleet
+from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import this_machine
 
@@ -68,13 +68,18 @@ class ControlPlane:
         *,
         machine: MachineCapacity | None = None,
         spec: ReconcileSpec | None = None,
+        access: Callable[[], Awaitable[PlatformAccess]] | None = None,
     ) -> None:
-        """`fleet` may be a function that makes it, called once the state directory is ours."""
+        """`fleet` may be a function that makes it, called once the state directory is ours.
+
+        `access` waits until the platform listens: instances are told where.
+        """
         self._config = config
         self._fleet = fleet
         self._publisher = publisher
         self._clock = clock or SystemClock()
         self._spec = spec
+        self._access = access
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
@@ -108,6 +113,7 @@ class ControlPlane:
                     log_dir=self._log_dir,
                     cache_dir=state_dir / "cache",
                     instance_settings={"artifact": artifact},
+                    access=self._access,
                     starts_max=max(cores, 2),
                     loads_max=cores,
                 ),

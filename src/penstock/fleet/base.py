@@ -6,7 +6,7 @@ A fleet starts and ends them and reports their death; it never carries requests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +34,22 @@ class InstanceSpec:
     settings: dict[str, object] = field(
         default_factory=dict
     )  #: JSON; what `ArtifactCache` and limits need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformAccess:
+    """Where an instance finds the endpoints of its own platform, for pipelines that ask them.
+
+    It goes to instances in `InstanceSpec.settings` under `platform`: on a pipe, never in a log, a
+    command line or an environment that others can read.
+    """
+
+    url: str
+    key: str = ""  #: bearer; the platform's own, made anew whenever it starts
+    certificate: str = ""  #: PEM file that a TLS server there must show; "" without TLS
+
+    def to_dict(self) -> dict[str, str]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

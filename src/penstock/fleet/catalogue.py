@@ -23,7 +23,11 @@ _GIB: Final = 2**30
 
 #: Electricity and wear of own hardware: an estimate, so that reports have a price to begin with.
 _LOCAL_CORE_PRICE_PER_HOUR: Final = 0.02
-_LOCAL_CORE_WATTS: Final = 8.0
+#: Board of a workstation or a server, written off over a few years.
+_LOCAL_ACCELERATOR_PRICE_PER_HOUR: Final = 0.5
+#: Of own hardware under load, with its part of memory, fans and power supply.
+CORE_WATTS: Final = 8.0
+_LOCAL_ACCELERATOR_WATTS: Final = 300.0
 
 #: name -> (cores, GiB)
 _LOCAL_TYPES: Final = {
@@ -85,13 +89,17 @@ class InstanceCatalogue:
 
     def _own(self, name: str, cores: float, memory_bytes: int) -> InstanceType:
         cores = min(float(cores), self.machine.cores)
+        boards = self.machine.accelerators if name == MACHINE_TYPE else 0
+        price_per_hour = (
+            cores * _LOCAL_CORE_PRICE_PER_HOUR + boards * _LOCAL_ACCELERATOR_PRICE_PER_HOUR
+        )
         return InstanceType(
             name=name,
             cores=cores,
             memory_bytes=min(memory_bytes, self.machine.memory_bytes),
-            accelerators=self.machine.accelerators if name == MACHINE_TYPE else 0,
-            price_per_hour=round(cores * _LOCAL_CORE_PRICE_PER_HOUR, 4),
-            watts=cores * _LOCAL_CORE_WATTS,
+            accelerators=boards,
+            price_per_hour=round(price_per_hour, 4),
+            watts=cores * CORE_WATTS + boards * _LOCAL_ACCELERATOR_WATTS,
         )
 
 

@@ -8,7 +8,7 @@ clock. A request's life:
 1. `invoke`: admitted and routed in one step, or refused at once.
 2. Sent over the link of the chosen copy's instance (`SENT`).
 3. Given back (its worker died, its connection broke): routed again within its deadline, held
-   (`WAITING`) while no copy is well, or given up, as `core.retry` says.
+   (`WAITING`) while no copy is well, or given up (`retries.py`).
 4. Answered: the responder is told once (`ANSWERED`).
 5. `written`: the last byte left. Until then it is in flight and its slot on the copy is taken.
 
@@ -17,49 +17,40 @@ clock. A request's life:
 
 from __future__ import annotations
 
-import logging
 import random
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import orjson
-
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core import retry
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
-from penstock.errors import InternalError, ModelError, PenstockError, from_dict
+from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.deadlines import Deadlines
 from penstock.gateway.draining import DrainWatch
-from penstock.gateway.endpoint_table import Endpoint, EndpointTable
+from penstock.gateway.endpoint_table import Endpoint, EndpointTable, pick
 from penstock.gateway.explain import ExplainRing
 from penstock.gateway.invocation import (
     ANSWERED,
     DONE,
     SENT,
     STREAMING,
-    UNBOUND,
     WAITING,
     Invocation,
 )
 from penstock.gateway.link import FrameLink, Link, LinkEvents
-from penstock.gateway.recording import NoRecorder, Recorders
+from penstock.gateway.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.request_id import RequestIds
+from penstock.gateway.retries import Retries
 from penstock.gateway.streaming import StreamSeen
-from penstock.gateway.timers import TimerHandle, Timers
+from penstock.gateway.timers import Timers
 from penstock.wire.frames import Reply
-
-log = logging.getLogger(__name__)
 
 #: Bodies of all requests in flight, held ones included.
 BODIES_BYTES_MAX = 1 << 30
 STATUS_CANCELLED = 499
-#: AWS gives an answer in pieces 8 minutes where it gives a whole one 60 s.
-STREAM_TIMEOUT_S_MIN = 480.0
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], Link]
@@ -87,7 +78,7 @@ class Dispatcher:
         self._monotonic = clock.monotonic
         self._timers = timers
         self._timeout_s = limits.request_timeout_s
-        self._stream_timeout_s = max(limits.request_timeout_s, STREAM_TIMEOUT_S_MIN)
+        self._stream_timeout_s = max(limits.request_timeout_s, limits.stream_timeout_s)
         self._link_factory = link_factory
         self._links: dict[str, Link] = {}
         self._endpoints = self.table.endpoints
@@ -95,8 +86,14 @@ class Dispatcher:
         self._live = self._deadlines.live
         self._bodies_bytes = 0
         self._stopping = False
-        self._waiting: deque[Invocation] = deque()
-        self._waiting_timer: TimerHandle | None = None
+        self._retries = Retries(
+            clock,
+            timers,
+            self._endpoints,
+            send=self._send,
+            fail=self._fail,
+            give_slot_back=self._give_slot_back,
+        )
         self._drains = DrainWatch(clock, timers)
 
     @property
@@ -151,7 +148,7 @@ class Dispatcher:
         if invocation.affinity is None and not router.reads_prompts:
             routed = router.pick(variant=variant)
         else:
-            routed = _pick(router, invocation, variant, (), received)
+            routed = pick(router, invocation, variant, (), received)
         if isinstance(routed, NoRoute):
             self._refuse_unrouted(invocation, endpoint, routed)
             return
@@ -220,7 +217,7 @@ class Dispatcher:
                     invocation.door,
                 )
             else:
-                self._record_failure(invocation, status, total_s)
+                record_failure(invocation, status, total_s)
             stream = invocation.stream
             if stream is not None:
                 stream.record(recorder, invocation.received, failed=error is not None)
@@ -230,25 +227,6 @@ class Dispatcher:
             self._bodies_bytes -= len(invocation.body)
         if self._drains.waits and not self._live:
             self._drains.look()
-
-    @staticmethod
-    def _record_failure(invocation: Invocation, status: int, total_s: float) -> None:
-        error, reply = invocation.error, invocation.reply
-        model_status = error.original_status if isinstance(error, ModelError) else 0
-        if error is not None and invocation.stream is not None and invocation.stream.first_at:
-            # The client saw a 200 and then a break, whatever the error: no refusal that can pass.
-            model_status = max(model_status, 500)
-        queue_s = run_s = 0.0
-        batch_rows = 0
-        if reply is not None:
-            queue_s, run_s, batch_rows = (
-                reply.queue_us * 1e-6,
-                reply.run_us * 1e-6,
-                reply.batch_rows,
-            )
-        invocation.recorder.finished(
-            status, total_s, queue_s, run_s, batch_rows, invocation.door, model_status
-        )
 
     def _refuse_unrouted(self, invocation: Invocation, endpoint: Endpoint, route: NoRoute) -> None:
         variant = invocation.variant
@@ -349,21 +327,21 @@ class Dispatcher:
         invocation.reply = reply
         if invocation.state == STREAMING:
             self._note_end(invocation, reply)
-        self._fail(invocation, _error_of(reply))
+        self._fail(invocation, refusals.of_instance(reply))
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
-        self._take_back(invocation, reason)
+        self._retries.take_back(invocation, reason)
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
         kind, copy = event.get("event"), event.get("copy")
         if kind in _COPY_EVENTS and isinstance(copy, int):
             self.table.set_lost(instance_id, copy, kind != "copy-ready")
             if kind == "copy-ready":
-                self._try_waiting()
+                self._retries.try_held()
 
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
         self.table.set_usable(instance_id, True, fresh=fresh)
-        self._try_waiting()
+        self._retries.try_held()
 
     def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
         self.table.set_usable(instance_id, False)
@@ -371,90 +349,19 @@ class Dispatcher:
             if invocation.state == STREAMING:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
-                self._take_back(invocation, "connection-lost")
-
-    # Retries
-
-    def _take_back(self, invocation: Invocation, reason: str) -> None:
-        copy = invocation.copy
-        streamed = invocation.state == STREAMING or copy is None
-        step = retry.when_returned(attempts=invocation.attempts, streamed=streamed)
-        if step.do == "fail" or copy is None:
-            self._fail(invocation, refusals.stream_broken(invocation.endpoint))
-            return
-        self._give_slot_back(invocation)
-        invocation.copy_failures += (copy.copy,)
-        if step.do == "give-up":
-            error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
-            self._fail(invocation, error)
-        elif not self._route_again(invocation, was_held=False):
-            self._hold(invocation)
-
-    def _route_again(self, invocation: Invocation, *, was_held: bool) -> bool:
-        """True: it is on its way or has failed for good. False: no copy can take it now."""
-        endpoint: Endpoint = invocation.entry
-        if self._endpoints.get(endpoint.name) is not endpoint:
-            self._fail(invocation, refusals.endpoint_not_found(endpoint.name))
-            return True
-        variant, failures, pinned = invocation.variant, invocation.copy_failures, invocation.pinned
-        router = endpoint.router
-        now = self._monotonic()
-        answer = _pick(router, invocation, variant, failures, now)
-        step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
-        if step.do == "route-any-variant":
-            answer = _pick(router, invocation, None, failures, now)
-            step = retry.when_picked(answer, failures=failures, was_held=was_held)
-        if isinstance(answer, NoRoute):
-            if step.do == "fail":
-                self._fail(invocation, refusals.no_route(endpoint.name, variant, answer))
-            return step.do == "fail"
-        if step.releases:
-            router.release(answer.state)
-            return False
-        assert invocation.deadline is not None
-        invocation.variant = answer.variant
-        self._send(invocation, answer, invocation.deadline, now)
-        return True
-
-    def _hold(self, invocation: Invocation) -> None:
-        if retry.when_held(held=len(self._waiting)).do == "give-up":
-            error = refusals.given_up(invocation.endpoint, "too many wait", invocation.attempts)
-            self._fail(invocation, error)
-            return
-        invocation.state = WAITING
-        invocation.link = None
-        self._waiting.append(invocation)
-        if self._waiting_timer is None:
-            self._set_waiting_timer()
-
-    def _set_waiting_timer(self) -> None:
-        when = retry.next_retry(now=self._monotonic())
-        self._waiting_timer = self._timers.call_at(when, self._on_waiting_timer)
-
-    def _on_waiting_timer(self) -> None:
-        self._waiting_timer = None
-        self._try_waiting()
-        if self._waiting and self._waiting_timer is None:
-            self._set_waiting_timer()
-
-    def _try_waiting(self) -> None:
-        """Something changed for the better, or some time went by: oldest first."""
-        held, self._waiting = self._waiting, deque()
-        for invocation in held:
-            if invocation.state == WAITING and not self._route_again(invocation, was_held=True):
-                self._waiting.append(invocation)
+                self._retries.take_back(invocation, "connection-lost")
 
     # Endpoints and instances
 
     def publish(self, routes: EndpointRoutes) -> None:
         """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
         self._drains.add(self.table.publish(routes))
-        self._try_waiting()
+        self._retries.try_held()
 
     def withdraw(self, endpoint: str) -> None:
         """The endpoint is gone: new requests are told so, those in flight are still answered."""
         self._drains.add(self.table.withdraw(endpoint))
-        self._try_waiting()
+        self._retries.try_held()
 
     async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
         """Opens the link to an instance and keeps it open. A known id is connected anew.
@@ -487,12 +394,7 @@ class Dispatcher:
         self._stopping = True
         for instance_id in list(self._links):
             await self.disconnect(instance_id)
-        held, self._waiting = self._waiting, deque()
-        for invocation in held:
-            if invocation.state == WAITING:
-                self._fail(invocation, refusals.stopping())
-        if self._waiting_timer is not None:
-            self._waiting_timer.cancel()
+        self._retries.close()
         self._deadlines.close()
 
     # Reading
@@ -515,7 +417,7 @@ class Dispatcher:
         """JSON-ready state of all endpoints."""
         return {
             "in_flight": self.in_flight,
-            "waiting": len(self._waiting),
+            "waiting": len(self._retries),
             "stopping": self._stopping,
             "endpoints": {
                 name: {
@@ -526,31 +428,3 @@ class Dispatcher:
                 for name, endpoint in sorted(self._endpoints.items())
             },
         }
-
-
-def _pick(
-    router: EndpointRouter,
-    invocation: Invocation,
-    variant: str | None,
-    exclude: tuple[int, ...],
-    now: float,
-) -> Routed | NoRoute:
-    """The router's choice, with all that may bind the request to a copy."""
-    affinity = invocation.affinity or UNBOUND
-    return router.pick(
-        variant=variant,
-        exclude=exclude,
-        session=affinity.session,
-        opens=affinity.opens,
-        prefix=affinity.prefix,
-        prompt=invocation.body if router.reads_prompts else None,
-        now=now,
-    )
-
-
-def _error_of(reply: Reply) -> PenstockError:
-    try:
-        return from_dict(orjson.loads(reply.body))
-    except (ValueError, TypeError, AttributeError):
-        log.error("an instance sent an error that can't be read: %r", reply.body[:256])
-        return InternalError("internal", "The instance's error could not be read.")

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from penstock.core.admission import Admission, admission_spec
 from penstock.core.deployment import EndpointRoutes
-from penstock.core.routing import CopyState, EndpointRouter
+from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
+from penstock.gateway.invocation import UNBOUND, Invocation
 from penstock.gateway.recording import Recorder, Recorders
 
 #: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
@@ -145,3 +146,23 @@ class EndpointTable:
     def _tell(self, copy: int) -> None:
         endpoint, instance_id = self._copies[copy]
         endpoint.router.set_healthy(copy, self._healthy(copy, instance_id))
+
+
+def pick(
+    router: EndpointRouter,
+    invocation: Invocation,
+    variant: str | None,
+    exclude: tuple[int, ...],
+    now: float,
+) -> Routed | NoRoute:
+    """The router's choice, with all that may bind the request to a copy."""
+    affinity = invocation.affinity or UNBOUND
+    return router.pick(
+        variant=variant,
+        exclude=exclude,
+        session=affinity.session,
+        opens=affinity.opens,
+        prefix=affinity.prefix,
+        prompt=invocation.body if router.reads_prompts else None,
+        now=now,
+    )

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from penstock.errors import ModelError
+from penstock.gateway.invocation import Invocation
+
 
 class Recorder(Protocol):
     """Counts of one variant; all calls are on the hot path."""
@@ -93,3 +96,19 @@ class NoRecorder:
 
     def broken(self) -> None:
         return
+
+
+def record_failure(invocation: Invocation, status: int, total_s: float) -> None:
+    """Tells the recorder of a request that ended with an error."""
+    error, reply = invocation.error, invocation.reply
+    model_status = error.original_status if isinstance(error, ModelError) else 0
+    if error is not None and invocation.stream is not None and invocation.stream.first_at:
+        # The client saw a 200 and then a break, whatever the error: no refusal that can pass.
+        model_status = max(model_status, 500)
+    queue_s = run_s = 0.0
+    batch_rows = 0
+    if reply is not None:
+        queue_s, run_s, batch_rows = reply.queue_us * 1e-6, reply.run_us * 1e-6, reply.batch_rows
+    invocation.recorder.finished(
+        status, total_s, queue_s, run_s, batch_rows, invocation.door, model_status
+    )

@@ -1,10 +1,24 @@
-"""The errors that the dispatcher itself gives, each with what the caller can do about it."""
+"""The errors that the dispatcher gives, each with what the caller can do about it."""
 
 from __future__ import annotations
 
+import logging
+
+import orjson
+
 from penstock.core.admission import Refusal
 from penstock.core.routing import NoRoute
-from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+from penstock.errors import (
+    CallerError,
+    InternalError,
+    ModelError,
+    NotNowError,
+    PenstockError,
+    from_dict,
+)
+from penstock.wire.frames import Reply
+
+log = logging.getLogger(__name__)
 
 _NO_ROUTE = {
     "sessions-full": (
@@ -125,3 +139,12 @@ def stream_broken(endpoint: str) -> PenstockError:
         hint="Send the request again.",
         retry_after_s=1.0,
     )
+
+
+def of_instance(reply: Reply) -> PenstockError:
+    """The error that an instance answered with."""
+    try:
+        return from_dict(orjson.loads(reply.body))
+    except (ValueError, TypeError, AttributeError):
+        log.error("an instance sent an error that can't be read: %r", reply.body[:256])
+        return InternalError("internal", "The instance's error could not be read.")

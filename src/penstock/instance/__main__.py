@@ -24,6 +24,7 @@ from penstock.instance import session_reaper
 from penstock.instance.memory_limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
+from penstock.runtimes import pipeline_platform
 from penstock.runtimes.parent_death import die_with_parent
 
 #: Lane threads that come back from a model want the interpreter at once, not after 5 ms.
@@ -45,6 +46,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     try:
         settings = InstanceSettings.from_line(sys.stdin.buffer.readline())
+        pipeline_platform.tell(settings.platform)
         return int(uvloop.run(_serve(settings)))
     except PenstockError as error:
         print(f"error[{error.code}]: {error.message}", file=sys.stderr)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 from penstock import scheduling
+from penstock.instance.cores import stay_on
 
 Work = Callable[[], Any]
 #: receives what the work returned, or the exception that it raised
@@ -22,7 +23,14 @@ Done = Callable[[Any], None]
 class LaneThreads:
     """`submit` from the loop; `done` is called on the loop."""
 
-    def __init__(self, count: int, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        count: int,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        cores: Sequence[frozenset[int]] = (),
+    ) -> None:
+        """`cores`: of each lane, where lanes are pinned."""
         self._loop = loop
         self._results: deque[tuple[Done, Any]] = deque()
         self._posted = False
@@ -31,7 +39,10 @@ class LaneThreads:
         for lane in range(count):
             queue: SimpleQueue[tuple[Work, Done] | None] = SimpleQueue()
             thread = threading.Thread(
-                target=self._serve, args=(queue,), name=f"{name}-{lane}", daemon=True
+                target=self._serve,
+                args=(queue, cores[lane] if cores else None),
+                name=f"{name}-{lane}",
+                daemon=True,
             )
             self._queues.append(queue)
             self._threads.append(thread)
@@ -46,8 +57,12 @@ class LaneThreads:
             queue.put(None)
         self._queues = []
 
-    def _serve(self, queue: SimpleQueue[tuple[Work, Done] | None]) -> None:
+    def _serve(
+        self, queue: SimpleQueue[tuple[Work, Done] | None], cores: frozenset[int] | None
+    ) -> None:
         scheduling.compute()
+        if cores is not None:
+            stay_on(cores)
         while (job := queue.get()) is not None:
             work, done = job
             try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.artifacts.description import Batching
 from penstock.core.batching import BatchSpec, RunBatch
+from penstock.errors import PenstockError
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import INPUTS, OUTPUTS, decode
 from penstock.instance.generation_copy import Generating, GenerationCopy
@@ -39,6 +40,15 @@ class PipelineCopy(GenerationCopy):
         if not writer.stream:
             writer.gather(event)
         super()._write(generating, event, now)
+
+    def _fail_running(self, generating: Generating, error: PenstockError) -> None:
+        """A stream that has begun says why it ends, as one more event, before its door says so."""
+        if generating.streamed and not generating.request.answered:
+            writer: Any = generating.call.writer
+            said = writer.broken(error)
+            if said:
+                self._send_chunk(generating, said)
+        super()._fail_running(generating, error)
 
 
 def slots_spec(batching: Batching, requests_max: int) -> BatchSpec:

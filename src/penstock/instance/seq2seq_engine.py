@@ -29,6 +29,7 @@ from penstock.core.batching import BatchSpec
 from penstock.errors import InternalError, ModelError, PenstockError
 from penstock.instance.codecs.base import CodecModel, Decoded, bad
 from penstock.instance.codecs.text2text import decode_text2text
+from penstock.instance.cores import stay_on
 from penstock.instance.request import Item
 from penstock.instance.text_tokens import open_tokenizer
 from penstock.runtimes.base import LoadContext
@@ -50,13 +51,22 @@ Told = Callable[[dict[str, Any]], None]
 class DecodeThread:
     """Runs a decode loop; `submit` from the event loop, answers come back to it."""
 
-    def __init__(self, decoding: DecodeLoop, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        decoding: DecodeLoop,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        cores: frozenset[int] | None = None,
+    ) -> None:
+        """`cores`: where the thread stays, if it is pinned."""
         self._decoding = decoding
         self._loop = loop
         self._inbox: SimpleQueue[Job | _Question | None] = SimpleQueue()
         self._outcomes: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._posted = False
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, args=(cores,), name=name, daemon=True
+        )  # fmt: skip
         self._thread.start()
 
     def submit(self, job: Job) -> None:
@@ -76,8 +86,10 @@ class DecodeThread:
     def wait_closed(self) -> None:
         self._thread.join()
 
-    def _serve(self) -> None:
+    def _serve(self, cores: frozenset[int] | None) -> None:
         scheduling.compute()
+        if cores is not None:
+            stay_on(cores)
         decoding = self._decoding
         while True:
             try:
@@ -140,6 +152,7 @@ class Seq2SeqEngine:
         context: LoadContext,
         codec: CodecModel,
         loop: asyncio.AbstractEventLoop,
+        cores: frozenset[int] | None = None,
     ) -> None:
         description = context.description
         self._codec = codec
@@ -157,7 +170,7 @@ class Seq2SeqEngine:
             buckets=description.batching.buckets,
         )
         self.thread = DecodeThread(
-            self.decoding, f"{context.endpoint_name}-{context.variant_name}-decode", loop
+            self.decoding, f"{context.endpoint_name}-{context.variant_name}-decode", loop, cores
         )
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:

@@ -29,7 +29,9 @@ from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
 from penstock.instance.generation_copy import GenerationCopy
 from penstock.instance.lane_threads import LaneThreads
-from penstock.instance.loading import LoadCall, Loaded, load
+from penstock.instance.load_call import LoadCall
+from penstock.instance.loaded import Loaded
+from penstock.instance.loading import load
 from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.settings import InstanceSettings
 from penstock.wire import frames

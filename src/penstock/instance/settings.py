@@ -21,6 +21,7 @@ class InstanceSettings:
     accelerators: int = 0
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
     artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
+    platform: dict[str, str] = field(default_factory=dict)  #: `PlatformAccess`; {}: not told
 
     @classmethod
     def from_line(cls, line: bytes) -> InstanceSettings:
@@ -35,6 +36,7 @@ class InstanceSettings:
                 accelerators=int(fields.get("accelerators", 0)),
                 cache_dir=Path(fields["cache_dir"]),
                 artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
+                platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CallerError(

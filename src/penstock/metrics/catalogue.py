@@ -156,6 +156,50 @@ KV_CACHE: Final = PrometheusMetric(
     (*_VARIANT, "instance"),
     "Share of the attention cache in use, of the instance's fullest engine, 0 to 1.",
 )
+ENERGY: Final = PrometheusMetric(
+    "penstock_energy_joules",
+    "counter",
+    (*_VARIANT, "source"),
+    "Energy of the variant's instances, idle ones included, by source: rapl (counters of the "
+    "processors), nvml (counters of the boards), estimated (watts of the instance type), or two.",
+)
+COST: Final = PrometheusMetric(
+    "penstock_cost_dollars",
+    "counter",
+    _VARIANT,
+    "Price of the variant's instances for the time that they were held, idle or not.",
+)
+REQUEST_COST: Final = PrometheusMetric(
+    "penstock_request_cost_dollars",
+    "gauge",
+    _VARIANT,
+    "Cost of one answered request: the last hour's cost divided by its answers.",
+)
+REQUEST_ENERGY: Final = PrometheusMetric(
+    "penstock_request_energy_joules",
+    "gauge",
+    _VARIANT,
+    "Energy of one answered request: the last hour's energy divided by its answers.",
+)
+TOKENS_COST: Final = PrometheusMetric(
+    "penstock_thousand_tokens_cost_dollars",
+    "gauge",
+    _VARIANT,
+    "Cost of a thousand tokens, in and out: the last hour's cost divided by its tokens.",
+)
+TOKENS_ENERGY: Final = PrometheusMetric(
+    "penstock_thousand_tokens_energy_joules",
+    "gauge",
+    _VARIANT,
+    "Energy of a thousand tokens, in and out: the last hour's energy divided by its tokens.",
+)
+#: (metric, field of `variant_cost.PerUnit`)
+PER_UNIT: Final = (
+    (REQUEST_COST, "dollars_per_request"),
+    (REQUEST_ENERGY, "joules_per_request"),
+    (TOKENS_COST, "dollars_per_thousand_tokens"),
+    (TOKENS_ENERGY, "joules_per_thousand_tokens"),
+)
 SERIES: Final = PrometheusMetric(
     "penstock_metric_series", "gauge", (), "Series held by the metric store."
 )
@@ -184,6 +228,9 @@ PROMETHEUS: Final = (
     INSTANCE_MEMORY,
     SEQUENCES,
     KV_CACHE,
+    ENERGY,
+    COST,
+    *(metric for metric, _ in PER_UNIT),
     SERIES,
     SERIES_BYTES,
     BUILD,
@@ -191,8 +238,10 @@ PROMETHEUS: Final = (
 
 _SAGEMAKER: Final = "AWS/SageMaker"
 _ENDPOINTS: Final = "/aws/sagemaker/Endpoints"
+_OWN: Final = "Penstock"
 _V: Final = "EndpointName, VariantName"
 _V_I: Final = "EndpointName, VariantName; the same with InstanceId"
+_V_S: Final = "EndpointName, VariantName; the same with Source"
 _RATE: Final = "Sum, Average"
 _LATENCY: Final = "Average, Minimum, Maximum, Sum, SampleCount, percentiles"
 _GAUGE: Final = "Average, Minimum, Maximum"
@@ -290,5 +339,29 @@ CLOUDWATCH: Final = (
     CloudWatchMetric(
         _ENDPOINTS, "KVCacheUtilization", _V_I, "Percent", _GAUGE,
         "Attention cache in use, of the instance's fullest engine, 0 to 100.",
+    ),
+    CloudWatchMetric(
+        _OWN, "Energy", _V_S, "None", "Sum",
+        "Joules of the variant's instances, idle time included. Source: rapl, nvml, estimated "
+        "(watts of the instance type), or two of them.",
+    ),
+    CloudWatchMetric(
+        _OWN, "Cost", _V, "None", "Sum",
+        "US dollars of the variant's instances, idle time included.",
+    ),
+    CloudWatchMetric(
+        _OWN, "CostPerRequest", _V, "None", "Average",
+        "US dollars of one answered request; what idle time cost is borne by the answers after it.",
+    ),
+    CloudWatchMetric(
+        _OWN, "EnergyPerRequest", _V, "None", "Average", "Joules of one answered request."
+    ),
+    CloudWatchMetric(
+        _OWN, "CostPerThousandTokens", _V, "None", "Average",
+        "US dollars of a thousand tokens, in and out.",
+    ),
+    CloudWatchMetric(
+        _OWN, "EnergyPerThousandTokens", _V, "None", "Average",
+        "Joules of a thousand tokens, in and out.",
     ),
 )  # fmt: skip

@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.clock import Clock
+from penstock.core.placement import MachineCapacity
 from penstock.errors import PenstockError
+from penstock.fleet.machine import this_machine
+from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead
+from penstock.metrics.energy import EnergyMeter, EnergyRead, load_nvml
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.snapshot import Snapshot, load
@@ -24,8 +28,9 @@ from penstock.metrics.store import MetricStore
 _log = logging.getLogger(__name__)
 
 COLLECT_EVERY_S: Final = 1.0
-OBSERVE_EVERY_S: Final = 10.0  #: utilization is a CloudWatch metric of 10 s
+OBSERVE_EVERY_S: Final = 10.0  #: utilization is a CloudWatch metric of 10 s, and so is cost
 SAVE_EVERY_S: Final = 60.0
+READ_S_MAX: Final = 2.0  #: counters of energy are read in some milliseconds, or their driver hangs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +40,7 @@ class VariantObserved:
     endpoint: str
     variant: str
     copies: dict[str, int]  #: state -> copies
+    instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
 
 
 class Observed(Protocol):
@@ -55,7 +61,11 @@ class MetricsDriver:
         clock: Clock,
         observed: Observed,
         path: Path,
+        *,
+        machine: MachineCapacity | None = None,
+        meter: EnergyMeter | None = None,
     ) -> None:
+        """`machine`: whose energy is read, with all its cores; None = this one."""
         self._registry = registry
         self._store = store
         self._clock = clock
@@ -64,6 +74,12 @@ class MetricsDriver:
         self._known: set[tuple[str, str]] = set()
         self._instances: set[str] = set()
         self._task: asyncio.Task[None] | None = None
+        self._machine = machine or this_machine()
+        self._meter = meter
+        self._reading: asyncio.Task[EnergyRead] | None = None  #: under way, or late
+        self._accounts = Accounts()
+        self._noted_at: float | None = None
+        self._charged_at = clock.monotonic()
 
     def start(self) -> None:
         """Loads history; a file that can't be read costs the history, not the start."""
@@ -81,18 +97,23 @@ class MetricsDriver:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._task = None
+        if self._reading is not None:
+            self._reading.cancel()
         self._registry.collect(self._clock.wall())
         await self._save()
 
     async def _run(self) -> None:
         observe_at = save_at = self._clock.monotonic()
         save_at += SAVE_EVERY_S
+        if self._meter is None:
+            self._meter = EnergyMeter(nvml=await asyncio.to_thread(load_nvml))
         while True:
             now = self._clock.monotonic()
             self._counts()
             if now >= observe_at:
                 observe_at = now + OBSERVE_EVERY_S
                 await self._sample()
+                await self._charge(self._meter)
             self._registry.collect(self._clock.wall())
             if now >= save_at:
                 save_at = now + SAVE_EVERY_S
@@ -102,7 +123,9 @@ class MetricsDriver:
     def _counts(self) -> None:
         """How many copies and instances each variant has; variants that are gone are forgotten."""
         seen = set()
+        held: list[InstanceHeld] = []
         for one in self._observed.variants():
+            held += one.instances
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             ready = one.copies.get("ready", 0)
@@ -110,6 +133,36 @@ class MetricsDriver:
         for gone in self._known - seen:
             self._registry.remove(*gone)
         self._known = seen
+        now = self._clock.monotonic()
+        self._accounts.note(held, now - self._noted_at if self._noted_at is not None else 0.0)
+        self._noted_at = now
+
+    async def _charge(self, meter: EnergyMeter) -> None:
+        now = self._clock.monotonic()
+        host_j, boards_j = await self._read(meter, now)
+        read = MachineRead(
+            interval_s=now - self._charged_at,
+            cores=self._machine.cores,
+            boards=self._machine.accelerators,
+            host_j=host_j,
+            boards_j=boards_j,
+        )
+        self._charged_at = now
+        charges = self._accounts.charge(self._registry.busy_cores(), read)
+        self._registry.add_charges(charges, self._clock.wall())
+
+    async def _read(self, meter: EnergyMeter, now: float) -> EnergyRead:
+        """A driver that hangs costs its readings, not the metrics."""
+        if self._reading is not None:
+            if not self._reading.done():
+                return EnergyRead(None, None)
+            self._reading.exception()  # of an interval that was charged by estimate: dropped
+        self._reading = asyncio.create_task(asyncio.to_thread(meter.read, now), name="energy")
+        await asyncio.wait([self._reading], timeout=READ_S_MAX)
+        if not self._reading.done():
+            return EnergyRead(None, None)
+        reading, self._reading = self._reading, None
+        return reading.result()
 
     async def _sample(self) -> None:
         samples = await self._observed.samples()

@@ -72,6 +72,10 @@ class PenstockCollector(Collector):
         yield _gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
         yield _gauge(catalogue.SEQUENCES, self._sequences())
         yield _gauge(catalogue.KV_CACHE, self._kv_cache())
+        yield _counter(catalogue.ENERGY, self._energy())
+        yield _counter(catalogue.COST, self._cost())
+        for metric, name in catalogue.PER_UNIT:
+            yield _gauge(metric, self._per_unit(name))
         if self._store is not None:
             yield _gauge(catalogue.SERIES, [((), len(self._store))])
             yield _gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
@@ -134,6 +138,21 @@ class PenstockCollector(Collector):
             if sample.cache_percent is not None:
                 labels = (sample.endpoint, sample.variant, sample.instance_id)
                 yield labels, sample.cache_percent / 100
+
+    def _energy(self) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            for source, joules in totals.cost.joules.items():
+                yield (*variant_id, source), joules
+
+    def _cost(self) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            yield variant_id, totals.cost.dollars
+
+    def _per_unit(self, name: str) -> Iterator[Row]:
+        for variant_id, totals in self._registry.totals.items():
+            value: float | None = getattr(totals.cost.recent(), name)
+            if value is not None:
+                yield variant_id, value
 
     def _batch_rows(self) -> Metric:
         metric = catalogue.BATCH_ROWS

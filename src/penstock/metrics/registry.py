@@ -8,12 +8,13 @@ path, so concurrency is summed and percentiles are merged over processes before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import orjson
 
 from penstock.errors import CallerError
+from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample, instance_metrics
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.series import MetricKey, metric_key
@@ -22,6 +23,7 @@ from penstock.metrics.store import MetricStore
 from penstock.metrics.totals import VariantTotals, Window
 
 NAMESPACE: Final = "AWS/SageMaker"
+OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
@@ -78,6 +80,47 @@ class MetricRegistry:
         if self._store is not None:
             for key, value in instance_metrics(sample):
                 self._store.put(key, now, StatisticSet.of(value), now=now)
+
+    def busy_cores(self) -> dict[str, float]:
+        """Instance -> cores that it kept busy on average before its last sample, where known."""
+        return {
+            instance_id: sample.cpu_percent / 100.0
+            for instance_id, sample in self.instances.items()
+            if sample.cpu_percent is not None
+        }
+
+    def add_charges(self, charges: Iterable[Charge], now: float) -> None:
+        """Divides what instances cost among what their variants answered, and publishes both."""
+        by_variant: dict[VariantId, list[Charge]] = {}
+        for one in charges:
+            by_variant.setdefault((one.endpoint, one.variant), []).append(one)
+        for variant_id, of_variant in by_variant.items():
+            # A variant that is gone is charged a last time and not brought back.
+            totals = self.totals.get(variant_id) or VariantTotals()
+            settled = totals.cost.settle(
+                of_variant, answers=totals.answers, tokens=totals.tokens, now=now
+            )
+            if self._store is None:
+                continue
+            for name, source, stats in settled:
+                key = _cost_key(variant_id, name, source)
+                self._store.put(key, now, stats, now=now)
+
+    def costs(self) -> list[dict[str, Any]]:
+        """What each variant has cost since the start, and each answer in the last hour; for JSON.
+
+        Values per answer are None where there was none.
+        """
+        return [
+            {
+                "endpoint": endpoint,
+                "variant": variant,
+                "dollars": totals.cost.dollars,
+                "joules": dict(totals.cost.joules),
+                **totals.cost.recent()._asdict(),
+            }
+            for (endpoint, variant), totals in self.totals.items()
+        ]
 
     def remove_instance(self, instance_id: str) -> None:
         self.instances.pop(instance_id, None)
@@ -213,6 +256,12 @@ def _ones_and_zeros(ones: int, samples: int) -> StatisticSet:
     if samples > ones:
         stats.add(0.0, samples - ones)
     return stats
+
+
+def _cost_key(variant_id: VariantId, name: str, source: str) -> MetricKey:
+    endpoint, variant = variant_id
+    dimensions = {"EndpointName": endpoint, "VariantName": variant}
+    return metric_key(OWN_NAMESPACE, name, dimensions | ({"Source": source} if source else {}))
 
 
 def _key(variant_id: VariantId, name: str, unit: str = "None") -> MetricKey:

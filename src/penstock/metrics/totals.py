@@ -12,11 +12,14 @@ from typing import Final, TypeVar
 from penstock.metrics.recorder import CLOCK_BACK_S_MAX, STATUS_CANCELLED, VariantDelta
 from penstock.metrics.sketch import Sketch
 from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.variant_cost import VariantCost
 
 Key = TypeVar("Key", bound=Hashable)
 
 #: SageMaker publishes its high-resolution metrics this often.
 WINDOW_S: Final = 10
+
+OUTCOME_OK: Final = "ok"
 
 #: What deltas, windows and totals keep of answers in pieces and of generated ones.
 GENERATION_SKETCHES: Final = (
@@ -112,12 +115,14 @@ class VariantTotals:
         in_flight: source process -> requests in flight there.
         total_s, queue_s, run_s: durations.
         first_chunk_us, first_token_us, token_us, tokens_in, tokens_out, broken: as in a delta.
+        cost: energy and money.
         windows: start -> window not yet published.
     """
 
     __slots__ = (
         "batch_rows",
         "broken",
+        "cost",
         "first_chunk_us",
         "first_token_us",
         "in_flight",
@@ -149,6 +154,7 @@ class VariantTotals:
         self.tokens_in = Sketch()
         self.tokens_out = Sketch()
         self.broken = 0
+        self.cost = VariantCost()
         self.windows: dict[int, Window] = {}
         self.published_until = 0  #: windows before this second are in the store
 
@@ -183,6 +189,16 @@ class VariantTotals:
             self.published_until = until
         return [(start, self.windows.pop(start)) for start in due]
 
+    @property
+    def answers(self) -> int:
+        """Requests that got what they asked for, since the start."""
+        return sum(count for (_, outcome), count in self.requests.items() if outcome == OUTCOME_OK)
+
+    @property
+    def tokens(self) -> float:
+        """Tokens in and out, since the start."""
+        return self.tokens_in.total + self.tokens_out.total
+
     def _window(self, at: float) -> Window:
         start = int(at) // WINDOW_S * WINDOW_S
         window = self.windows.get(start)
@@ -201,7 +217,7 @@ def outcome_of(status: int, model_status: int) -> str:
         return "refused"
     if status >= 500:
         return "internal-error"
-    return "caller-error" if status >= 400 else "ok"
+    return "caller-error" if status >= 400 else OUTCOME_OK
 
 
 def _increase(counts: dict[Key, int], key: Key, count: int) -> None:

@@ -12,7 +12,6 @@ Told to whoever is attached, as an engine's process tells its events (`instance.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -38,14 +37,12 @@ from penstock.runtimes.pipeline_events import Emitter
 from penstock.runtimes.pipeline_file import FILE, NOTICE, PipelineFile, Step, read_pipeline
 from penstock.runtimes.pipeline_grpc import GrpcWay
 from penstock.runtimes.pipeline_http import HttpWay, endpoint_way
+from penstock.runtimes.pipeline_platform import platform_of, seen_by_artifacts
 from penstock.runtimes.pipeline_python import PythonSteps
 from penstock.runtimes.pipeline_value import ValueWay
 from penstock.runtimes.python import LaneListener
 
 Events = Callable[[list[dict[str, Any]]], None]
-
-URL: Final = "PENSTOCK_URL"  #: where this platform's endpoints are asked
-KEY: Final = "PENSTOCK_KEY"  #: a bearer key for them
 
 #: Reasons with which an event leaves that stands for no missing answer.
 _OF_ITS_OWN: Final = ("ready", "anchor-passed", "anchor-over", "anchors-crossed")
@@ -76,8 +73,7 @@ class PipelineRuntime:
         path = context.model_dir / name
         if not path.is_file():
             raise ModelError("model-file-missing", f"the artifact has no file {name!r}")
-        environment = {**os.environ, **context.description.environment, **context.environment}
-        file = read_pipeline(path.read_bytes(), environment, where=name)
+        file = read_pipeline(path.read_bytes(), seen_by_artifacts(context), where=name)
         clock = clock or SystemClock()
         functions = {key: step.target for key, step in file.steps.items() if step.way == "python"}
         steps: PythonSteps | None = None
@@ -89,7 +85,7 @@ class PipelineRuntime:
         ways: dict[str, Way] = {}
         try:
             for key, step in file.steps.items():
-                ways[key] = _way(step, context, environment, steps)
+                ways[key] = _way(step, context, steps)
             if steps is not None:
                 await steps.start()
         except BaseException:
@@ -144,9 +140,7 @@ class PipelineRuntime:
             await self._steps.close()
 
 
-def _way(
-    step: Step, context: LoadContext, environment: Mapping[str, str], steps: PythonSteps | None
-) -> Way:
+def _way(step: Step, context: LoadContext, steps: PythonSteps | None) -> Way:
     name = step.spec.name
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
@@ -159,17 +153,8 @@ def _way(
             stream=step.stream,
         )  # fmt: skip
     if step.way == "endpoint":
-        url = environment.get(URL, "")
-        if not url.startswith("http://"):
-            raise ModelError(
-                "invalid-environment",
-                f"step {name!r} asks the endpoint {step.target!r}, and {URL} is {url!r}",
-                hint=f"Set {URL} in the model's Environment, such as http://127.0.0.1:8080.",
-            )
-        return endpoint_way(
-            name, url, step.target, step.operation, stream=step.stream,
-            key=environment.get(KEY, ""),
-        )  # fmt: skip
+        platform = platform_of(context, name, step.target)
+        return endpoint_way(name, platform, step.target, step.operation, stream=step.stream)
     return ValueWay()
 
 
@@ -232,6 +217,7 @@ class _Run:
         self._busy = False
         self._out: list[dict[str, Any]] = []
         self._events = 0
+        self._noticed: set[str] = set()  #: steps whose missing answer was told
         self._timer: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
@@ -352,6 +338,9 @@ class _Run:
     def _emit(self, action: Emit) -> None:
         data = action.event.data
         if action.event.kind == NOTICE and action.reason not in _OF_ITS_OWN:
+            if action.step in self._noticed:
+                return  # one call of many said so already
+            self._noticed.add(action.step)
             data = {**data, "reason": action.reason} if isinstance(data, dict) else data
         self._say(action.event.kind, data)
         self._events += 1

@@ -7,6 +7,7 @@ One connection for each call: to break a call off is to close it, which cancels 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -16,6 +17,7 @@ import orjson
 
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.pipeline_calls import ANSWER_BYTES_MAX, Hear, Whole, failed_answer
+from penstock.runtimes.pipeline_platform import PlatformAt
 
 _DONE: Final = b"[DONE]"
 
@@ -43,10 +45,13 @@ class HttpWay:
         headers: Mapping[str, str] | None = None,
         stream: bool = False,
         readings: Readings | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         parts = urlsplit(url)
         self._name = name
-        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._host = parts.hostname or "127.0.0.1"
+        self._port = parts.port or (443 if tls else 80)
+        self._tls = tls
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         lines = [f"{method} {path} HTTP/1.1", f"host: {parts.netloc.rpartition('@')[2]}"]
         lines.append("connection: close")
@@ -65,7 +70,7 @@ class HttpWay:
             head += f"\r\nx-penstock-deadline-ms: {max(1, int(left_s * 1000))}"
         request = head.encode("latin-1", "replace") + b"\r\n\r\n" + body
         call = _HttpCall(self._name, request, hear, self._readings)
-        call.open(self._host, self._port)
+        call.open(self._host, self._port, self._tls)
         return call
 
     def _body(self, inputs: Any) -> Any:
@@ -97,14 +102,16 @@ class _HttpCall(Whole, asyncio.Protocol):
         self._searched = 0
         self._taken = 0  #: bytes of events so far
 
-    def open(self, host: str, port: int) -> None:
+    def open(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        self._opening = loop.create_task(self._connect(loop, host, port))
+        self._opening = loop.create_task(self._connect(loop, host, port, tls))
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+    async def _connect(
+        self, loop: asyncio.AbstractEventLoop, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> None:
         try:
-            await loop.create_connection(lambda: self, host, port)
-        except OSError as error:
+            await loop.create_connection(lambda: self, host, port, ssl=tls)
+        except OSError as error:  # those of TLS, too
             self._fail(
                 NotNowError(
                     "step-unavailable", f"{self._name}: nobody answers at {host}:{port}: {error}"
@@ -314,12 +321,12 @@ _OPERATIONS: Final = {
 
 
 def endpoint_way(
-    name: str, base_url: str, endpoint: str, operation: str, *, stream: bool, key: str
+    name: str, platform: PlatformAt, endpoint: str, operation: str, *, stream: bool
 ) -> HttpWay:
     """An endpoint of this platform, asked as any client asks it. Raises InternalError."""
     if operation not in _OPERATIONS:
         raise InternalError("unknown-operation", f"no operation {operation!r}")
     path, readings = _OPERATIONS[operation]
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    url = f"{base_url.rstrip('/')}/endpoints/{quote(endpoint, safe='')}/{path}"
-    return HttpWay(name, url, headers=headers, stream=stream, readings=readings)
+    headers = {"authorization": f"Bearer {platform.key}"} if platform.key else {}
+    url = f"{platform.url}/endpoints/{quote(endpoint, safe='')}/{path}"
+    return HttpWay(name, url, headers=headers, stream=stream, readings=readings, tls=platform.tls)

@@ -73,20 +73,7 @@ def load_program(
                 hint="Leave parameters.torch_compile out.",
             )
         return _package(torch, root / file, device, inputs, outputs, lanes)
-    path = str(root / file)
-    try:
-        if not trusted:
-            reader = torch._C.PyTorchFileReader(path)
-            check_program(reader.get_all_records(), reader.get_record, file=file)
-        exported = torch.export.load(path)
-        if _devices(torch, exported) - {device}:
-            passes = importlib.import_module("torch.export.passes")
-            exported = passes.move_to_device_pass(exported, str(device))
-        module = exported.module(check_guards=False)
-    except PenstockError:
-        raise
-    except Exception as error:  # damaged archives and foreign versions fail in many places
-        raise _unreadable(file, error) from None
+    exported, module = _exported(torch, root, file, device, trusted=trusted)
     found = _user_tensors(exported, exported.graph_signature.user_inputs)
     answered = _user_tensors(exported, exported.graph_signature.user_outputs)
     names = [f"output_{at}" for at in range(len(answered))]
@@ -108,6 +95,24 @@ def load_program(
         program.inputs[order[name]].name: rows for name, rows in _tables(torch, exported).items()
     }
     return program
+
+
+def _exported(torch: Any, root: Path, file: str, device: Any, *, trusted: bool) -> tuple[Any, Any]:
+    """The exported program on its device, and the module that runs it."""
+    path = str(root / file)
+    try:
+        if not trusted:
+            reader = torch._C.PyTorchFileReader(path)
+            check_program(reader.get_all_records(), reader.get_record, file=file)
+        exported = torch.export.load(path)
+        if _devices(torch, exported) - {device}:
+            passes = importlib.import_module("torch.export.passes")
+            exported = passes.move_to_device_pass(exported, str(device))
+        return exported, exported.module(check_guards=False)
+    except PenstockError:
+        raise
+    except Exception as error:  # damaged archives and foreign versions fail in many places
+        raise _unreadable(file, error) from None
 
 
 def _package(

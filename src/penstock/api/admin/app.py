@@ -1,6 +1,7 @@
 """The admin API: what operators ask and AWS has no call for. Read-only, JSON.
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
+GET /admin/costs                           money and energy of each variant, and per answer
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
@@ -37,25 +38,48 @@ class AdminServices:
     plane: ControlPlane
     explain: Callable[[str], dict[str, Any] | None]  #: request id -> its story
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
+    costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
 
 
 def routes(services: AdminServices) -> list[Route]:
     """The routes below /admin."""
+    pages = _Pages(services)
+    return [
+        Route("/copies", pages.copies),
+        Route("/costs", pages.costs),
+        Route("/requests/{request_id}", pages.request_story),
+        Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
+        Route("/endpoints/{name}/activities", pages.activities),
+        Route("/endpoints/{name}/logs", pages.logs),
+    ]
 
-    async def copies(_request: Request) -> Response:
-        records = await services.plane.database.call(Store.all_endpoints)
-        outstanding = _outstanding(services.gateway())
+
+class _Pages:
+    """One method for each path."""
+
+    def __init__(self, services: AdminServices) -> None:
+        self._services = services
+        self._plane = services.plane
+
+    async def copies(self, _request: Request) -> Response:
+        records = await self._plane.database.call(Store.all_endpoints)
+        outstanding = _outstanding(self._services.gateway())
         found = [
-            row for record in records for row in await _copies(services, record.name, outstanding)
+            row
+            for record in records
+            for row in await _copies(self._services, record.name, outstanding)
         ]
         return JSONResponse({"copies": found})
 
-    async def copy_story(request: Request) -> Response:
+    async def costs(self, _request: Request) -> Response:
+        return JSONResponse({"costs": self._services.costs()})
+
+    async def copy_story(self, request: Request) -> Response:
         endpoint, copy = request.path_params["name"], request.path_params["copy"]
-        views = services.plane.instances(endpoint)
+        views = self._plane.instances(endpoint)
         instance = next((one.instance_id for one in views if one.copy == copy), None)
         try:
-            story = await services.plane.explain_copy(instance, copy) if instance else {}
+            story = await self._plane.explain_copy(instance, copy) if instance else {}
         except PenstockError as error:
             return _error(error)
         if not story:
@@ -70,9 +94,9 @@ def routes(services: AdminServices) -> list[Route]:
         story.pop("ok", None)  # of the control call, which says nothing here
         return JSONResponse({"endpoint": endpoint, "instance": instance} | story)
 
-    async def request_story(request: Request) -> Response:
+    async def request_story(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]
-        story = services.explain(request_id)
+        story = self._services.explain(request_id)
         if story is None:
             return _error(
                 CallerError(
@@ -84,39 +108,31 @@ def routes(services: AdminServices) -> list[Route]:
             )
         return JSONResponse(story)
 
-    async def activities(request: Request) -> Response:
+    async def activities(self, request: Request) -> Response:
         name = request.path_params["name"]
         rows = [
             {"at": one.at, "what": one.what, "reason": one.reason, "detail": one.detail}
-            for one in services.plane.activities(name)
+            for one in self._plane.activities(name)
         ]
         if not rows:  # an endpoint that is gone may still have a story
             try:
-                await services.plane.database.call(Store.describe_endpoint, name)
+                await self._plane.database.call(Store.describe_endpoint, name)
             except PenstockError as error:
                 return _error(error)
         return JSONResponse({"endpoint": name, "activities": rows})
 
-    async def logs(request: Request) -> Response:
+    async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
         try:
             lines = _lines(request.query_params.get("lines", str(LINES_DEFAULT)))
-            await services.plane.database.call(Store.describe_endpoint, name)
+            await self._plane.database.call(Store.describe_endpoint, name)
         except PenstockError as error:
             return _error(error)
         found = [
             {"log": path.stem, "lines": await asyncio.to_thread(tail, path, lines)}
-            for path in services.plane.log_paths(name)
+            for path in self._plane.log_paths(name)
         ]
         return JSONResponse({"endpoint": name, "logs": found})
-
-    return [
-        Route("/copies", copies),
-        Route("/requests/{request_id}", request_story),
-        Route("/endpoints/{name}/copies/{copy:int}", copy_story),
-        Route("/endpoints/{name}/activities", activities),
-        Route("/endpoints/{name}/logs", logs),
-    ]
 
 
 async def _copies(

@@ -3,7 +3,8 @@
 A request is a JSON object, `$request` to the steps; at the gRPC door it is the tensor `request`
 (BYTES [1]) that holds one. Events stream as server-sent events (`event: product`, `data: {...}`),
 or as tensors `event` and `data` (BYTES [1], JSON) of one ModelStreamInfer answer each. A caller who
-asked for no stream gets them all at once, in order, with the text put together. Knows no step.
+asked for no stream gets them all at once, in order, with the text put together. At OpenAI's paths
+an answer has OpenAI's form (`pipeline_openai`). Knows no step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.artifacts.description import TensorSpec
-from penstock.errors import CallerError
+from penstock.errors import CallerError, PenstockError
 from penstock.instance.codecs import oip_grpc, oip_json
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Encode, media_type
 from penstock.instance.codecs.generation.calls import (
@@ -26,6 +27,7 @@ from penstock.instance.codecs.generation.calls import (
     Writer,
     parse_object,
 )
+from penstock.instance.codecs.pipeline_openai import text_of, writer_of
 from penstock.instance.codecs.select import json_header_bytes
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import RequestMeta
@@ -36,7 +38,6 @@ OUTPUTS: Final = (
     TensorSpec(name="event", dtype="BYTES", shape=(-1,)),
     TensorSpec(name="data", dtype="BYTES", shape=(-1,)),
 )
-_TEXT_KIND: Final = "text"
 
 
 @dataclass(slots=True)
@@ -61,11 +62,15 @@ def decode(meta: RequestMeta, body: bytes, served: Served) -> PipelineCall:
         given = oip_json.decode(_model(served), body, size, sagemaker=False)
         return PipelineCall(_object_of(given), _JsonTensorWriter(given.encode))
     request = parse_object(body)
+    if meta.door == "openai":
+        return PipelineCall(request, writer_of(request, str(operation), served))
     wanted = request.get("stream", False)
     if not isinstance(wanted, bool):
         raise CallerError("invalid-parameter", "stream must be true or false")
     stream = wanted or operation == "generate_stream" or asked.get("stream") is True
-    return PipelineCall(request, _EventWriter(stream and operation != "generate"))
+    # Triton's door has an error event of its own; at the others the stream says it.
+    tells_errors = meta.door != "oip"
+    return PipelineCall(request, _EventWriter(stream and operation != "generate", tells_errors))
 
 
 def _parameters(meta: RequestMeta) -> dict[str, Any]:
@@ -87,10 +92,11 @@ def _object_of(decoded: Decoded) -> dict[str, Any]:
 class _EventWriter:
     """Server-sent events, or all of them as one JSON object."""
 
-    __slots__ = ("_said", "content_type", "stream")
+    __slots__ = ("_said", "_tells_errors", "content_type", "stream")
 
-    def __init__(self, stream: bool) -> None:
+    def __init__(self, stream: bool, tells_errors: bool) -> None:
         self.stream = stream
+        self._tells_errors = tells_errors
         self.content_type = SSE if stream else JSON
         self._said: list[dict[str, Any]] = []
 
@@ -98,6 +104,12 @@ class _EventWriter:
         if "k" not in event:
             return b""  # the event `done` has said it
         return b"event: %b\ndata: %b\n\n" % (event["k"].encode(), orjson.dumps(event["d"]))
+
+    def broken(self, error: PenstockError) -> bytes:
+        if not self._tells_errors:
+            return b""
+        told = {"code": error.code, "message": error.message, "hint": error.hint}
+        return b"event: error\ndata: %b\n\n" % orjson.dumps(told)
 
     def gather(self, event: Event) -> None:
         if "k" in event:
@@ -109,11 +121,7 @@ class _EventWriter:
 
 def _text_of(said: list[dict[str, Any]]) -> str:
     """What the events of kind `text` say, put together."""
-    return "".join(
-        str(each["data"].get("text", ""))
-        for each in said
-        if each["event"] == _TEXT_KIND and isinstance(each["data"], dict)
-    )
+    return "".join(text_of(each["event"], each["data"]) or "" for each in said)
 
 
 class _TensorWriter:
@@ -130,6 +138,9 @@ class _TensorWriter:
         if "k" not in event:
             return self._message([], last=True)
         return self._message([_pair(event)], last=False)
+
+    def broken(self, error: PenstockError) -> bytes:
+        return b""  # error_message of ModelStreamInfer follows
 
     def gather(self, event: Event) -> None:
         if "k" in event:
@@ -162,6 +173,9 @@ class _JsonTensorWriter:
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
         raise AssertionError("infer has one answer")
+
+    def broken(self, error: PenstockError) -> bytes:
+        return b""
 
     def gather(self, event: Event) -> None:
         if "k" in event:

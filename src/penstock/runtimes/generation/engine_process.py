@@ -36,6 +36,11 @@ from penstock.runtimes.parent_death import die_with_parent
 
 #: A message leaves at least this often while the engine works, so that a hang shows.
 SIGN_OF_LIFE_S = 1.0
+#: Requests that were sent together reach an idle engine one after the other. It waits this long for
+#: the next of them, and in all at most so long: prompts read in one step cost half of what they do
+#: one by one (8 prompts of 128 tokens, a 135M Llama on 2 cores: 0.20 s against 0.30 s).
+JOIN_S = 0.002
+JOIN_S_MAX = 0.010
 
 
 def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
@@ -159,26 +164,42 @@ class Loop:
 
     def run(self) -> None:
         """Until the instance closes its end. Raises what the engine raises in a step."""
-        engine, inbox = self._engine, self._commands.inbox
+        engine = self._engine
         said = 0.0
         while True:
-            events: list[dict[str, Any]] = []
-            wait = not engine.has_work
-            while True:
-                try:
-                    kind, value = inbox.get(block=wait)
-                except Empty:
-                    break
-                wait = False
-                if kind == "end":
-                    return
-                events += self._answers.command(kind, value)
+            events = self._obey()
+            if events is None:
+                return
             if engine.has_work:
                 events += self._answers.take(engine.step())
             now = time.monotonic()
             if events or now - said >= SIGN_OF_LIFE_S:
                 said = now
                 self._send(events)
+
+    def _obey(self) -> list[dict[str, Any]] | None:
+        """Carries out what is asked, and returns what is answered at once; None: it is the end.
+
+        An idle engine waits for a command and for those that come with it; one that works waits
+        for nobody.
+        """
+        inbox, idle = self._commands.inbox, not self._engine.has_work
+        events: list[dict[str, Any]] = []
+        wait_s: float | None = None if idle else 0.0
+        began: float | None = None
+        while True:
+            try:
+                kind, value = inbox.get(wait_s != 0.0, wait_s)
+            except Empty:
+                return events
+            if kind == "end":
+                return None
+            events += self._answers.command(kind, value)
+            if idle:
+                now = time.monotonic()
+                began = now if began is None else began
+                joins = self._engine.has_work and now < began + JOIN_S_MAX
+                wait_s = JOIN_S if joins else 0.0
 
     def _send(self, events: list[dict[str, Any]]) -> None:
         seen = self._engine.statistics()

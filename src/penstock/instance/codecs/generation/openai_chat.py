@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
-    JSON,
-    SSE,
     Answer,
     Event,
     GenerationCall,
     Served,
     flag,
     mapping,
-    sse,
     unsupported,
     wrong,
 )
-from penstock.instance.codecs.generation.openai_fields import (
-    NAMES,
-    settings_of,
-    usage,
-    usage_wanted,
-)
+from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
+from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
 from penstock.runtimes.generation.base import checked
 
 _MESSAGES_MAX = 4096
@@ -49,7 +40,12 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         raise wrong("top_logprobs", "left out where logprobs is not true")
     stream = stream or flag(parsed, "stream")
     writer = _ChatWriter(
-        served, stream, usage_wanted(parsed, stream=stream), settings.get("logprobs") is not None
+        served,
+        "chatcmpl",
+        ("chat.completion", "chat.completion.chunk"),
+        stream=stream,
+        usage=usage_wanted(parsed, stream=stream),
+        logprobs=settings.get("logprobs") is not None,
     )
     chat: dict[str, Any] = {"messages": messages}
     if parsed.get("add_generation_prompt") is not None:
@@ -97,66 +93,39 @@ def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs
 
 
-class _ChatWriter:
-    __slots__ = (
-        "_begun", "_created", "_ident", "_logprobs", "_model", "_usage", "content_type", "stream",
-    )  # fmt: skip
-
-    def __init__(self, served: Served, stream: bool, usage: bool, logprobs: bool) -> None:
-        self.stream = stream
-        self.content_type = SSE if stream else JSON
-        self._ident = f"chatcmpl-{served.new_id()}"
-        self._created = served.now_s()
-        self._model = served.name
-        self._usage = usage
-        self._logprobs = logprobs
-        self._begun = False
+class _ChatWriter(OpenAiWriter):
+    __slots__ = ()
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
         lines = []
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             delta = {"role": "assistant", "content": answer.prompt_text}
-            lines.append(self._line(delta, None, None))
+            lines.append(self.line(_choice(delta, None, None)))
         text, logprobs = event.get("x", ""), None
-        if self._logprobs and event.get("l"):
+        if self.logprobs and event.get("l"):
             logprobs = {"content": [_logprob(piece) for piece in event["l"]]}
         if text or logprobs is not None:
-            lines.append(self._line({"content": text}, logprobs, None))
+            lines.append(self.line(_choice({"content": text}, logprobs, None)))
         if "f" in event:
-            lines.append(self._line({}, None, event["f"]))
-            if self._usage:
-                lines.append(sse(self._head("chat.completion.chunk", [], usage(answer))))
-            lines.append(b"data: [DONE]\n\n")
+            lines.append(self.line(_choice({}, None, event["f"])))
+            lines.append(self.end(answer))
         return b"".join(lines)
-
-    def _line(self, delta: dict[str, Any], logprobs: Any, finish: str | None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        made = self._head("chat.completion.chunk", [choice], None)
-        if not self._usage:
-            del made["usage"]
-        return sse(made)
 
     def whole(self, answer: Answer) -> bytes:
         choice = {
             "index": 0,
             "message": {"role": "assistant", "content": answer.text, "refusal": None},
             "logprobs": {"content": [_logprob(piece) for piece in answer.pieces]}
-            if self._logprobs
+            if self.logprobs
             else None,
             "finish_reason": answer.finish,
         }
-        return orjson.dumps(self._head("chat.completion", [choice], usage(answer)))
+        return self.whole_of(choice, answer)
 
-    def _head(self, kind: str, choices: list[Any], used: Any) -> dict[str, Any]:
-        return {
-            "id": self._ident,
-            "object": kind,
-            "created": self._created,
-            "model": self._model,
-            "choices": choices,
-            "usage": used,
-        }
+
+def _choice(delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
 
 def _logprob(piece: list[Any]) -> dict[str, Any]:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from penstock.instance.codecs.generation.calls import (
-    JSON,
-    SSE,
     Answer,
     Event,
     GenerationCall,
     Served,
     flag,
-    sse,
     unsupported,
     wrong,
 )
-from penstock.instance.codecs.generation.openai_fields import (
-    NAMES,
-    settings_of,
-    usage,
-    usage_wanted,
-)
+from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
+from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
 from penstock.runtimes.generation.base import checked
 
 TOKENS_NEW: Final = 16  #: where the request does not say, as OpenAI
@@ -42,7 +33,12 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         settings["tokens_new_max"] = TOKENS_NEW
     stream = stream or flag(parsed, "stream")
     writer = _CompletionWriter(
-        served, stream, usage_wanted(parsed, stream=stream), settings["logprobs"] is not None
+        served,
+        "cmpl",
+        ("text_completion", "text_completion"),
+        stream=stream,
+        usage=usage_wanted(parsed, stream=stream),
+        logprobs=settings["logprobs"] is not None,
     )
     sampling = checked(settings, NAMES | {"logprobs": "logprobs", "echo": "echo"})
     return GenerationCall(_prompt(parsed.get("prompt")), sampling, writer)
@@ -61,49 +57,28 @@ def _prompt(given: Any) -> str | list[int]:
     raise wrong("prompt", "a text or a list of token ids")
 
 
-class _CompletionWriter:
-    __slots__ = (
-        "_begun", "_created", "_ident", "_logprobs", "_model", "_offset", "_usage",
-        "content_type", "stream",
-    )  # fmt: skip
-
-    def __init__(self, served: Served, stream: bool, usage: bool, logprobs: bool) -> None:
-        self.stream = stream
-        self.content_type = SSE if stream else JSON
-        self._ident = f"cmpl-{served.new_id()}"
-        self._created = served.now_s()
-        self._model = served.name
-        self._usage = usage
-        self._logprobs = logprobs
-        self._begun = False
-        self._offset = 0  #: characters of the answer's pieces so far
+class _CompletionWriter(OpenAiWriter):
+    __slots__ = ("_offset",)  #: characters of the answer's pieces so far
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
         text = event.get("x", "")
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             text = answer.prompt_text + text
             self._offset = len(answer.prompt_text)
         finish = event.get("f")
         lines = []
-        if text or finish or (self._logprobs and event.get("l")):
-            logprobs = self._logprobs_of(event.get("l", [])) if self._logprobs else None
-            made = self._head([_choice(text, logprobs, finish)], None)
-            if not self._usage:
-                del made["usage"]
-            lines.append(sse(made))
+        if text or finish or (self.logprobs and event.get("l")):
+            logprobs = self._logprobs_of(event.get("l", [])) if self.logprobs else None
+            lines.append(self.line(_choice(text, logprobs, finish)))
         if finish:
-            if self._usage:
-                lines.append(sse(self._head([], usage(answer))))
-            lines.append(b"data: [DONE]\n\n")
+            lines.append(self.end(answer))
         return b"".join(lines)
 
     def whole(self, answer: Answer) -> bytes:
         self._offset = len(answer.prompt_text)
-        logprobs = self._logprobs_of(answer.pieces) if self._logprobs else None
-        return orjson.dumps(
-            self._head([_choice(answer.text, logprobs, answer.finish)], usage(answer))
-        )
+        logprobs = self._logprobs_of(answer.pieces) if self.logprobs else None
+        return self.whole_of(_choice(answer.text, logprobs, answer.finish), answer)
 
     def _logprobs_of(self, pieces: list[Any]) -> dict[str, Any]:
         offsets = []
@@ -118,16 +93,6 @@ class _CompletionWriter:
                 {text: value for _, text, value in reversed(top)} for _, _, top in pieces
             ],
             "text_offset": offsets,
-        }
-
-    def _head(self, choices: list[Any], used: Any) -> dict[str, Any]:
-        return {
-            "id": self._ident,
-            "object": "text_completion",
-            "created": self._created,
-            "model": self._model,
-            "choices": choices,
-            "usage": used,
         }
 
 

@@ -1,0 +1,74 @@
+"""What the answers of OpenAI's chat and text completions share: their head, lines and end."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from penstock.instance.codecs.generation.calls import JSON, SSE, Answer, Served, sse
+from penstock.instance.codecs.generation.openai_fields import usage
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class OpenAiWriter:
+    """One answer; its kind knows how a choice looks."""
+
+    __slots__ = (
+        "_created", "_ident", "_line_object", "_model", "_object", "_usage", "begun",
+        "content_type", "logprobs", "stream",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        served: Served,
+        ident: str,
+        objects: tuple[str, str],
+        *,
+        stream: bool,
+        usage: bool,
+        logprobs: bool,
+    ) -> None:
+        """
+        Args:
+            ident: how ids of this kind begin.
+            objects: name of the whole answer and of a streamed line.
+            usage: a stream tells its tokens at the end.
+        """
+        self._object, self._line_object = objects
+        self._ident = f"{ident}-{served.new_id()}"
+        self._created = served.now_s()
+        self._model = served.name
+        self._usage = usage
+        self.stream = stream
+        self.content_type = SSE if stream else JSON
+        self.logprobs = logprobs  #: asked for
+        self.begun = False  #: a line was written
+
+    def line(self, choice: dict[str, Any]) -> bytes:
+        """A streamed line; it has a `usage`, null, only where the last one will tell it."""
+        made = self._head(self._line_object, [choice], None)
+        if not self._usage:
+            del made["usage"]
+        return sse(made)
+
+    def end(self, answer: Answer) -> bytes:
+        """What follows the last choice of a stream."""
+        if not self._usage:
+            return DONE
+        return sse(self._head(self._line_object, [], usage(answer))) + DONE
+
+    def whole_of(self, choice: dict[str, Any], answer: Answer) -> bytes:
+        """The answer that is not streamed."""
+        return orjson.dumps(self._head(self._object, [choice], usage(answer)))
+
+    def _head(self, kind: str, choices: list[Any], used: Any) -> dict[str, Any]:
+        return {
+            "id": self._ident,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+            "usage": used,
+        }

@@ -1,0 +1,49 @@
+"""The `load` operation of the control connection, checked. Loads nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from penstock.artifacts.source import ArtifactSource
+from penstock.errors import CallerError
+from penstock.instance.settings import InstanceSettings
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadCall:
+    """The `load` operation, checked."""
+
+    copy: int
+    endpoint: str
+    variant: str
+    source: ArtifactSource
+    environment: dict[str, str]
+    cores: float
+    memory_bytes_max: int
+    accelerators: int
+    download_timeout_s: float
+    startup_timeout_s: float
+    batching: dict[str, Any]  #: fields of Batching that overrule the description's
+
+    @classmethod
+    def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
+        """Raises CallerError for missing or impossible fields."""
+        try:
+            return cls(
+                copy=int(call["copy"]),
+                endpoint=str(call["endpoint"]),
+                variant=str(call["variant"]),
+                source=ArtifactSource.from_dict(call["source"]),
+                environment={str(k): str(v) for k, v in (call.get("environment") or {}).items()},
+                cores=float(call.get("cores") or settings.cores),
+                memory_bytes_max=int(call.get("memory_bytes_max") or settings.memory_bytes),
+                accelerators=int(call.get("accelerators") or settings.accelerators),
+                download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
+                startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
+                batching=dict(call.get("batching") or {}),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CallerError(
+                "bad-control-call", f"load: {type(error).__name__}: {error}"
+            ) from None

@@ -1,0 +1,193 @@
+"""Starts a model by its task and runtime: the runtime, and an engine on top that speaks codecs.
+
+One function per kind of model; each ends what it began when a later step fails. Artifacts and time
+limits are `loading`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.artifacts.description import EngineOptions
+from penstock.instance.codecs import text, text2text, text_heads
+from penstock.instance.cores import Pinning
+from penstock.instance.described import batch_spec, check_names, codec_model, described, possible
+from penstock.instance.engines import PackedTensorEngine, PayloadEngine
+from penstock.instance.generation_loading import RUNTIMES as GENERATION_RUNTIMES
+from penstock.instance.generation_loading import described as generation_described
+from penstock.instance.generation_loading import slots_spec, start_engine
+from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.loaded import Loaded
+from penstock.instance.pipeline_copy import RUNTIME as PIPELINE
+from penstock.instance.pipeline_copy import described as pipeline_described
+from penstock.instance.pipeline_copy import slots_spec as pipeline_slots
+from penstock.instance.runs_measured import runs_measured
+from penstock.instance.seq2seq_engine import Seq2SeqEngine, decode_batching
+from penstock.instance.tensor_engine import TensorEngine
+from penstock.instance.text_engine import TextEngine
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.loader import (
+    TENSOR_RUNTIMES,
+    load_payload_runtime,
+    load_seq2seq_model,
+    load_tensor_runtime_in_thread,
+)
+from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.runtimes.python import LaneListener
+from penstock.runtimes.tensor_inputs import threads_of
+
+
+async def start(context: LoadContext, listener: LaneListener) -> Loaded:
+    """Raises what the runtime raises; nothing of the model is left then."""
+    if context.description.task == "text2text-generation":
+        return await _seq2seq_model(context)
+    if context.description.runtime in TENSOR_RUNTIMES:
+        return await _tensor_model(context)
+    if context.description.runtime in GENERATION_RUNTIMES:
+        return await _generation_model(context, listener)
+    if context.description.runtime == PIPELINE:
+        return await _pipeline(context, listener)
+    return await _payload_model(context, listener)
+
+
+async def _tensor_model(context: LoadContext) -> Loaded:
+    description = context.description
+    pinning = _pinning(context, max(1, description.lanes))
+    try:
+        runtime = await load_tensor_runtime_in_thread(context)
+    except BaseException:
+        _unpin(pinning)
+        raise
+    lanes = runtime.lanes
+    batching = possible(description.batching, runtime.inputs)
+    name = f"{context.endpoint_name}-{context.variant_name}"
+    cores = pinning.cores if pinning else ()
+    threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
+    try:
+        if description.task == "tensor":
+            check_names(description, runtime.inputs, runtime.outputs)
+            model = codec_model(context, runtime.inputs, runtime.outputs)
+            engine: Any = TensorEngine(runtime, model, threads)
+            labels = description.labels
+        else:
+            outputs = text_heads.output_specs(text_heads.heads_of(description))
+            model = codec_model(context, text.input_specs(description.task), outputs)
+            engine = await asyncio.to_thread(
+                TextEngine, runtime, description, model, context.model_dir, threads
+            )
+            labels = engine.labels
+        seeds = await asyncio.to_thread(
+            runs_measured, context.model_dir, batching, threads=threads_of(context, lanes)
+        )
+    except BaseException:
+        threads.close()
+        runtime.close()
+        _unpin(pinning)
+        raise
+    if pinning is not None:
+        pinning.settle()
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=runtime,
+        spec=batch_spec(batching, lanes, threads=True, seeds=seeds),
+        passes_bodies=False,
+        threads=threads,
+        pinning=pinning,
+        described=described(context, model, batching, lanes, labels),
+    )
+
+
+def _pinning(context: LoadContext, lanes: int) -> Pinning | None:
+    if not context.description.pinned:
+        return None
+    return Pinning(lanes, threads_of(context, lanes), context.log)
+
+
+def _unpin(pinning: Pinning | None) -> None:
+    if pinning is not None:
+        pinning.close()
+
+
+async def _seq2seq_model(context: LoadContext) -> Loaded:
+    description = context.description
+    batching = description.batching
+    spec, lanes = decode_batching(batching)
+    codec = codec_model(context, text2text.INPUTS, text2text.OUTPUTS)
+    pinning = _pinning(context, 1)
+    try:
+        model = await asyncio.to_thread(load_seq2seq_model, context)
+    except BaseException:
+        _unpin(pinning)
+        raise
+    cores = pinning.cores[0] if pinning and pinning.cores else None
+    try:
+        loop = asyncio.get_running_loop()
+        engine = await asyncio.to_thread(Seq2SeqEngine, model, context, codec, loop, cores)
+    except BaseException:
+        model.close()
+        _unpin(pinning)
+        raise
+    if pinning is not None:
+        pinning.settle()
+    told = described(context, codec, batching, lanes, ())
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=engine,
+        spec=spec,
+        passes_bodies=False,
+        threads=engine.thread,
+        pinning=pinning,
+        described=told | {"outstanding_max": spec.queue_rows_max + lanes},
+    )
+
+
+async def _generation_model(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    spec = slots_spec(description.batching, description.engine or EngineOptions())
+    runtime = await start_engine(context, listener)
+    return Loaded(
+        description=description,
+        engine=runtime,
+        runtime=runtime,
+        spec=spec,
+        passes_bodies=False,
+        threads=None,
+        described=generation_described(context, runtime, spec),
+    )
+
+
+async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await PipelineRuntime.start(context, listener)
+    spec = pipeline_slots(description.batching, runtime.file.requests_max)
+    return Loaded(
+        description=description,
+        engine=runtime,
+        runtime=runtime,
+        spec=spec,
+        passes_bodies=False,
+        threads=None,
+        described=pipeline_described(context, runtime, spec),
+    )
+
+
+async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await load_payload_runtime(context, listener)
+    lanes = runtime.lanes
+    batching = description.batching
+    model = codec_model(context, description.inputs, description.outputs)
+    packed = description.runtime == "python" and description.triton_python
+    engine = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=runtime,
+        spec=batch_spec(batching, lanes),
+        passes_bodies=not packed,
+        threads=None,
+        described=described(context, model, batching, lanes, description.labels),
+    )

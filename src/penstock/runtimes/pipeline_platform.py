@@ -1,0 +1,79 @@
+"""Where a pipeline's `endpoint` steps find the platform: told once to each instance by its server.
+
+A model's own Environment comes first: who names another platform there gets that one, with the key
+given beside it and never with ours. Models' processes do not see these variables (they are given
+none that begin with PENSTOCK_), and neither do the files of an artifact.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext
+
+URL: Final = "PENSTOCK_URL"  #: where endpoints are asked
+KEY: Final = "PENSTOCK_KEY"  #: a bearer key for them
+CERTIFICATE: Final = "PENSTOCK_CERTIFICATE"  #: PEM file: the server shows this, or what it signed
+_PREFIX: Final = "PENSTOCK_"
+
+
+class PlatformAt(NamedTuple):
+    url: str
+    key: str
+    tls: ssl.SSLContext | None
+
+
+def tell(platform: Mapping[str, str]) -> None:
+    """Sets this instance's variables; what was inherited from a shell is for other programs."""
+    for name, value in (
+        (URL, platform.get("url", "")),
+        (KEY, platform.get("key", "")),
+        (CERTIFICATE, platform.get("certificate", "")),
+    ):
+        os.environ.pop(name, None)
+        if value:
+            os.environ[name] = value
+
+
+def seen_by_artifacts(context: LoadContext) -> dict[str, str]:
+    """What `${NAME}` in an artifact's files may stand for."""
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith(_PREFIX)},
+        **context.description.environment,
+        **context.environment,
+    }
+
+
+def platform_of(context: LoadContext, step: str, endpoint: str) -> PlatformAt:
+    """Raises ModelError where nobody said where it is."""
+    own = {**context.description.environment, **context.environment}
+    told: Mapping[str, str] = own if URL in own else os.environ
+    url = told.get(URL, "")
+    if not url.startswith(("http://", "https://")):
+        raise ModelError(
+            "invalid-environment",
+            f"step {step!r} asks the endpoint {endpoint!r}, and {URL} is {url!r}",
+            hint=f"Set {URL} in the model's Environment, such as http://127.0.0.1:8080.",
+        )
+    tls = _tls(told.get(CERTIFICATE, "")) if url.startswith("https://") else None
+    return PlatformAt(url.rstrip("/"), told.get(KEY, ""), tls)
+
+
+def _tls(certificate: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if not certificate:
+        return context
+    try:
+        context.load_verify_locations(certificate)
+    except (OSError, ssl.SSLError) as error:
+        raise ModelError(
+            "invalid-environment", f"{CERTIFICATE}: {certificate} can't be read: {error}"
+        ) from None
+    # Asked on loopback, by an address that no certificate names: the very certificate is the proof.
+    context.check_hostname = False
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    return context

@@ -1,0 +1,104 @@
+"""The driver of metrics: from what is observed of instances to the store, without a request."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.core.placement import MachineCapacity
+from penstock.metrics import driver as driver_module
+from penstock.metrics.cost import InstanceHeld
+from penstock.metrics.driver import MetricsDriver, VariantObserved
+from penstock.metrics.energy import EnergyMeter, EnergyRead
+from penstock.metrics.instances import InstanceSample
+from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.store import MetricStore
+
+INSTANCE = InstanceHeld(
+    endpoint="shop",
+    variant="main",
+    instance_id="i-1",
+    cores=2.0,
+    watts=16.0,
+    price_per_hour=36.0,
+    load_s=5.0,
+)
+SHOP = VariantObserved(endpoint="shop", variant="main", copies={"ready": 1}, instances=(INSTANCE,))
+
+
+class Fixed:
+    """One instance that has loaded, and that answers no status call."""
+
+    def variants(self) -> Sequence[VariantObserved]:
+        return (SHOP,)
+
+    async def samples(self) -> Sequence[InstanceSample]:
+        return ()
+
+
+class Hanging(EnergyMeter):
+    """Its first reading hangs until it is let go; later ones are counted."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.readings = 0
+
+    def read(self, now: float) -> EnergyRead:
+        self.readings += 1
+        self.let_go.wait(30)
+        return EnergyRead(100.0 * self.readings, None)
+
+
+def test_a_counter_that_hangs_is_no_reading_and_its_late_answer_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "READ_S_MAX", 0.01)
+
+    async def scenario() -> None:
+        driver = metrics_driver(MetricRegistry(), tmp_path)
+        meter = Hanging()
+        assert await driver._read(meter, 1.0) == EnergyRead(None, None)
+        assert await driver._read(meter, 2.0) == EnergyRead(None, None)
+        assert meter.readings == 1
+        meter.let_go.set()
+        assert driver._reading is not None
+        await driver._reading
+        monkeypatch.setattr(driver_module, "READ_S_MAX", 30.0)
+        assert await driver._read(meter, 3.0) == EnergyRead(200.0, None)
+
+    asyncio.run(scenario())
+
+
+def metrics_driver(registry: MetricRegistry, tmp_path: Path) -> MetricsDriver:
+    return MetricsDriver(
+        registry,
+        MetricStore(),
+        ManualClock(),
+        Fixed(),
+        tmp_path / "metrics.jsonl",
+        machine=MachineCapacity(cores=4.0, memory_bytes=2**30),
+        meter=EnergyMeter(tmp_path / "no-counters"),
+    )
+
+
+def test_an_instance_is_charged_from_its_cold_start_though_it_answers_nothing(
+    tmp_path: Path,
+) -> None:
+    registry = MetricRegistry(MetricStore())
+
+    async def scenario() -> None:
+        driver = metrics_driver(registry, tmp_path)
+        driver.start()
+        async with asyncio.timeout(30):
+            while not any(one["joules"] for one in registry.costs()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        await driver.stop()
+
+    asyncio.run(scenario())
+    [cost] = registry.costs()
+    assert (cost["dollars"], cost["joules"]) == (0.05, {"estimated": 80.0})
