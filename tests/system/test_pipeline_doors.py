@@ -231,6 +231,11 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     asked = REQUEST | {"stream": True}
     streams = [begin(server, f"/endpoints/endless/{path}", asked) for _ in range(8)]
     assert outstanding(server, "endless") == 8
+    [copy] = server.copies("endless")
+    story = server.get(f"/admin/endpoints/endless/copies/{copy['copy']}")["pipeline"]
+    assert story["requests"] == 8
+    states = [each["steps"]["numbers"]["state"] for each in story["oldest"].values()]
+    assert states == ["running"] * 8
     for each in streams:
         each.close()
     wait_until(lambda: not outstanding(server, "endless", "language"), seconds=20, what="all gone")
@@ -292,6 +297,7 @@ steps:
     emit: [{kind: intent, data: "$piece[0].label"}]
   - name: secrets
     python: {function: secrets}
+    needs: [intent]
     emit: [{kind: secrets}]
 """,
         """
@@ -308,9 +314,9 @@ def secrets():
         log = site.server.log
         wait_until(lambda: log().count("is in service") == 3, seconds=60, what="in service")
         answer = asked_over_tls(site, cert, {"question": "where is my order"})
-        assert [each["event"] for each in answer["events"]] == ["secrets", "intent", "done"]
-        assert answer["events"][0]["data"] == []
-        assert answer["events"][1]["data"] == "order-status"
+        assert [each["event"] for each in answer["events"]] == ["intent", "secrets", "done"]
+        assert answer["events"][0]["data"] == "order-status"
+        assert answer["events"][1]["data"] == []
     finally:
         assert site.server.stop() == 0, site.server.log()
 

@@ -6,7 +6,7 @@ All else is as with a generating model: see `generation_copy`, whose promises ho
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from penstock.artifacts.description import Batching
 from penstock.core.batching import BatchSpec, RunBatch
@@ -19,6 +19,9 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline import PipelineRuntime
 
 RUNTIME = "pipeline"
+
+#: Requests that `explain` shows: the oldest tell what is stuck.
+_SHOWN_MAX: Final = 20
 
 
 class PipelineCopy(GenerationCopy):
@@ -40,6 +43,12 @@ class PipelineCopy(GenerationCopy):
         if not writer.stream:
             writer.gather(event)
         super()._write(generating, event, now)
+
+    def explain(self) -> dict[str, Any]:
+        """With where each request stands: which steps run, wait, or hold events back."""
+        runs = self._runtime.snapshot()
+        shown = {f"{ident}": runs[ident] for ident in sorted(runs)[:_SHOWN_MAX]}
+        return super().explain() | {"pipeline": {"requests": len(runs), "oldest": shown}}
 
     def _fail_running(self, generating: Generating, error: PenstockError) -> None:
         """A stream that has begun says why it ends, as one more event, before its door says so."""

@@ -1,0 +1,275 @@
+"""Text generation: what serving costs an engine, and what the engine is worth beside others.
+
+A 135M Llama (SmolLM's dimensions, random weights, INT8), 128 tokens in, 64 out. Served is the whole
+path: HTTP, gateway, instance, engine process, text, server-sent events, with the client on the same
+cores. The bare engine is the same library by itself with the same settings, token ids in and out.
+Rounds alternate between all of them; `served_ratio` is the median of the rounds' own ratios at 32
+sequences. vLLM runs BF16 weights (it makes no INT8 of them on processors), transformers `generate`
+BF16 in one batch without padding.
+
+`ttft_p50_s`, `ttft_p99_s`: time to first token, from the moment a request was due, under Poisson
+arrivals at 70 % of what the endpoint sustains with 32 in flight, answers of 16 to 128 tokens.
+Greedy answers of the served and of the bare engine are compared: `answers_equal` is their share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import time
+from collections import defaultdict
+from itertools import accumulate
+from typing import Any
+
+from bench import generation_peers as peers
+from bench.generation_load import Answer, completion, streamed, whole
+from bench.generation_models import Model, deploy, with_engine
+from bench.machine import OthersLoad, foreground
+from bench.processes import penstock_up
+from bench.report import finish, spread, versions
+from penstock.sim.outcome import percentile
+
+TOKENS_IN, TOKENS_OUT = 128, 64
+COUNTS = (1, 8, 32)
+CACHE_GIB = 1
+LOAD = 0.7
+ANSWERS = (16, 128)  #: tokens, of the requests with arrival times
+NAME = "chat"
+
+
+class Run:
+    """The samples of all rounds: tokens/s by engine and number of sequences."""
+
+    def __init__(self, model: Model, base_url: str) -> None:
+        self.model = model
+        self.base_url = base_url
+        self.speeds: dict[tuple[str, int], list[float]] = defaultdict(list)
+        self.equal: list[bool] = []
+        self.gap_s_max = 0.0  #: the longest silence of a stream
+        self.foreground = False  #: whether all of this goes before other work on the machine
+        self.missing: dict[str, str] = {}  #: engines that were not measured, and why
+        self.engines: dict[str, str] = {}  #: what each peer says it is
+        self.memory: dict[str, dict[str, int]] = {}
+        self._chance = random.Random(1)
+
+    def prompts(self, count: int) -> list[str]:
+        return [self.model.text(TOKENS_IN, self._chance) for _ in range(count)]
+
+    def served(self, prompts: list[str]) -> list[str]:
+        bodies = [completion(prompt, TOKENS_OUT, NAME) for prompt in prompts]
+        answers = whole(streamed(self.base_url, bodies, [0.0] * len(bodies)))
+        if {answer.tokens for answer in answers} != {TOKENS_OUT}:
+            raise RuntimeError(f"an answer has not {TOKENS_OUT} tokens")
+        taken = max(answer.last for answer in answers)
+        self.speeds["served", len(bodies)].append(len(bodies) * TOKENS_OUT / taken)
+        self.gap_s_max = max(self.gap_s_max, *(answer.gap_s_max for answer in answers))
+        return [answer.text for answer in answers]
+
+    def asked(self, peer: peers.Peer, prompts: list[str]) -> list[str]:
+        answer = peer.ask([self.model.ids(prompt) for prompt in prompts], TOKENS_OUT)
+        self.speeds[peer.name, len(prompts)].append(len(prompts) * TOKENS_OUT / answer["s"])
+        return [self.model.decoded(ids) for ids in answer["ids"]]
+
+    def ask_others(self, others: list[peers.Peer], prompts: list[str]) -> None:
+        """Who does not answer is measured no more."""
+        for peer in list(others):
+            try:
+                self.asked(peer, prompts)
+            except RuntimeError as error:
+                self.missing[peer.name] = str(error)
+                others.remove(peer)
+                peer.close()
+
+    def dismiss(self, others: list[peers.Peer]) -> None:
+        for peer in others:
+            self.remember(peer.name, peer.memory_bytes)
+            peer.close()
+        others.clear()
+
+    def round(self, bare: peers.Peer, others: list[peers.Peer], *, bare_first: bool) -> None:
+        for count in COUNTS:
+            prompts = self.prompts(count)
+            # Prompts are new to both: neither finds them in its cache.
+            theirs = self.asked(bare, prompts) if bare_first else []
+            ours = self.served(prompts)
+            theirs = theirs or self.asked(bare, prompts)
+            self.equal += [one == other for one, other in zip(ours, theirs, strict=True)]
+            self.ask_others(others, prompts)
+        told = [
+            f"{name} {self.latest(name)}"
+            for name in ("served", bare.name, *(peer.name for peer in others))
+        ]
+        print(f"tokens/s at {COUNTS}: {', '.join(told)}", flush=True)
+
+    def latest(self, name: str) -> str:
+        samples = (self.speeds[name, count] for count in COUNTS)
+        return " / ".join(f"{each[-1]:.0f}" if each else "-" for each in samples)
+
+    def remember(self, name: str, memory: dict[str, int]) -> None:
+        self.memory[name] = {f"{kind}_mib": size >> 20 for kind, size in memory.items()}
+
+    def ratio(self, above: str, below: str, count: int) -> float | None:
+        """Median of the rounds' own ratios, over the rounds that both had; None: not measured."""
+        pairs = zip(self.speeds[above, count], self.speeds[below, count], strict=False)
+        ratios = [one / other for one, other in pairs]
+        return round(statistics.median(ratios), 3) if ratios else None
+
+    def first_tokens(self, seconds: float, capacity_seconds: float) -> dict[str, Any]:
+        """Poisson arrivals at `LOAD` of what a closed loop of 32 sustains with the same mix."""
+        sustained = self._sustained_rps(capacity_seconds)
+        rate = LOAD * sustained
+        count = max(1, round(rate * seconds))
+        gaps = [self._chance.expovariate(rate) for _ in range(count)]
+        with OthersLoad() as others:
+            answers = self._mixed(list(accumulate(gaps)))
+        first_s = sorted(answer.first_token_s for answer in answers)
+        rest_s = [
+            (answer.last - answer.first) / (answer.tokens - 1)
+            for answer in answers
+            if answer.tokens > 1
+        ]
+        self.gap_s_max = max(self.gap_s_max, *(answer.gap_s_max for answer in answers))
+        return {
+            "ttft_p50_s": round(percentile(first_s, 0.5), 3),
+            "ttft_p99_s": round(percentile(first_s, 0.99), 3),
+            "ttft_max_s": round(first_s[-1], 3),
+            "token_s_median": round(statistics.median(rest_s), 4),
+            "sustained_rps": round(sustained, 2),
+            "rate_rps": round(rate, 2),
+            "requests": count,
+            "others_cores": round(others.cores, 2),
+        }
+
+    def _sustained_rps(self, seconds: float) -> float:
+        """Answered per s with 32 in flight: from the first 32 ends to when the last was sent."""
+        most = max(COUNTS)
+        speed = statistics.median(self.speeds["served", most])
+        count = 2 * most + round(seconds * speed / statistics.mean(ANSWERS))
+        answers = self._mixed([0.0] * count, in_flight_max=most)
+        ends = sorted(answer.last for answer in answers)
+        start, stop = ends[most], max(answer.sent for answer in answers)
+        return sum(start < end <= stop for end in ends) / (stop - start)
+
+    def _mixed(self, due: list[float], *, in_flight_max: int = 0) -> list[Answer]:
+        low, high = ANSWERS
+        bodies = [
+            completion(prompt, self._chance.randint(low, high), NAME)
+            for prompt in self.prompts(len(due))
+        ]
+        return whole(streamed(self.base_url, bodies, due, in_flight_max=in_flight_max))
+
+
+def started(model: Model, skip: list[str]) -> tuple[list[peers.Peer], dict[str, str]]:
+    """The other engines that this machine has, loaded; and why one is missing."""
+    found: list[peers.Peer] = []
+    missing: dict[str, str] = {}
+    for name in ("vllm", "transformers"):
+        if name in skip:
+            missing[name] = "left out"
+            continue
+        began = time.monotonic()
+        try:
+            if name == "vllm":
+                peer = peers.vllm(model, sequences_max=max(COUNTS))
+            else:
+                peer = peers.transformers(model, "bfloat16")
+            peer.wait_ready()
+        except RuntimeError as error:
+            missing[name] = str(error)
+            continue
+        print(f"{name} is ready after {time.monotonic() - began:.0f} s", flush=True)
+        found.append(peer)
+    return found, missing
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="bench generate")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--peer-rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals")
+    parser.add_argument("--capacity-seconds", type=float, default=20.0)
+    parser.add_argument("--skip", nargs="*", default=[], choices=["vllm", "transformers"])
+    options = parser.parse_args(arguments)
+    model = Model("135m")
+    most = max(COUNTS)
+    engine = {"sequences_max": most, "cache_mb": CACHE_GIB << 10}
+    others, missing = started(model, options.skip)
+    cores = len(os.sched_getaffinity(0))
+    with with_engine(model.artifact, **engine) as folder, penstock_up() as base_url:
+        began = time.monotonic()
+        deploy(base_url, NAME, folder)
+        deployed_s = time.monotonic() - began
+        bare = peers.bare(
+            model, folder, sequences_max=most, cache_gib=CACHE_GIB, threads=min(2, cores)
+        )
+        try:
+            bare.wait_ready()
+            run = Run(model, base_url)
+            run.foreground = foreground()
+            warm = run.prompts(4)
+            run.missing = missing
+            for peer in (bare, *others):
+                run.engines[peer.name] = peer.version
+            run.asked(bare, warm)
+            run.ask_others(others, warm)
+            run.served(warm)
+            for turn in range(options.rounds):
+                if turn == options.peer_rounds:
+                    run.dismiss(others)
+                run.round(bare, others, bare_first=bool(turn % 2))
+            (engine_pid,) = peers.engine_pids()
+            run.remember("served", peers.memory_bytes(engine_pid))
+            run.remember(bare.name, bare.memory_bytes)
+            run.dismiss(others)
+        finally:
+            for peer in (bare, *others):
+                peer.close()
+        first_tokens = run.first_tokens(options.seconds, options.capacity_seconds)
+    report(run, first_tokens, bare.name, options, deployed_s)
+
+
+def report(
+    run: Run,
+    first_tokens: dict[str, Any],
+    bare: str,
+    options: argparse.Namespace,
+    deployed_s: float,
+) -> None:
+    most = max(COUNTS)
+    torch = "transformers-bfloat16"
+    names = [name for name in ("served", bare, "vllm", torch) if run.speeds[name, most]]
+    finish(
+        "generate",
+        {
+            "served_ratio": run.ratio("served", bare, most),
+            "vs_vllm": run.ratio("served", "vllm", most),
+            "vs_transformers": run.ratio("served", torch, most),
+            **first_tokens,
+        },
+        answers_equal=round(sum(run.equal) / len(run.equal), 3),
+        ratios={
+            count: {
+                "served_ratio": run.ratio("served", bare, count),
+                "vs_vllm": run.ratio("served", "vllm", count),
+                "vs_transformers": run.ratio("served", torch, count),
+            }
+            for count in COUNTS
+        },
+        tokens_per_s={
+            name: {count: spread(run.speeds[name, count]) for count in COUNTS} for name in names
+        },
+        memory=run.memory,
+        gap_s_max=round(run.gap_s_max, 3),
+        deployed_s=round(deployed_s, 2),
+        engines=run.engines,
+        missing=run.missing,
+        foreground=run.foreground,
+        model=f"Llama, {run.model.shape}, random weights",
+        tokens_in=TOKENS_IN,
+        tokens_out=TOKENS_OUT,
+        rounds=options.rounds,
+        seed=1,
+        versions=versions("penstock", "openvino", "openvino-genai", "numpy"),
+    )
