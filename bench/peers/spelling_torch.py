@@ -30,7 +30,7 @@ def predict_fn(data: Any, model: tuple[Any, Tokenizer]) -> Any:
             attention_mask=torch.ones_like(ids),
             do_sample=False,
             num_beams=1,
-            max_new_tokens=96,
+            max_new_tokens=48,
         )
     text = tokenizer.decode(made[0].tolist(), skip_special_tokens=True)
     return [{"generated_text": text}]

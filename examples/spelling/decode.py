@@ -18,7 +18,7 @@ from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
 
-TOKENS_NEW_MAX = 96
+TOKENS_NEW_MAX = 48
 
 
 def correct(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queries import QueryMaker, Sections, known_words, read_words
-from typos import COUNTS, Side, Typist
+from typos import Side, Typist
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,8 @@ class Corpus:
         held = (*self.held_out, *self.new_words, *self.handwritten)
         self._exclude = frozenset(pair.meant for pair in held)
 
-    def training(
-        self,
-        group: int,
-        count: int,
-        letters_max: int = 1000,
-        counts: tuple[float, ...] = COUNTS,
-    ) -> list[Pair]:
-        """Pairs of group 0, 1 ...: other ones in each; `letters_max` bounds what was meant.
-
-        `counts`: shares of 0, 1, 2 ... errors in a query.
-        """
+    def training(self, group: int, count: int, letters_max: int = 1000) -> list[Pair]:
+        """Pairs of group 0, 1 ...: other ones in each; `letters_max` bounds what was meant."""
         queries = self._maker(f"{self._seed}-queries-{group}")
         typist = Typist(
             self.known, random.Random(f"{self._seed}-typos-{group}"), Side.TRAINING
@@ -57,7 +48,7 @@ class Corpus:
         while len(pairs) < count:
             meant = queries.query()
             if len(meant) <= letters_max and meant not in self._exclude:
-                pairs.append(Pair(typist.typed(meant, counts=counts), meant))
+                pairs.append(Pair(typist.typed(meant), meant))
         return pairs
 
     def clean(self, count: int, name: str) -> list[str]:

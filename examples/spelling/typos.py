@@ -37,7 +37,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*\Z")
 _LETTERS_MIN = 3
 _TRIES = 60
 #: Shares of 0, 1, 2 and 3 errors in a query.
-COUNTS = (0.42, 0.40, 0.14, 0.04)
+_COUNTS = (0.42, 0.40, 0.14, 0.04)
 
 
 class Side(Enum):
@@ -95,13 +95,13 @@ class Typist:
         self._kinds = [kind for _, kind in kinds]
         self._weights = [weight for weight, _ in kinds]
 
-    def typed(self, text: str, *, errors_min: int = 0, counts: tuple[float, ...] = COUNTS) -> str:
+    def typed(self, text: str, *, errors_min: int = 0) -> str:
         """The query as it was typed; about four in ten stay as they are if `errors_min` is 0.
 
         It may stay clean although errors were asked for, where no word of it can take one.
         """
         rng = self._rng
-        count = max(errors_min, rng.choices(range(len(counts)), counts)[0])
+        count = max(errors_min, rng.choices(range(4), _COUNTS)[0])
         if count == 0:
             return text
         words = text.split(" ")
