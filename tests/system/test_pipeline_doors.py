@@ -28,7 +28,7 @@ steps:
     inputs: {input: "$request.messages[0].content"}
     emit: [{kind: vector, data: {numbers: "$piece.embeddings[0]"}}]
   - name: answer
-    endpoint: {name: language, operation: chat, stream: true}
+    endpoint: {name: spoken, operation: chat, stream: true}
     inputs: {messages: $request.messages, max_tokens: 16, temperature: 0}
     needs: [vector]
     emit: [{kind: text, data: {text: $piece.text}, count: characters}]
@@ -45,7 +45,7 @@ schema: 1
 requests_max: 16
 steps:
   - name: answer
-    endpoint: {name: language, operation: chat, stream: true}
+    endpoint: {name: spoken, operation: chat, stream: true}
     inputs: {messages: $request.messages, max_tokens: 450, temperature: 0, ignore_eos: true}
     emit: [{kind: text, data: {text: $piece.text}}]
   - name: numbers
@@ -90,13 +90,13 @@ def pipeline(folder: Path, declared: str, code: str = "") -> Path:
 def assistant(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two copies of the pipeline and the models that it asks, in service; gone afterwards."""
     folder = tmp_path_factory.mktemp("pipeline")
-    server.deploy("language", write_model(folder / "model"))
+    server.deploy("spoken", write_model(folder / "model"))
     server.deploy("embedder", model_files.embedder(folder / "embedder"))
     server.deploy("assistant", pipeline(folder / "assistant", DECLARED), count=2)
     server.deploy("endless", pipeline(folder / "endless", ENDLESS, NUMBERS))
     server.deploy("broken", pipeline(folder / "broken", BROKEN, BREAKS))
     yield "assistant"
-    for name in ("assistant", "endless", "broken", "language", "embedder"):
+    for name in ("assistant", "endless", "broken", "spoken", "embedder"):
         server.client("sagemaker").delete_endpoint(EndpointName=name)
 
 
@@ -238,7 +238,7 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     assert states == ["running"] * 8
     for each in streams:
         each.close()
-    wait_until(lambda: not outstanding(server, "endless", "language"), seconds=20, what="all gone")
+    wait_until(lambda: not outstanding(server, "endless", "spoken"), seconds=20, what="all gone")
     assert told(by_boto3(server, assistant))[-1][0] == "done"
 
 
@@ -247,7 +247,7 @@ def test_a_client_that_does_not_read_holds_up_nobody(server: Server, assistant: 
     request = REQUEST | {"stream": True, "size": 200_000}
     silent = begin(server, "/endpoints/endless/invocations", request)
     assert told(by_boto3(server, assistant)) == told(whole(server, assistant))
-    wait_until(lambda: not outstanding(server, "endless", "language"), seconds=60, what="it is cut")
+    wait_until(lambda: not outstanding(server, "endless", "spoken"), seconds=60, what="it is cut")
     silent.close()
 
 

@@ -39,7 +39,7 @@ def test_rounding_passes_and_a_layer_of_twice_its_size_does_not(
     assert parity["difference_mean"] <= parity["tolerance"]["difference_mean"] < 0.15
     assert "spread" in parity["measure"]
 
-    read = seq2seq._weights
+    read = seq2seq.weights_of
 
     def wrongly_scaled(model: Any) -> Any:
         return {
@@ -47,7 +47,7 @@ def test_rounding_passes_and_a_layer_of_twice_its_size_does_not(
             for name, value in read(model).items()
         }
 
-    monkeypatch.setattr(seq2seq, "_weights", wrongly_scaled)
+    monkeypatch.setattr(seq2seq, "weights_of", wrongly_scaled)
     with pytest.raises(ModelError) as caught:
         compile_model(source, tmp_path / "broken", options)
     assert caught.value.code == "parity-failed"
