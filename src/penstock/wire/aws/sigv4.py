@@ -123,6 +123,26 @@ def verify(
     Raises:
         AwsError: InvalidSignatureException, IncompleteSignatureException (403).
     """
+    stamp = check_claims(http, signed, now_wall_s=now_wall_s, service_expected=service_expected)
+    canonical = canonical_request(
+        http, signed.signed_headers, _body_hash(http, hash_body=hash_body)
+    )
+    if not hmac.compare_digest(
+        signature_of(canonical, stamp, signed, secret_key), signed.signature
+    ):
+        raise mismatch()
+
+
+def check_claims(
+    http: HttpRequest, signed: SignedWith, *, now_wall_s: float, service_expected: str
+) -> str:
+    """Returns when it was signed, if a signature of this head can be right at all.
+
+    The body is not looked at: what fails here need not be sent one.
+
+    Raises:
+        AwsError: InvalidSignatureException, IncompleteSignatureException (403).
+    """
     stamp = _stamp_of(http, signed)
     check_scope(signed, stamp, service_expected)
     check_clock(stamp, now_wall_s=now_wall_s)
@@ -135,13 +155,7 @@ def verify(
         raise incomplete("'x-amz-target' must be a signed header.")
     if missing:
         raise incomplete(f"Signed headers are missing in the request: {', '.join(missing)[:200]}.")
-    canonical = canonical_request(
-        http, signed.signed_headers, _body_hash(http, hash_body=hash_body)
-    )
-    if not hmac.compare_digest(
-        signature_of(canonical, stamp, signed, secret_key), signed.signature
-    ):
-        raise mismatch()
+    return stamp
 
 
 def canonical_request(http: HttpRequest, signed_headers: tuple[str, ...], body_hash: str) -> str:
