@@ -63,6 +63,31 @@ class Authenticator:
         self._clock = clock
         self._own_key = own_key.encode()
 
+    def check_head(
+        self,
+        method: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        """Returns for a request that only its body can still keep out. Raises AwsError."""
+        if raw_path in OPEN_PATHS:
+            return
+        for name, value in headers:
+            if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":
+                token = value[7:].strip()
+                if not self._is_own(token, raw_path):
+                    self.check_bearer(token.decode("latin-1"))
+                return
+        http = HttpRequest(
+            method,
+            raw_path.decode("latin-1"),
+            query.decode("latin-1"),
+            [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
+            b"",
+        )
+        self._secret(sigv4.parse_authorization(http.headers).access_key)
+
     def check(
         self,
         method: str,
