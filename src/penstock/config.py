@@ -28,6 +28,8 @@ class LimitConfig:
     """Bounds of one gateway process."""
 
     body_bytes_max: int = 6_291_456  #: InvokeEndpoint's limit in AWS
+    # Room for 85 of the largest bodies; a laptop with 8 GiB keeps its models beside it.
+    bodies_bytes_max: int = 512 * 2**20  #: bodies of all requests, read or waiting for an answer
     head_bytes_max: int = 65_536  #: request line and headers
     connections_max: int = 10_000
     head_timeout_s: float = 20.0  #: from the first byte of a request to the end of its head

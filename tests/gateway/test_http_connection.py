@@ -435,8 +435,23 @@ def test_absolute_targets_are_paths_and_a_bug_in_a_door_is_a_500_without_its_sto
 
 
 class Gatekeeper:
+    """Lets in who says in a header what the body is."""
+
     def __init__(self) -> None:
+        self.heads: list[tuple[str, bytes, bytes]] = []
         self.seen: list[tuple[str, bytes, bytes, bytes]] = []
+
+    def check_head(
+        self, method: str, raw_path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        self.heads.append((method, raw_path, query))
+        given = dict(headers).get(b"Authorization")
+        if raw_path == b"/hot/open":
+            return
+        if given is None:
+            raise AwsError("MissingAuthenticationTokenException", "Who?", status=403)
+        if given == b"unknown":
+            raise AwsError("UnrecognizedClientException", "Nobody knows you.", status=403)
 
     def check(
         self,
@@ -448,11 +463,7 @@ class Gatekeeper:
     ) -> None:
         self.seen.append((method, raw_path, query, body))
         given = dict(headers).get(b"Authorization")
-        if raw_path == b"/hot/open":
-            return
-        if given is None:
-            raise AwsError("MissingAuthenticationTokenException", "Who?", status=403)
-        if body != given:
+        if raw_path != b"/hot/open" and body != given:
             raise CallerError("wrong", "The signature is not of this body.", status=403)
 
 
@@ -464,7 +475,14 @@ def test_strangers_are_refused_before_their_body_and_others_are_checked_with_it(
             client.write(b"POST /hot/x?q HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")
             status, _, body = await client.answer()
             assert (status, body) == (403, b"MissingAuthenticationTokenException")
-            assert gate.seen == [("POST", b"/hot/x", b"q", b"")]
+            client = await served.client()
+            client.write(
+                b"POST /hot/x HTTP/1.1\r\nContent-Length: 9\r\nAuthorization: unknown\r\n\r\n"
+            )
+            status, _, body = await client.answer()
+            assert (status, body) == (403, b"UnrecognizedClientException")
+            assert gate.heads == [("POST", b"/hot/x", b"q"), ("POST", b"/hot/x", b"")]
+            assert gate.seen == []
             client = await served.client()
             client.write(post("/hot/x", b"signed", "Authorization: signed"))
             assert (await client.answer())[2] == b"signed"

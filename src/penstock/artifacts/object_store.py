@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
@@ -27,6 +27,8 @@ RETRY_S = 20
 RETRIES_MAX = 4
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # what obstore says when there is no Last-Modified
+#: A name and a password in a URL.
+_USER: Final = re.compile(r"//[^/\s@]*@")
 
 
 def list_http(url: str, *, budget: Budget) -> Listing:
@@ -283,5 +285,5 @@ def _not_found(what: str) -> CallerError:
 def _first_line(error: Exception) -> str:
     """obstore's own words without its debug tree and without queries, which may be signatures."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    line = re.sub(r"//[^/\s@]*@", "//", line)
-    return re.sub(r"\?\S*", "", line)[:300]
+    line = _USER.sub("//", line)
+    return " ".join(word.partition("?")[0] for word in line.split(" "))[:300]

@@ -31,6 +31,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "listen.port": (0, 65_535),
     "listen.grpc_port": (0, 65_535),
     "limits.body_bytes_max": (1, 1 << 30),
+    "limits.bodies_bytes_max": (1, 1 << 40),
     "limits.head_bytes_max": (1024, 1 << 20),
     "limits.connections_max": (1, 1_000_000),
     "limits.request_timeout_s": (0.001, 3600),
@@ -220,6 +221,9 @@ def _check(config: ServerConfig) -> None:
             raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
     if config.log_level not in LOG_LEVELS:
         raise _invalid("log_level", config.log_level, f"allowed: {', '.join(LOG_LEVELS)}", ())
+    if config.limits.bodies_bytes_max < config.limits.body_bytes_max:
+        allowed = "allowed: at least limits.body_bytes_max, else no such body ever fits"
+        raise _invalid("limits.bodies_bytes_max", config.limits.bodies_bytes_max, allowed, ())
     if (config.listen.tls_cert is None) != (config.listen.tls_key is None):
         raise CallerError(
             "config-invalid",

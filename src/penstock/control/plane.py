@@ -99,6 +99,8 @@ class ControlPlane:
             await self.database.open()
             if self._config.listen.auth:
                 await self.refresh_keys()
+                if self.key_ring.fault is not None:
+                    raise self.key_ring.fault
                 self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
             fleet = self._fleet() if callable(self._fleet) else self._fleet
             artifact = ArtifactSettings.from_config(self._config.control).to_dict()
@@ -216,17 +218,22 @@ class ControlPlane:
         return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
 
     async def refresh_keys(self) -> None:
-        """Reads the keys again, into the same `key_ring`."""
+        """Reads the keys again, into the same `key_ring`, which tells what it could not read."""
         fresh = await self.database.call(_read_ring, self._config.state_dir)
         self.key_ring.take(fresh)
 
     async def _refresh_keys(self) -> None:
+        told = ""  #: the code of what was logged: not again every two seconds
         while True:
             await asyncio.sleep(_KEYS_REFRESH_S)
             try:
                 await self.refresh_keys()
+                fault = self.key_ring.fault
             except PenstockError as error:
-                _log.warning("keys could not be read: %s: %s", error.code, error.message)
+                fault = error
+            if fault is not None and fault.code != told:
+                _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
+            told = fault.code if fault is not None else ""
 
 
 def _read_ring(store: Store, state_dir: Path) -> KeyRing:

@@ -48,7 +48,6 @@ FIELDS: Final = (
     ACCEPT,
     CONTENT_LENGTH,
     CONNECTION,
-    b"authorization",
     b"expect",
 )
 UNLEARNED: Final = b""
@@ -66,7 +65,7 @@ class HttpConnection(AnswerPipeline):
     """The protocol of one client connection. Its public methods are for `Call` and the listener."""
 
     __slots__ = (
-        "_accept", "_authorized", "_body", "_body_buffer", "_body_bytes_max",
+        "_accept", "_body", "_body_buffer", "_body_bytes_max",
         "_connection_header", "_content_type", "_fields",
         "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize", "_parser",
         "_rare", "_read_bytes",
@@ -99,7 +98,6 @@ class HttpConnection(AnswerPipeline):
             self._body_buffer: bytearray | None = None
             self._connection_header = False
             self._oversize = False
-            self._authorized = False
 
     # The transport's callbacks
 
@@ -189,8 +187,6 @@ class HttpConnection(AnswerPipeline):
     def _note(self, field: bytes, value: bytes) -> None:
         """A header that few requests have, and that this connection or a door has use for."""
         self._unusual = True
-        if field == b"authorization":
-            self._authorized = True
         if self._rare is None:
             self._rare = {}
         before = self._rare.get(field)
@@ -211,14 +207,14 @@ class HttpConnection(AnswerPipeline):
 
     def _judge_head(self) -> None:
         """What the head alone decides, before any of the body is waited for."""
+        error: PenstockError | None = None
         if self._oversize:
-            self._refuse(self._too_large())
-        elif (
-            self.listener.authenticator is not None
-            and not self._authorized
-            and (b"X-Amz-Signature=" not in self._url)
-        ):
-            self._refuse_stranger()
+            error = self._too_large()
+        elif self.listener.authenticator is not None:
+            url = origin_form(self._url)
+            error = self.listener.head_error(self._parser.get_method(), url, self._headers)
+        if error is not None:
+            self._refuse(error)
         if self._rare is not None and b"expect" in self._rare and self._phase == BODY:
             self._expect(self._rare[b"expect"])
 
@@ -258,7 +254,7 @@ class HttpConnection(AnswerPipeline):
         self._forget_request()
         door = call.front_door
         if listener.authenticator is not None:
-            error = listener.authentication_error(call, call.body)
+            error = listener.authentication_error(call)
             if error is not None:
                 door.refuse(call, error)
                 return
@@ -322,19 +318,6 @@ class HttpConnection(AnswerPipeline):
             call.front_door.refuse(call, error)
         else:
             call.answer_error(error)
-
-    def _refuse_stranger(self) -> None:
-        """Without any credentials the body need not be waited for: what is public passes."""
-        probe = self._probe()
-        error = self.listener.authentication_error(probe, b"")
-        if error is not None:
-            self._refuse(error)
-
-    def _probe(self) -> Call:
-        return Call(
-            self, self._parser.get_method(), self._url, self._headers, b"", 0, self.received,
-            None, None, None, CLOSE_LINE, self.listener.fallback,
-        )  # fmt: skip
 
     def _expect(self, expectation: bytes) -> None:
         if expectation.lower() != b"100-continue":

@@ -12,7 +12,7 @@ import asyncio
 import errno
 import logging
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
 from typing import Protocol
 
@@ -39,7 +39,21 @@ BACKLOG = 2048
 
 
 class Authenticator(Protocol):
-    """Who may come in."""
+    """Who may come in. A request is shown twice: its head, and then all of it."""
+
+    def check_head(
+        self,
+        method: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        """Raises PenstockError or AwsError where the head alone shows that it may not pass.
+
+        Called once the head is there, so that strangers can't make the server hold bodies: no
+        credentials, malformed ones, an unknown key, an old date. Returns for those that the body
+        must still prove.
+        """
 
     def check(
         self,
@@ -49,11 +63,7 @@ class Authenticator(Protocol):
         headers: list[tuple[bytes, bytes]],
         body: bytes,
     ) -> None:
-        """Raises PenstockError or AwsError for a request that may not pass.
-
-        A request without credentials is shown twice: once with an empty body as soon as its head is
-        there, so that strangers can't make the server hold bodies, and once whole.
-        """
+        """Raises PenstockError or AwsError for a whole request that may not pass."""
 
 
 class Denied(CallerError):
@@ -183,20 +193,27 @@ class HttpListener:
         if not self.fallback.handle(call):
             call.answer_error(CallerError("not-found", "Nothing is served here.", status=404))
 
-    def authentication_error(self, call: Call, body: bytes) -> PenstockError | None:
-        """None if the request may pass."""
-        assert self.authenticator is not None
+    def head_error(
+        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> PenstockError | None:
+        """None if a request with this head may go on to its body."""
+        authenticator = self.authenticator
+        if authenticator is None:
+            return None
+        path, _, query = url.partition(b"?")
+        text = method.decode("latin-1")
+        return _denial(lambda: authenticator.check_head(text, path, query, headers), url)
+
+    def authentication_error(self, call: Call) -> PenstockError | None:
+        """None if the whole request may pass."""
+        authenticator = self.authenticator
+        if authenticator is None:
+            return None
         method = call.method.decode("latin-1")
-        try:
-            self.authenticator.check(method, call.path, call.query, call.headers, body)
-        except PenstockError as error:
-            return error
-        except AwsError as error:
-            return Denied(error.code, error.message, status=error.status)
-        except Exception:
-            log.exception("authentication failed on %s", call.url[:256])
-            return InternalError("internal", "Authentication failed inside Penstock.")
-        return None
+        return _denial(
+            lambda: authenticator.check(method, call.path, call.query, call.headers, call.body),
+            call.url,
+        )
 
     def _tick(self) -> None:
         self.now = now = self.monotonic()
@@ -229,6 +246,19 @@ class HttpListener:
             self.common_head = (
                 b"date: " + date + b"\r\nserver: penstock\r\nx-amzn-requestid: " + prefix
             )
+
+
+def _denial(check: Callable[[], None], url: bytes) -> PenstockError | None:
+    try:
+        check()
+    except PenstockError as error:
+        return error
+    except AwsError as error:
+        return Denied(error.code, error.message, status=error.status)
+    except Exception:
+        log.exception("authentication failed on %s", url[:256])
+        return InternalError("internal", "Authentication failed inside Penstock.")
+    return None
 
 
 def listen_error(cause: OSError, host: str, port: int) -> CallerError:

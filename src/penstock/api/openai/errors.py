@@ -14,6 +14,7 @@ import orjson
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.gateway.call import status_line
 from penstock.gateway.listener import Denied
+from penstock.wire.aws.errors import ACCESS_DENIED
 
 _INVALID = "invalid_request_error"
 _SERVER = "server_error"
@@ -42,6 +43,8 @@ class OpenAiError(NamedTuple):
 def translate(error: PenstockError) -> OpenAiError:
     """What a client of OpenAI's API understands of an error of ours."""
     message = f"{error.message} {error.hint}".rstrip()
+    if isinstance(error, Denied) and error.code == ACCESS_DENIED:
+        return OpenAiError(403, _INVALID, "insufficient_permissions", message)
     if isinstance(error, Denied):
         return OpenAiError(401, _INVALID, "invalid_api_key", message)
     if isinstance(error, ModelError):
