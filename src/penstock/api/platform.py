@@ -43,6 +43,7 @@ from penstock.control.plane import ControlPlane
 from penstock.errors import CallerError
 from penstock.fleet.base import PlatformAccess
 from penstock.fleet.local import LocalFleet, runtime_dir_for
+from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.server import GatewayServer, tls_context
 from penstock.gateway.timers import LoopTimers
@@ -177,6 +178,7 @@ class Platform:
         authenticator = (
             Authenticator(ring, self._clock, own_key=self._own_key) if listen.auth else None
         )
+        bodies = BodyBudget(limits.bodies_bytes_max)
         models = OipModels(dispatcher, self._registry)
         grpc = OipGrpc(
             dispatcher,
@@ -208,6 +210,7 @@ class Platform:
             authenticator,
             interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
             refusal=build_refusal(self._aws),
+            bodies=bodies,
         )
         port = await server.start()
         stack.push_async_callback(server.stop)
