@@ -21,7 +21,11 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "awscli": ("awscli",),
     "openai": ("openai",),
     "tritonclient": ("tritonclient[grpc,http]", "numpy"),
+    "litellm": ("litellm", "boto3"),
 }
+
+#: Modules are compiled when they are first imported: of the larger packages few ever are.
+_INSTALL = ("install", "--quiet", "--no-compile")
 
 
 def interpreter(name: str) -> Path:
@@ -47,7 +51,7 @@ def make(name: str) -> bool:
     shutil.rmtree(home, ignore_errors=True)
     for argv in (
         [sys.executable, "-m", "venv", str(home)],
-        [str(interpreter(name)), "-m", "pip", "install", "--quiet", *CLIENTS[name]],
+        [str(interpreter(name)), "-m", "pip", *_INSTALL, *CLIENTS[name]],
     ):
         run = subprocess.run(argv, capture_output=True, text=True, check=False)
         if run.returncode != 0:
