@@ -22,6 +22,10 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "openai": ("openai",),
     "tritonclient": ("tritonclient[grpc,http]", "numpy"),
     "litellm": ("litellm", "boto3"),
+    "sagemaker-v2": ("sagemaker<3",),
+    # ModelBuilder without the pipelines of `sagemaker`, whose requirements take many minutes to
+    # resolve. With it moto's server, the S3 of these tests: it needs nothing that is not there.
+    "sagemaker-v3": ("sagemaker-serve", "sagemaker-core>=2", "moto[s3]", "flask", "flask-cors"),
 }
 
 #: Modules are compiled when they are first imported: of the larger packages few ever are.
