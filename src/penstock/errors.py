@@ -12,7 +12,11 @@ this module imports nothing of ours.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+#: Of an error's line in a log: a model's own words may be a whole page.
+LOG_LINE_CHARS_MAX: Final = 2000
 
 
 class PenstockError(Exception):
@@ -24,6 +28,7 @@ class PenstockError(Exception):
         hint: what to do now; may be empty.
         status: the HTTP status that plain HTTP doors answer.
         retry_after_s: seconds after which the same request may pass; None if unknown or never.
+        logged: its line stands in the endpoint's log, so a text may point there (see `logged`).
     """
 
     status_default = 500
@@ -44,6 +49,7 @@ class PenstockError(Exception):
         self.hint = hint
         self.status = self.status_default if status is None else status
         self.retry_after_s = retry_after_s
+        self.logged = False
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form, also the body of an error frame between gateway and instance."""
@@ -54,6 +60,7 @@ class PenstockError(Exception):
             "hint": self.hint,
             "status": self.status,
             "retry_after_s": self.retry_after_s,
+            "logged": self.logged,
         }
 
     def __str__(self) -> str:
@@ -127,4 +134,21 @@ def from_dict(fields: dict[str, Any]) -> PenstockError:
     if kind is ModelError:
         common["original_status"] = fields.get("original_status", 500)
         common["original_message"] = fields.get("original_message")
-    return kind(fields.get("code", "internal"), fields.get("message", ""), **common)
+    error = kind(fields.get("code", "internal"), fields.get("message", ""), **common)
+    error.logged = fields.get("logged") is True
+    return error
+
+
+Error = TypeVar("Error", bound=PenstockError)
+
+
+def logged(error: Error, write: Callable[[str], object]) -> Error:
+    """The error, once `write` has put its line into the log: only such an error points there.
+
+    One that is shared by the requests of a batch is one line.
+    """
+    if not error.logged:
+        words = " ".join(f"{error.message} {error.hint}".split())
+        write(f"error[{error.code}]: {words}"[:LOG_LINE_CHARS_MAX])
+        error.logged = True
+    return error

@@ -437,6 +437,19 @@ def test_an_s3_object_is_fetched_with_the_credentials_of_the_environment(
     assert "s3://bucket/missing" in error.message
 
 
+def test_an_environment_made_for_the_aws_tools_is_enough(
+    server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS_ENDPOINT_URL_S3 goes before AWS_ENDPOINT_URL, and control.s3_endpoint before both."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+    server.objects["/bucket/model.onnx"] = onnx_bytes()
+    source = ArtifactSource(uri="s3://bucket/model.onnx")
+    assert prepare(source, cache).description.file == "model.onnx"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    assert obtain(source, cache, ArtifactSettings(s3_endpoint=server.url)).size
+
+
 def test_a_hostile_s3_prefix_is_refused(server: ObjectServer, cache: ArtifactCache) -> None:
     server.objects["/bucket/m/a\\b"] = b"x"
     settings = ArtifactSettings(s3_endpoint=server.url)

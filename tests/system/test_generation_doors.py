@@ -82,6 +82,50 @@ def test_openai_and_triton_clients_get_the_same_text(server: Server, language_mo
     assert "".join(event["text_output"] for event in events_of(body)) == text
 
 
+def test_litellm_gets_the_same_text_whole_and_streamed_sync_and_async(
+    server: Server, language_model: str
+) -> None:
+    given = (server.url, language_model, PROMPT, str(TOKENS))
+    seen = tour(client_python("litellm"), "litellm_tour.py", *given)
+    text = seen["whole"]
+    assert text
+    assert seen["tokens"] == TOKENS
+    assert seen["whole_async"] == text
+    for way in ("streamed", "streamed_async"):
+        assert seen[way].pop("chunks") > 2
+        assert seen[way] == {"text": text, "finish": [seen["finish"]]}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": TOKENS, "stream": True},
+        {
+            "prompt": PROMPT,
+            "max_tokens": TOKENS,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        {"inputs": PROMPT, "parameters": {"max_new_tokens": TOKENS}},
+        {"text_input": PROMPT, "parameters": {"max_tokens": TOKENS}},
+    ],
+    ids=["chat", "completions", "tgi", "triton"],
+)
+def test_a_payload_part_is_one_event_in_every_dialect(
+    server: Server, language_model: str, asked: dict[str, Any]
+) -> None:
+    answer = server.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=language_model, Body=json.dumps(asked), ContentType="application/json"
+    )
+    pieces = [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+    assert [piece.count(b"data:") for piece in pieces] == [1] * len(pieces)
+    assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
+    # What a client parses: each piece by itself, up to OpenAI's last word.
+    if "messages" in asked or "prompt" in asked:
+        assert pieces.pop() == b"data: [DONE]\n\n"
+    assert all(json.loads(piece.removeprefix(b"data:")) for piece in pieces)
+
+
 def test_clients_that_leave_their_streams_leave_nothing_behind(
     server: Server, language_model: str
 ) -> None:
@@ -104,8 +148,9 @@ def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str)
     story = wait_until(
         lambda: server.get(f"/admin/requests/{ident}"), seconds=10, what="the request's story"
     )
-    assert story["stream"]["chunks"] == len(pieces)
     assert story["stream"]["tokens_out"] == len(pieces)
+    # A turn of the engine may have made several events.
+    assert 1 <= story["stream"]["chunks"] <= len(pieces)
     assert story["stream"]["time_to_first_token_ms"] <= story["total_ms"]
 
     def tokens_out() -> bool:

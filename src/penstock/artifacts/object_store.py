@@ -162,6 +162,9 @@ def _stamp(meta: Any) -> str:
 def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
+    # The AWS tools' own variable for this one service goes before the one for all services, which
+    # in the shell of somebody who uses this server is mostly this server.
+    endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", "")
     if endpoint:
         options["endpoint"] = endpoint
     provider = _s3_credentials()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.clock import Clock
+from penstock.control import endpoint_log
 from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.instance_work import InstanceWork, WorkSettings
@@ -72,6 +73,7 @@ class ReconcilerDriver:
         self._catalogue = catalogue
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
+        self._log_dir = settings.log_dir
         self.work = InstanceWork(
             fleet=fleet,
             publisher=publisher,
@@ -273,6 +275,10 @@ class ReconcilerDriver:
                 del self._ledgers[key]
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
+        if action.failure_reason:  # first: whoever reads the reason may look for more
+            name, wall = ledger.desired.endpoint, self._clock.wall()
+            words = f"{action.status}: {action.failure_reason}"
+            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
         record = await self._database.call(
             Store.set_status,
             ledger.desired.endpoint,

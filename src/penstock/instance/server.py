@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError, PenstockError, logged
 from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
@@ -116,7 +116,7 @@ class InstanceServer:
         try:
             reply = {"ok": True, **await self._operation(payload)}
         except PenstockError as error:
-            reply = {"error": error.to_dict()}
+            reply = {"error": logged(error, _LOG.warning).to_dict()}
         except Exception as error:  # a bug in an operation must be answered, and must not end us
             reply = {"error": replies.as_error(error, "the control operation").to_dict()}
         connection.send(frames.encode(frames.CONTROL_REPLY, ident, orjson.dumps(reply)))
@@ -248,9 +248,9 @@ class InstanceServer:
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
         fields: dict[str, Any] = {"event": event, "copy": number}
+        _LOG.warning("%s: copy %d", event, number)
         if error is not None:
-            fields["error"] = error.to_dict()
-        _LOG.warning("%s: copy %d%s", event, number, f": {error.message}" if error else "")
+            fields["error"] = logged(error, _LOG.warning).to_dict()
         frame = frames.encode(frames.EVENT, 0, orjson.dumps(fields))
         for connection in self._connections:
             connection.send(frame)

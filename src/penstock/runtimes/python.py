@@ -192,11 +192,12 @@ def worker_environment(context: LoadContext) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "SM_MODEL_DIR": str(context.model_dir),
         "SAGEMAKER_BASE_DIR": str(context.model_dir),
-        "SAGEMAKER_PROGRAM": file.name,
-        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
         "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
         **context.description.environment,
         **context.environment,
+        # Where it is here: the model was given a container's folder, or an address on S3.
+        "SAGEMAKER_PROGRAM": file.name,
+        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
     }
 
 
