@@ -274,7 +274,7 @@ def test_a_schema_is_passed_on_from_each_dialect() -> None:
         ({"inputs": "x", "parameters": {"grammar": {"type": "regex", "value": "a"}}}, "runtime",
          None, "parameter-unsupported"),
         (grpc_request(stream=("BOOL", [True])), "oip-grpc", None, "invalid-parameter"),
-        (grpc_request(text_input=("BYTES", [b"\xff"])), "oip-grpc", None, "invalid-parameter"),
+        (grpc_request(text_input=("BYTES", [b"\xff"])), "oip-grpc", None, "bad-input"),
         (grpc_request(text_input=("BYTES", [b"a", b"b"])), "oip-grpc", None, "invalid-parameter"),
         (b"\xff", "oip-grpc", None, "bad-protobuf"),
     ],
