@@ -28,12 +28,13 @@ class OpenAiError(NamedTuple):
     code: str | None
     message: str
     retries: bool | None = None  #: told to clients where the status alone misleads them
+    param: str | None = None  #: the parameter that is wrong
 
     def body(self) -> bytes:
         fields: dict[str, Any] = {
             "message": self.message,
             "type": self.kind,
-            "param": None,
+            "param": self.param,
             "code": self.code,
         }
         return orjson.dumps({"error": fields})
@@ -52,7 +53,7 @@ def translate(error: PenstockError) -> OpenAiError:
     if error.code == "endpoint-not-found":
         return OpenAiError(404, _INVALID, "model_not_found", message)
     if isinstance(error, CallerError):
-        return OpenAiError(error.status, _INVALID, _code(error), message)
+        return OpenAiError(error.status, _INVALID, _code(error), message, param=error.param or None)
     if isinstance(error, NotNowError):
         kind = "rate_limit_error" if error.status == 429 else _SERVER
         # What has no time to come again can't pass as it is: its own deadline is over.

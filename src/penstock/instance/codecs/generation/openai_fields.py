@@ -31,13 +31,12 @@ NAMES: Final = {
     "seed": "seed",
     "stop": "stop",
     "ignore_eos": "ignore_eos",
+    "sequences": "n",
 }
 
 
 def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
     """Fields of `Sampling` as they were given."""
-    if parsed.get("n") not in (None, 1):
-        raise unsupported("n", "one answer is made of a request")
     if parsed.get("logit_bias"):
         raise unsupported("logit_bias", "the engine does not have it")
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
