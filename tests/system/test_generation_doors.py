@@ -82,6 +82,37 @@ def test_openai_and_triton_clients_get_the_same_text(server: Server, language_mo
     assert "".join(event["text_output"] for event in events_of(body)) == text
 
 
+def test_openai_responses_are_the_chats_text(server: Server, language_model: str) -> None:
+    given = (language_model, PROMPT, str(TOKENS))
+    python = client_python("openai")
+    chat = tour(python, "openai_tour.py", server.url, *given)["chat"]
+    seen = tour(python, "openai_responses_tour.py", server.url, *given)
+    assert {seen["whole"], seen["streamed"], seen["helper"], *seen["async"]} == {chat}
+    tokens_in, tokens_out, total = seen["usage"]
+    assert 0 < tokens_out <= TOKENS
+    assert total == tokens_in + tokens_out
+    assert seen["models"] == [language_model, "response"]
+    assert seen["numbers"]
+    end = "response.completed" if seen["status"] == "completed" else "response.incomplete"
+    assert seen["kinds"] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        end,
+    ]
+    assert seen["conversation"]
+    refused = "invalid_request_error"
+    assert seen["stored"] == ["parameter_unsupported", "store", refused]
+    assert seen["previous"] == ["parameter_unsupported", "previous_response_id", refused]
+    assert seen["hot"] == ["decimal_above_max_value", "temperature", refused]
+    assert seen["retrieved"] == "response_not_found"
+
+
 def test_clients_that_leave_their_streams_leave_nothing_behind(
     server: Server, language_model: str
 ) -> None:

@@ -19,7 +19,7 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
 from penstock.instance.codecs.generation.openai_refusals import missing, openai_checked
-from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
+from penstock.instance.codecs.generation.openai_writer import OpenAiWriter, logprob_of
 
 _MESSAGES_MAX = 4096
 
@@ -110,7 +110,7 @@ class _ChatWriter(OpenAiWriter):
             lines.append(self.line(_choice(at, delta, None, None)))
         text, logprobs = event.get("x", ""), None
         if self.logprobs and event.get("l"):
-            logprobs = {"content": [_logprob(piece) for piece in event["l"]]}
+            logprobs = {"content": [logprob_of(piece) for piece in event["l"]]}
         if text or logprobs is not None:
             lines.append(self.line(_choice(at, {"content": text}, logprobs, None)))
         finish = finish_of(event)
@@ -126,7 +126,7 @@ class _ChatWriter(OpenAiWriter):
         )
 
     def _whole(self, at: int, choice: Choice, answer: Answer) -> dict[str, Any]:
-        logprobs = [_logprob(piece) for piece in choice.pieces] if self.logprobs else None
+        logprobs = [logprob_of(piece) for piece in choice.pieces] if self.logprobs else None
         text = answer.text_of(choice)
         return {
             "index": at,
@@ -138,16 +138,3 @@ class _ChatWriter(OpenAiWriter):
 
 def _choice(index: int, delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:
     return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-
-
-def _logprob(piece: list[Any]) -> dict[str, Any]:
-    text, logprob, top = piece
-    return {
-        "token": text,
-        "logprob": logprob,
-        "bytes": list(text.encode("utf-8", "replace")),
-        "top_logprobs": [
-            {"token": each, "logprob": value, "bytes": list(each.encode("utf-8", "replace"))}
-            for _, each, value in top
-        ],
-    }

@@ -72,3 +72,17 @@ class OpenAiWriter:
             "choices": choices,
             "usage": used,
         }
+
+
+def logprob_of(piece: list[Any]) -> dict[str, Any]:
+    """A token with the likeliest ones in its place."""
+    text, logprob, top = piece
+    return {
+        "token": text,
+        "logprob": logprob,
+        "bytes": list(text.encode("utf-8", "replace")),
+        "top_logprobs": [
+            {"token": each, "logprob": value, "bytes": list(each.encode("utf-8", "replace"))}
+            for _, each, value in top
+        ],
+    }
