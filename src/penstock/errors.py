@@ -68,10 +68,30 @@ class PenstockError(Exception):
 
 
 class CallerError(PenstockError):
-    """The request is wrong; sending it again unchanged cannot help."""
+    """The request is wrong; sending it again unchanged cannot help.
+
+    Attributes:
+        param: what of the request is wrong, as the caller's protocol names it; may be empty.
+    """
 
     status_default = 400
     family = "caller"
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        param: str = "",
+    ) -> None:
+        super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
+        self.param = param
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | ({"param": self.param} if self.param else {})
 
 
 class NotNowError(PenstockError):
@@ -131,6 +151,8 @@ def from_dict(fields: dict[str, Any]) -> PenstockError:
         "status": fields.get("status"),
         "retry_after_s": fields.get("retry_after_s"),
     }
+    if kind is CallerError:
+        common["param"] = fields.get("param", "")
     if kind is ModelError:
         common["original_status"] = fields.get("original_status", 500)
         common["original_message"] = fields.get("original_message")

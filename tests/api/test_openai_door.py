@@ -72,6 +72,9 @@ def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came() -> 
         (CallerError("parameter-unsupported", "no tools", hint="Leave it out."), 400,
          {"message": "no tools Leave it out.", "type": "invalid_request_error", "param": None,
           "code": "parameter_unsupported"}, {}),
+        (CallerError("decimal-above-max-value", "too hot", param="temperature"), 400,
+         {"message": "too hot", "type": "invalid_request_error", "param": "temperature",
+          "code": "decimal_above_max_value"}, {}),
         (ModelError("bad-shape", "x", original_status=422, original_message="two rows"), 422,
          {"message": "two rows", "type": "invalid_request_error", "param": None,
           "code": "bad_shape"}, {}),
@@ -124,6 +127,8 @@ def test_each_error_has_the_protocols_form_and_says_whether_to_try_again(
         (post("/endpoints/echo/openai/v2/completions", b"{}"), 404, "unknown_url"),
         (post("/v1/audio/speech", b"{}"), 404, "unknown_url"),
         (b"GET /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\n\r\n", 405, "method_not_allowed"),
+        (b"GET /v1/responses/resp_1 HTTP/1.1\r\nHost: [::1]\r\n\r\n", 404, "response_not_found"),
+        (b"GET /v1/responses HTTP/1.1\r\nHost: [::1]\r\n\r\n", 405, "method_not_allowed"),
         (post("/v1/models"), 405, "method_not_allowed"),
         (post(CHAT, b"x" * 1001), 413, "body_too_large"),
         (post(CHAT, ASKS, "x-penstock-deadline-ms: soon"), 400, "deadline_invalid"),
@@ -159,6 +164,32 @@ def test_a_stream_that_breaks_ends_with_an_error_event_and_not_with_done() -> No
             )
             client.write(post(CHAT, ASKS))
             assert (await client.answer())[0] == 200
+
+    run(main)
+
+
+def test_a_broken_stream_of_responses_ends_with_a_numbered_error() -> None:
+    """Three events have left in two pieces, so the error is the event with the number 3."""
+    pieces = (
+        b'event: a\ndata: {"sequence_number":0}\n\nevent: b\ndata: {"sequence_number":1}\n\n',
+        b'event: c\ndata: {"sequence_number":2}\n\n',
+    )
+
+    async def main() -> None:
+        async with door_site(model=MODEL) as served:
+            served.instance.on_invoke = streaming(
+                *pieces, error=ModelError("stream-broken", "the engine ended")
+            )
+            client = await served.client()
+            client.write(post("/v1/responses", ASKS))
+            status, _, body = await client.answer()
+            assert (status, body) == (
+                200,
+                b"".join(pieces) + b'event: error\ndata: {"type":"error","sequence_number":3,'
+                b'"code":"stream_broken","message":"the engine ended","param":null,'
+                b'"error":{"message":"the engine ended","type":"server_error","param":null,'
+                b'"code":"stream_broken"}}\n\n',
+            )
 
     run(main)
 

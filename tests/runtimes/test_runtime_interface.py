@@ -18,6 +18,7 @@ from penstock.artifacts.detect import detect
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply
 from penstock.runtimes.loader import load_payload_runtime, load_tensor_runtime
+from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 
@@ -66,6 +67,15 @@ def test_inputs_may_be_views_and_read_only(tensor_runtime: Any) -> None:
     wide.flags.writeable = False
     outputs = tensor_runtime.run(0, {"x": wide[:, ::2]})
     assert outputs["y"].tolist() == [[0.0, 0.5, 1.0], [1.5, 2.0, 2.5], [3.0, 3.5, 4.0]]
+
+
+def test_string_tensors_are_any_bytes(tmp_path: Path) -> None:
+    """ONNX Runtime's strings are text; a model that passes them on gives back what came."""
+    runtime = load_tensor_runtime(context(model_files.strings(tmp_path / "m")))
+    given = [bytes(range(256)), b"", b"\0", b"a\0\xff\0", "h\u00e9".encode(), b"\xf4\x8f\xbf\xbf"]
+    same = runtime.run(0, {"text": objects(given)})["same"]
+    runtime.close()
+    assert same.tolist() == given
 
 
 ECHO = "def model_fn(d): return None\ndef predict_fn(data, model):\n    if data == 'fail': raise ValueError('told to')\n    return data\ndef input_fn(data, kind): return data.decode() if isinstance(data, bytes) else data\ndef output_fn(data, accept): return data, KIND\nKIND = 'text/x-test'\n"  # noqa: E501

@@ -71,7 +71,7 @@ def test_openai_and_triton_clients_get_the_same_text(server: Server, language_mo
     assert seen["usage"] == seen["streamed_usage"] == seen["sagemaker_usage"] > 0
     assert seen["chat"] == seen["chat_streamed"]
     assert language_model in seen["models"]
-    assert seen["refused"] == "invalid_parameter"
+    assert seen["refused"] == ["decimal_below_min_value", "temperature"]
     grpc = f"127.0.0.1:{server.grpc_port}"
     seen = tour(client_python("tritonclient"), "triton_stream_tour.py", grpc, *given)
     assert seen == {"a": text, "b": text}
@@ -124,6 +124,37 @@ def test_a_payload_part_is_one_event_in_every_dialect(
     if "messages" in asked or "prompt" in asked:
         assert pieces.pop() == b"data: [DONE]\n\n"
     assert all(json.loads(piece.removeprefix(b"data:")) for piece in pieces)
+
+
+def test_openai_responses_are_the_chats_text(server: Server, language_model: str) -> None:
+    given = (language_model, PROMPT, str(TOKENS))
+    python = client_python("openai")
+    chat = tour(python, "openai_tour.py", server.url, *given)["chat"]
+    seen = tour(python, "openai_responses_tour.py", server.url, *given)
+    assert {seen["whole"], seen["streamed"], seen["helper"], *seen["async"]} == {chat}
+    tokens_in, tokens_out, total = seen["usage"]
+    assert 0 < tokens_out <= TOKENS
+    assert total == tokens_in + tokens_out
+    assert seen["models"] == [language_model, "response"]
+    assert seen["numbers"]
+    end = "response.completed" if seen["status"] == "completed" else "response.incomplete"
+    assert seen["kinds"] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        end,
+    ]
+    assert seen["conversation"]
+    refused = "invalid_request_error"
+    assert seen["stored"] == ["parameter_unsupported", "store", refused]
+    assert seen["previous"] == ["parameter_unsupported", "previous_response_id", refused]
+    assert seen["hot"] == ["decimal_above_max_value", "temperature", refused]
+    assert seen["retrieved"] == "response_not_found"
 
 
 def test_clients_that_leave_their_streams_leave_nothing_behind(

@@ -1,4 +1,4 @@
-"""OpenAI's API: chat, completions and embeddings, at /v1/ and at SageMaker's path of an endpoint.
+"""OpenAI's API: chat, completions, responses, embeddings, at /v1/ and at SageMaker's path.
 
 The body goes to the instance as it came, with the word for what was asked; whether the answer
 streams is the body's own matter, and what comes back is passed on piece by piece. This door knows
@@ -14,7 +14,7 @@ import orjson
 
 from penstock.api.openai import errors
 from penstock.api.openai.models import OpenAiModels
-from penstock.api.openai.request import PREFIX, Asked, asked_of, model_of
+from penstock.api.openai.request import OPERATIONS, PREFIX, Asked, asked_of, model_of
 from penstock.api.runtime.heads import header_value, kept
 from penstock.api.runtime.request import DEADLINE_MS, PREFIX_ID, deadline_s
 from penstock.errors import CallerError, PenstockError
@@ -43,7 +43,8 @@ def _meta(operation: str) -> bytes:
     )
 
 
-_METAS = {operation: _meta(operation) for operation in ("chat", "completions", "embeddings")}
+_METAS = {operation: _meta(operation) for operation in OPERATIONS.values()}
+_RESPONSES = _METAS["responses"]
 
 
 class OpenAiDoor:
@@ -89,6 +90,7 @@ class OpenAiDoor:
         call.meta = _METAS[asked.operation]
         call.door = "openai"
         call.stream = StreamSeen()
+        call.context = 0  #: events that have left
         call.responder = self
 
     def _answer_models(self, call: Call, asked: Asked) -> None:
@@ -109,6 +111,8 @@ class OpenAiDoor:
         assert isinstance(invocation, Call)
         if not invocation.started:
             invocation.start(self._head(meta or b"") + _request_id(invocation))
+        if invocation.meta is _RESPONSES:  # their last event has a number, whoever writes it
+            invocation.context += chunk.count(b"\n\n")
         invocation.send(chunk)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
@@ -121,7 +125,8 @@ class OpenAiDoor:
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if invocation.started:
-            invocation.send(errors.event(error))
+            numbered = invocation.meta is _RESPONSES
+            invocation.send(errors.event(error, invocation.context if numbered else None))
             invocation.finish()
         else:
             self.refuse(invocation, error)

@@ -29,15 +29,18 @@ class OpenAiError(NamedTuple):
     code: str | None
     message: str
     retries: bool | None = None  #: told to clients where the status alone misleads them
+    param: str | None = None  #: the parameter that is wrong
 
-    def body(self) -> bytes:
-        fields: dict[str, Any] = {
+    def fields(self) -> dict[str, Any]:
+        return {
             "message": self.message,
             "type": self.kind,
-            "param": None,
+            "param": self.param,
             "code": self.code,
         }
-        return orjson.dumps({"error": fields})
+
+    def body(self) -> bytes:
+        return orjson.dumps({"error": self.fields()})
 
 
 def translate(error: PenstockError) -> OpenAiError:
@@ -55,7 +58,7 @@ def translate(error: PenstockError) -> OpenAiError:
     if error.code == "endpoint-not-found":
         return OpenAiError(404, _INVALID, "model_not_found", message)
     if isinstance(error, CallerError):
-        return OpenAiError(error.status, _INVALID, _code(error), message)
+        return OpenAiError(error.status, _INVALID, _code(error), message, param=error.param or None)
     if isinstance(error, NotNowError):
         kind = "rate_limit_error" if error.status == 429 else _SERVER
         # What has no time to come again can't pass as it is: its own deadline is over.
@@ -76,9 +79,24 @@ def render(error: PenstockError) -> tuple[bytes, bytes]:
     return head, told.body()
 
 
-def event(error: PenstockError) -> bytes:
-    """The last event of a stream that broke."""
-    return b"data: %b\n\n" % translate(error).body()
+def event(error: PenstockError, number: int | None = None) -> bytes:
+    """The last event of a stream that broke; `number`: in a stream whose events have them.
+
+    The numbered one says the same twice: by the names of the event's type, and under `error`, by
+    which clients know that there is something to raise.
+    """
+    told = translate(error)
+    if number is None:
+        return b"data: %b\n\n" % told.body()
+    fields = {
+        "type": "error",
+        "sequence_number": number,
+        "code": told.code,
+        "message": told.message,
+        "param": told.param,
+        "error": told.fields(),
+    }
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(fields)
 
 
 def _code(error: PenstockError) -> str:

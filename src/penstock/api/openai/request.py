@@ -22,6 +22,7 @@ OPERATIONS = {
     b"chat/completions": "chat",
     b"completions": "completions",
     b"embeddings": "embeddings",
+    b"responses": "responses",
 }
 MODEL_CHARS_MAX = 256
 _MODELS = b"models"
@@ -30,7 +31,7 @@ _MODELS = b"models"
 class Asked(NamedTuple):
     """What a path asks for."""
 
-    operation: str  #: chat | completions | embeddings | models
+    operation: str  #: chat | completions | embeddings | responses | models
     endpoint: str | None  #: where the path names it
     model: str | None = None  #: of `models/{model}`
 
@@ -44,10 +45,18 @@ def asked_of(path: bytes) -> Asked:
     head, _, model = rest.partition(b"/")
     if head == _MODELS:
         return Asked("models", endpoint, _text(model) or None)
+    if head == b"responses":
+        raise CallerError(
+            "response-not-found",
+            f"Response with id '{_text(model)[:128]}' not found.",
+            hint="No responses are kept here: send the conversation as input.",
+            status=404,
+        )
     raise CallerError(
         "unknown-url",
         f"Unknown request URL: {path[:128].decode('latin-1')}.",
-        hint="Served are chat/completions, completions, embeddings and models below /v1/.",
+        hint="Served are chat/completions, completions, responses, embeddings and models below "
+        "/v1/.",
         status=404,
     )
 

@@ -7,6 +7,7 @@ for engines know tokens only.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -14,15 +15,39 @@ from penstock.runtimes.generation.base import STOP, EngineRequest, GenerationEng
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.texts import TextStream
 
+#: Engines know a request's further sequences by ids that are so far apart.
+_APART = 1 << 40
+
+
+class Group:
+    """The sequences of one request."""
+
+    __slots__ = ("failed", "ident", "left")
+
+    def __init__(self, ident: int, sequences: int) -> None:
+        self.ident = ident  #: the request's
+        self.left = sequences  #: sequences that are not finished
+        self.failed = False  #: one was refused, so none is wanted
+
 
 class Answering:
     """One sequence on its way."""
 
-    __slots__ = ("_prompts", "_special", "begun", "request", "text")
+    __slots__ = ("_prompts", "_special", "begun", "group", "number", "request", "text")
 
-    def __init__(self, request: EngineRequest, prompts: Prompts, special: frozenset[int]) -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        prompts: Prompts,
+        special: frozenset[int],
+        group: Group | None = None,
+        number: int = 0,
+    ) -> None:
+        """`group`: of the request, where it has several sequences; this is its `number`."""
         sampling = request.sampling
         self.request = request
+        self.group = group or Group(request.ident, 1)
+        self.number = number
         self.begun = False
         self.text = TextStream(
             prompts.decode,
@@ -38,7 +63,9 @@ class Answering:
         finish = STOP if self.text.stopped else output.finish
         if finish is not None:
             text += self.text.finish()
-        event: dict[str, Any] = {"i": self.request.ident}
+        event: dict[str, Any] = {"i": self.group.ident}
+        if self.number:
+            event["n"] = self.number
         if output.token_ids:
             event["t"] = output.token_ids
             special = [at for at, ident in enumerate(output.token_ids) if ident in self._special]
@@ -56,7 +83,8 @@ class Answering:
             if self.request.sampling.echo:
                 event["h"] = self._prompts.decode(self.request.prompt)
         if finish is not None:
-            event["f"] = finish
+            self.group.left -= 1
+            event["g" if self.group.left else "f"] = finish
         return event
 
     def _pieces(self, output: StepOutput) -> list[Any]:
@@ -73,6 +101,21 @@ class Answering:
         ]
 
 
+def sequences_of(
+    request: EngineRequest, prompts: Prompts, special: frozenset[int]
+) -> list[Answering]:
+    """A request's sequences: one, or several that differ by their seeds alone."""
+    count = request.sampling.sequences
+    group = Group(request.ident, count)
+    return [
+        Answering(
+            replace(request, ident=request.ident + at * _APART, seed=request.seed + at),
+            prompts, special, group, at,
+        )
+        for at in range(count)
+    ]  # fmt: skip
+
+
 class Answers:
     """All sequences that an engine has."""
 
@@ -87,16 +130,25 @@ class Answers:
             return [_failed(ident, error)]
         if kind == "cancel":
             for ident in value:
-                if self._answering.pop(ident, None) is not None:
-                    self._engine.cancel(ident)
+                self._cancel(ident)
             return []
-        request = value.request
+        request, group = value.request, value.group
+        if group.failed:
+            return []
         try:
             self._engine.add(request)
         except PenstockError as error:
-            return [_failed(request.ident, error)]
+            group.failed = True
+            self._cancel(group.ident)
+            return [_failed(group.ident, error)]
         self._answering[request.ident] = value
         return []
+
+    def _cancel(self, ident: int) -> None:
+        """All sequences of the request."""
+        for each in [each for each in self._answering if each % _APART == ident]:
+            del self._answering[each]
+            self._engine.cancel(each)
 
     def take(self, outputs: Sequence[StepOutput]) -> list[dict[str, Any]]:
         events = []
@@ -105,11 +157,11 @@ class Answers:
             if answering is None:
                 continue  # cancelled within the step
             event = answering.event(output)
-            if "f" in event:
+            if "f" in event or "g" in event:
                 del self._answering[output.ident]
                 if output.finish is None:
                     self._engine.cancel(output.ident)
-            if len(event) > 1:
+            if len(event) > 1 + bool(answering.number):
                 events.append(event)
         return events
 

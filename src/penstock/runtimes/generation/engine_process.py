@@ -29,7 +29,7 @@ from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
-from penstock.runtimes.generation.answers import Answering, Answers
+from penstock.runtimes.generation.answers import Answering, Answers, sequences_of
 from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.parent_death import die_with_parent
@@ -65,12 +65,15 @@ class Commands:
     Kinds: "add" (an `Answering`), "refuse" (id, error), "cancel" (ids), "end".
     """
 
-    def __init__(self, stream: Any, prompts: Prompts, engine: GenerationEngine) -> None:
+    def __init__(
+        self, stream: Any, prompts: Prompts, engine: GenerationEngine, *, sequences_max: int
+    ) -> None:
         self.inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._stream = stream
         self._prompts = prompts
         self._engine = engine
         self._context = engine.context_tokens_max
+        self._sequences_max = sequences_max
         self._random = random.SystemRandom()
         self._special = prompts.special_ids()
         self._schemas = ThreadPoolExecutor(1, "schemas")
@@ -95,22 +98,26 @@ class Commands:
         ident = call["i"]
         self._answered(ident, lambda: self._prepared(ident, call), self._begin)
 
-    def _begin(self, answering: Answering) -> None:
-        schema = answering.request.sampling.json_schema
+    def _begin(self, sequences: list[Answering]) -> None:
+        schema = sequences[0].request.sampling.json_schema
         if schema is None:
-            self.inbox.put(("add", answering))
+            self._hand_over(sequences)
             return
         # Grammars may take seconds to make: on a thread of their own, nobody else waits.
-        ident = answering.request.ident
+        ident = sequences[0].request.ident
         self._checking.add(ident)
 
         def checked() -> None:
             self._engine.check_schema(schema)
             if ident in self._checking:  # else cancelled meanwhile
                 self._checking.discard(ident)
-                self.inbox.put(("add", answering))
+                self._hand_over(sequences)
 
         self._schemas.submit(self._answered, ident, checked, lambda _: None)
+
+    def _hand_over(self, sequences: list[Answering]) -> None:
+        for answering in sequences:
+            self.inbox.put(("add", answering))
 
     def _answered(self, ident: int, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Whatever goes wrong is this request's answer, and ends no thread."""
@@ -123,9 +130,17 @@ class Commands:
             refusal = ModelError("prompt-failed", f"the request can't be read: {error!r}"[:300])
             self.inbox.put(("refuse", (ident, refusal)))
 
-    def _prepared(self, ident: int, call: dict[str, Any]) -> Answering:
+    def _prepared(self, ident: int, call: dict[str, Any]) -> list[Answering]:
         sampling = wire.sampling_of(call["sampling"])
         engine = self._engine
+        if sampling.sequences > self._sequences_max:
+            raise CallerError(
+                "invalid-parameter",
+                f"{sampling.sequences} answers are asked for, and the engine {engine.name} makes "
+                f"at most {self._sequences_max} at once here",
+                hint="Ask for fewer, or raise engine.sequences_max in model.yaml.",
+                param="n",
+            )
         if sampling.logprobs and sampling.logprobs > max(1, engine.logprobs_max):
             raise CallerError(
                 "logprobs-unsupported",
@@ -150,7 +165,7 @@ class Commands:
                 "the prompt",
             )
         request = EngineRequest(ident, prompt, sampling, most, seed)
-        return Answering(request, self._prompts, self._special)
+        return sequences_of(request, self._prompts, self._special)
 
 
 class Loop:
@@ -238,7 +253,8 @@ def serve(channel: socket.socket) -> None:
         "logprobs_max": engine.logprobs_max,
     }
     channel.sendall(wire.message(wire.READY, about))
-    commands = Commands(stream, prompts, engine)
+    sequences_max = int(init["settings"]["sequences_max"])
+    commands = Commands(stream, prompts, engine, sequences_max=sequences_max)
     commands.start()
     try:
         Loop(engine, commands, channel).run()

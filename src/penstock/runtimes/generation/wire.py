@@ -9,9 +9,10 @@ endian); payloads are JSON. INIT, READY and FAILED are as there.
               is an object with only the keys that say something:
               "i" id, "t" token ids, "z" places of special ones among them, "x" text, "l" for each
               token [text, log-probability, [[id, text, log-probability] of the likeliest]],
-              "f" what finished it, "e" an error (the last event); and with the first event
-              "p" tokens of the prompt, "c" those of them found in the cache, "s" seed, "h" the
-              prompt's text where it was asked for
+              "n" which of the request's sequences (0 where it is not there), "g" what finished
+              that one while others go on, "f" what finished the last one, "e" an error (the last
+              event); and with the first event of a sequence "p" tokens of the prompt, "c" those of
+              them found in the cache, "s" seed, "h" the prompt's text where it was asked for
 
 Imports the standard library alone: the engine process may be another interpreter.
 """

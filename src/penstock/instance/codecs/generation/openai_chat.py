@@ -7,17 +7,19 @@ from typing import Any
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
     Answer,
+    Choice,
     Event,
     GenerationCall,
     Served,
+    finish_of,
     flag,
     mapping,
     unsupported,
     wrong,
 )
 from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
-from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
-from penstock.runtimes.generation.base import checked
+from penstock.instance.codecs.generation.openai_refusals import missing, openai_checked
+from penstock.instance.codecs.generation.openai_writer import OpenAiWriter, logprob_of
 
 _MESSAGES_MAX = 4096
 
@@ -53,10 +55,12 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     kwargs = mapping(parsed, "chat_template_kwargs")
     if kwargs:
         chat["chat_template_kwargs"] = _harmless(kwargs)
-    return GenerationCall(chat, checked(settings, names), writer)
+    return GenerationCall(chat, openai_checked(settings, names), writer)
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
+    if given is None:
+        raise missing("messages")
     if not isinstance(given, list) or not 1 <= len(given) <= _MESSAGES_MAX:
         raise wrong("messages", f"a list of 1 to {_MESSAGES_MAX} messages")
     messages = []
@@ -80,6 +84,7 @@ def _content(content: Any, at: int) -> str:
             raise CallerError(
                 "parameter-unsupported",
                 f"messages[{at}].content has a part of type {kind!r}: this model reads text",
+                param=f"messages[{at}].content",
             )
         texts.append(part["text"])
     return "".join(texts)
@@ -98,44 +103,38 @@ class _ChatWriter(OpenAiWriter):
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
         lines = []
-        if not self.begun:
-            self.begun = True
+        at = event.get("n", 0)
+        if at not in self.begun:
+            self.begun.add(at)
             delta = {"role": "assistant", "content": answer.prompt_text}
-            lines.append(self.line(_choice(delta, None, None)))
+            lines.append(self.line(_choice(at, delta, None, None)))
         text, logprobs = event.get("x", ""), None
         if self.logprobs and event.get("l"):
-            logprobs = {"content": [_logprob(piece) for piece in event["l"]]}
+            logprobs = {"content": [logprob_of(piece) for piece in event["l"]]}
         if text or logprobs is not None:
-            lines.append(self.line(_choice({"content": text}, logprobs, None)))
+            lines.append(self.line(_choice(at, {"content": text}, logprobs, None)))
+        finish = finish_of(event)
+        if finish is not None:
+            lines.append(self.line(_choice(at, {}, None, finish)))
         if "f" in event:
-            lines.append(self.line(_choice({}, None, event["f"])))
             lines.append(self.end(answer))
         return b"".join(lines)
 
     def whole(self, answer: Answer) -> bytes:
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
-            "logprobs": {"content": [_logprob(piece) for piece in answer.pieces]}
-            if self.logprobs
-            else None,
-            "finish_reason": answer.finish,
+        return self.whole_of(
+            [self._whole(at, choice, answer) for at, choice in enumerate(answer.choices)], answer
+        )
+
+    def _whole(self, at: int, choice: Choice, answer: Answer) -> dict[str, Any]:
+        logprobs = [logprob_of(piece) for piece in choice.pieces] if self.logprobs else None
+        text = answer.text_of(choice)
+        return {
+            "index": at,
+            "message": {"role": "assistant", "content": text, "refusal": None},
+            "logprobs": {"content": logprobs} if logprobs is not None else None,
+            "finish_reason": choice.finish,
         }
-        return self.whole_of(choice, answer)
 
 
-def _choice(delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-
-
-def _logprob(piece: list[Any]) -> dict[str, Any]:
-    text, logprob, top = piece
-    return {
-        "token": text,
-        "logprob": logprob,
-        "bytes": list(text.encode("utf-8", "replace")),
-        "top_logprobs": [
-            {"token": each, "logprob": value, "bytes": list(each.encode("utf-8", "replace"))}
-            for _, each, value in top
-        ],
-    }
+def _choice(index: int, delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
