@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.request import Item, Request
@@ -81,7 +82,10 @@ class PackedTensorEngine:
     def _result(self, reply: PayloadReply, rows: int) -> Any:
         if reply.error is not None:
             return reply.error
-        outputs = unpack(reply.body)
+        try:
+            outputs = unpack(reply.body)
+        except Exception as error:  # packed in the model's own process
+            return ModelError("model-answer-unreadable", f"its tensors can't be read: {error}")
         if self._model.batched:
             for name, array in outputs.items():
                 if array.ndim == 0 or array.shape[0] != rows:

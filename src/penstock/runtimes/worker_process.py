@@ -23,9 +23,10 @@ from typing import Any
 
 import orjson
 
-from penstock.errors import ModelError, PenstockError
+from penstock.errors import ModelError, PenstockError, plain
 from penstock.runtimes import worker_wire
 from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.failures import error_of
 from penstock.runtimes.output_lines import OutputLines
 
 Done = Callable[[list[PayloadReply] | None], None]
@@ -157,17 +158,34 @@ class WorkerProcess(asyncio.Protocol):
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        for kind, count, payload in self._decoder.feed(data):
-            if kind == worker_wire.REPLIES:
+        """What can't be read is a model's code writing where only ours should: its process ends."""
+        try:
+            for kind, count, payload in self._decoder.feed(data):
+                self._message(kind, count, payload)
+        except Exception as error:
+            self._log(f"the model's process said what can't be read: {plain(error, 300)}")
+            self._abort()
+            self.kill()
+
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == worker_wire.REPLIES:
+            if self._done is not None:
+                replies = worker_wire.unpack_replies(payload, count)
                 done, self._done = self._done, None
-                if done is not None:
-                    done(worker_wire.unpack_replies(payload, count))
-            elif self._ready is not None and not self._ready.done():
-                if kind == worker_wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+                done(replies)
+        else:
+            self._begun(kind, payload)
+
+    def _begun(self, kind: int, payload: bytes) -> None:
+        """READY or FAILED, the one answer to INIT."""
+        if self._ready is None or self._ready.done():
+            return
+        if kind == worker_wire.READY:
+            told = orjson.loads(payload)
+            self._serving = True
+            self._ready.set_result(told)
+        else:
+            self._ready.set_exception(error_of(payload))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """How it ended is known once it is reaped; a worker that lives on without us is killed."""
