@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from instance_harness import Answer, FrameClient, Instance, instance
+from instance_harness import Answer, FrameClient, Instance, instance, wait_until
 from tests.fakes import model_files
 
 from penstock.wire import frames
@@ -83,7 +83,7 @@ LONE = "\\udc80"
 def model_fn(model_dir): return None
 def transform_fn(model, data, content_type, accept, context):
     if "attributes" in data: context.set_response_header(0, "X-Amzn-SageMaker-Custom-Attributes", LONE)
-    if "long" in data: context.set_response_header(0, "X-Amzn-SageMaker-Custom-Attributes", "x" * 70_000)
+    if "long" in data: context.set_response_header(0, "X-Amzn-SageMaker-Custom-Attributes", "x" * copy * 10_000)
     if "number" in data: context.set_response_header(0, "X-Amzn-SageMaker-Custom-Attributes", 7)
     if "type" in data: return "body", LONE
     if "text" in data: return LONE
@@ -185,6 +185,55 @@ def triton(client: FrameClient, said: str) -> Answer:
     return client.invoke(
         3, b'{"inputs":[%b]}' % tensor, content_type="application/json", door="oip"
     )
+
+
+POISON = """
+import os, time
+def model_fn(model_dir): return None
+def predict_fn(data, model):
+    if data == "wait": time.sleep(0.3)
+    if data == "poison": os._exit(1)
+    if data == "hang": time.sleep(600)
+    return data
+"""
+
+
+def one_batch(client: FrameClient, copy: int, *bodies: bytes) -> list[Answer]:
+    """One request that waits holds the lane until the rest are queued."""
+    first = client.send(copy, b'"wait"')
+
+    def runs() -> bool:
+        (status,) = (one for one in client.control(op="status")["copies"] if one["copy"] == copy)
+        return bool(status["running"])
+
+    wait_until(runs, "the first request runs")
+    read = b"".join(client.frame(copy * 10_000 + at, copy, body) for at, body in enumerate(bodies))
+    client.socket.sendall(read)
+    assert Answer(client.answer(first)).json == "wait"
+    return [Answer(client.answer(copy * 10_000 + at)) for at in range(len(bodies))]
+
+
+def test_of_a_batch_whose_worker_died_the_one_it_was_busy_with_is_told_apart(
+    client: FrameClient, tmp_path: Path
+) -> None:
+    client.load(4, model_files.code(tmp_path / "p", POISON, rows_max=8))
+    answers = one_batch(client, 4, b'"a"', b'"b"', b'"poison"', b'"c"')
+    assert [answer.reason for answer in answers] == [
+        "worker-died-in-company",
+        "worker-died-in-company",
+        "worker-died",
+        "worker-lost",
+    ]
+
+
+def test_a_hang_is_laid_at_the_one_that_hangs(client: FrameClient, tmp_path: Path) -> None:
+    folder = model_files.code(
+        tmp_path / "h", POISON, rows_max=8, environment={"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2"}
+    )
+    client.load(5, folder)
+    before, hangs, behind = one_batch(client, 5, b'"a"', b'"hang"', b'"c"')
+    assert (before.reason, behind.reason) == ("worker-died-in-company", "worker-lost")
+    assert hangs.error["code"] == "model-timeout"
 
 
 def test_what_an_artifact_says_of_itself_can_be_answered(

@@ -19,6 +19,7 @@ from penstock.runtimes.failures import WORDS_CHARS_MAX
 from penstock.runtimes.python_worker import Answer, answered, failed
 from penstock.runtimes.sagemaker_contract import import_code
 from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.worker_wire import ALL_ITEMS
 
 PACKED = "application/x-penstock-tensors"
 
@@ -48,7 +49,7 @@ class TritonContract:
     def answer(
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
     ) -> list[Answer]:
-        progress(0)
+        progress(0 if len(items) == 1 else ALL_ITEMS)
         bodies = [body for _, body in items]
         try:
             return self._execute(bodies)

@@ -65,7 +65,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def item_in_progress(self) -> int:
-        """Index in the batch of the item that the worker is computing."""
+        """Index in the batch of the item that the worker computes; `worker_wire.ALL_ITEMS`: all."""
         return int.from_bytes(self._progress[:4], "little") if self._progress else 0
 
     async def start(
@@ -127,14 +127,16 @@ class WorkerProcess(asyncio.Protocol):
             process_group=0,  # ended alone; in the instance's session, ended with it
         )
 
-    def send(self, batch: Sequence[Payload], done: Done) -> None:
-        """Starts a batch. `done(None)`: the worker died before it answered."""
+    def send(self, batch: Sequence[Payload], done: Done) -> bool:
+        """Starts a batch. `done(None)`: the worker died before it answered. False: not sent."""
         assert self._done is None, "a worker computes one batch at a time"
         if self._transport is None or self._closed or not self._serving:
-            self._loop.call_soon(done, None)
-            return
+            return False
         self._done = done
+        if self._progress is not None:
+            self._progress[:4] = b"\0\0\0\0"  # what it says is of this batch
         self._transport.write(worker_wire.pack_batch(batch))
+        return True
 
     def kill(self) -> None:
         """Ends the process and everything it started. The outcome arrives as for any death."""

@@ -36,6 +36,8 @@ PLAIN: Final = 0  #: no custom attributes
 WITH_ATTRIBUTES: Final = 1
 ERROR: Final = 2
 
+#: Written in place of an item's index while all items of a batch are computed at once.
+ALL_ITEMS: Final = 0xFFFFFFFF
 BATCH_MAX: Final = 0xFFFF  #: items of one message
 #: Bodies of at most 1 GiB together, and what stands around 65,535 of them.
 PAYLOAD_BYTES_MAX: Final = 5 << 28
