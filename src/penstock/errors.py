@@ -8,15 +8,61 @@
 
 Each front door maps this tree to its own protocol in one table. Nothing here knows a protocol, and
 this module imports nothing of ours.
+
+The words of an error may be a stranger's: a model's exception, a header, a file. Every text of
+every error is `plain`, so that whoever writes it down (JSON, a header, a log) never fails on it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+#: Of a message; a longer one is nobody's reading, and its log has the whole.
+MESSAGE_CHARS_MAX: Final = 8192
+_HINT_CHARS_MAX: Final = 2048
+_CODE_CHARS_MAX: Final = 128
 #: Of an error's line in a log: a model's own words may be a whole page.
 LOG_LINE_CHARS_MAX: Final = 2000
+
+
+def plain(text: object, chars_max: int = MESSAGE_CHARS_MAX) -> str:
+    """`text` as at most `chars_max` characters that UTF-8 can hold. Total: never raises.
+
+    What is no text is turned into one, by its own code if need be, which may raise or never end up
+    with a text. Lone surrogates become their escapes.
+    """
+    known = text if type(text) is str else _text_of(text)
+    if len(known) > chars_max:
+        known = known[: max(0, chars_max - 1)] + "…"
+    if known.isascii():
+        return known
+    return known.encode("utf-8", "backslashreplace").decode()[:chars_max]
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str.__str__(str(value))
+    except BaseException:  # code of strangers: even SystemExit is only another way to say nothing
+        return f"<{kind_of(value)} without a readable text>"
+
+
+def kind_of(value: object) -> str:
+    """The name of its class, whatever the class says of itself."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return plain(name, _CODE_CHARS_MAX)
+
+
+def _status(value: object, default: int) -> int:
+    """`value` where it is an HTTP status, as a plain number."""
+    return int(value) if isinstance(value, int) and 100 <= value <= 599 else default
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, int | float) and 0 <= value <= 1e9 and math.isfinite(value):
+        return value
+    return None
 
 
 class PenstockError(Exception):
@@ -43,23 +89,27 @@ class PenstockError(Exception):
         status: int | None = None,
         retry_after_s: float | None = None,
     ) -> None:
+        message = plain(message)
         super().__init__(message)
-        self.code = code
+        self.code = plain(code, _CODE_CHARS_MAX)
         self.message = message
-        self.hint = hint
-        self.status = self.status_default if status is None else status
-        self.retry_after_s = retry_after_s
+        self.hint = plain(hint, _HINT_CHARS_MAX)
+        self.status = _status(status, self.status_default)
+        self.retry_after_s = _seconds(retry_after_s)
         self.logged = False
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form, also the body of an error frame between gateway and instance."""
+        """JSON-ready form, also the body of an error frame between gateway and instance.
+
+        Plain whatever was written into the fields meanwhile.
+        """
         return {
             "family": self.family,
-            "code": self.code,
-            "message": self.message,
-            "hint": self.hint,
-            "status": self.status,
-            "retry_after_s": self.retry_after_s,
+            "code": plain(self.code, _CODE_CHARS_MAX),
+            "message": plain(self.message),
+            "hint": plain(self.hint, _HINT_CHARS_MAX),
+            "status": _status(self.status, self.status_default),
+            "retry_after_s": _seconds(self.retry_after_s),
             "logged": self.logged,
         }
 
@@ -124,13 +174,13 @@ class ModelError(PenstockError):
         original_message: str | None = None,
     ) -> None:
         super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
-        self.original_status = original_status
-        self.original_message = message if original_message is None else original_message
+        self.original_status = _status(original_status, 500)
+        self.original_message = plain(message if original_message is None else original_message)
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
-            "original_status": self.original_status,
-            "original_message": self.original_message,
+            "original_status": _status(self.original_status, 500),
+            "original_message": plain(self.original_message),
         }
 
 
@@ -144,7 +194,7 @@ _FAMILIES: dict[str, type[PenstockError]] = {
 
 
 def from_dict(fields: dict[str, Any]) -> PenstockError:
-    """The inverse of `to_dict`; unknown families become `InternalError`."""
+    """The inverse of `to_dict`; unknown families become `InternalError`. Total for any dict."""
     kind = _FAMILIES.get(str(fields.get("family")), InternalError)
     common: dict[str, Any] = {
         "hint": fields.get("hint", ""),

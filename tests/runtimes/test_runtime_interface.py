@@ -16,7 +16,7 @@ from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
 from penstock.artifacts.detect import detect
 from penstock.errors import ModelError, PenstockError
-from penstock.runtimes.base import LoadContext, Payload, PayloadReply
+from penstock.runtimes.base import LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.loader import load_payload_runtime, load_tensor_runtime
 from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta, encode_request_meta
@@ -152,8 +152,8 @@ async def payload_runtime(kind: str, folder: Path, listener: Listener) -> AsyncI
         await runtime.close()  # closing twice is allowed
 
 
-async def batch(runtime: Any, bodies: list[bytes]) -> list[PayloadReply | None] | None:
-    answered: asyncio.Future[list[PayloadReply | None] | None] = asyncio.Future()
+async def batch(runtime: Any, bodies: list[bytes]) -> list[PayloadReply | Returned] | None:
+    answered: asyncio.Future[list[PayloadReply | Returned] | None] = asyncio.Future()
     meta = encode_request_meta(RequestMeta(content_type="text/x-test", custom_attributes="mine"))
     runtime.invoke(0, [Payload(meta, body) for body in bodies], answered.set_result)
     assert not answered.done(), "done is called later, never from within invoke"
@@ -169,13 +169,13 @@ def test_one_reply_per_payload_in_order_and_errors_stay_with_theirs(
             replies = await batch(runtime, [b"a", b"fail", b"c" * 100_000])
             assert replies is not None
             first, failed, last = replies
-            assert first is not None
+            assert isinstance(first, PayloadReply)
             assert first.body == b"a"
             assert first.content_type == "text/x-test"
-            assert failed is not None
+            assert isinstance(failed, PayloadReply)
             assert isinstance(failed.error, ModelError)
             assert failed.error.original_status == 500
-            assert last is not None
+            assert isinstance(last, PayloadReply)
             assert last.body == b"c" * 100_000
 
     asyncio.run(scenario())
@@ -185,7 +185,7 @@ def test_a_foreign_server_gets_and_gives_custom_attributes(tmp_path: Path) -> No
     async def scenario() -> None:
         async with payload_runtime("process", tmp_path, Listener()) as runtime:
             (reply,) = await batch(runtime, [b"attributes"]) or [None]
-            assert reply is not None
+            assert isinstance(reply, PayloadReply)
             assert (reply.body, reply.custom_attributes) == (b"mine", "seen")
 
     asyncio.run(scenario())
@@ -197,12 +197,14 @@ def test_a_foreign_server_that_ends_is_started_again(tmp_path: Path) -> None:
         async with payload_runtime("process", tmp_path, listener) as runtime:
             replies = await batch(runtime, [b"a", b"die", b"b"])
             assert replies is not None
-            assert [reply and reply.body for reply in replies] == [b"a", None, None]
+            assert isinstance(replies[0], PayloadReply)
+            assert replies[0].body == b"a"
+            assert replies[1:] == [Returned("worker-died"), Returned("worker-lost")]
             await listener.until("ready")
             assert [what for what, _ in listener.said] == ["lost", "ready"]
             replies = await batch(runtime, [b"again"])
             assert replies
-            assert replies[0]
+            assert isinstance(replies[0], PayloadReply)
             assert replies[0].body == b"again"
 
     asyncio.run(scenario())

@@ -24,6 +24,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
+from penstock.core.retry import CONNECTION_LOST, FRESH
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import PenstockError
@@ -117,6 +118,7 @@ class Dispatcher:
         invocation.copy = invocation.recorder = invocation.reply = invocation.error = None
         invocation.route = None
         invocation.attempts = 0
+        invocation.past = FRESH
         endpoint = self._endpoints.get(invocation.endpoint)
         invocation.entry = endpoint
         if endpoint is None:
@@ -350,7 +352,7 @@ class Dispatcher:
             if invocation.state == STREAMING:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
-                self._retries.take_back(invocation, "connection-lost")
+                self._retries.take_back(invocation, CONNECTION_LOST)
 
     # Endpoints and instances
 

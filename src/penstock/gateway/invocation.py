@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
+    from penstock.core.retry import Past
     from penstock.core.routing import CopyState, Routed
     from penstock.gateway.streaming import StreamSeen
 
@@ -67,8 +68,8 @@ class Invocation:
     __slots__ = (
         "affinity", "attempts", "body", "body_bytes", "context", "copy", "copy_failures",
         "deadline", "door", "endpoint", "entry", "error", "ident", "link", "meta", "number",
-        "pinned", "priority", "received", "recorder", "reply", "responder", "route", "state",
-        "stream", "variant",
+        "past", "pinned", "priority", "received", "recorder", "reply", "responder", "route",
+        "state", "stream", "variant",
     )  # fmt: skip
 
     attempts: int  #: copies it was sent to so far
@@ -79,6 +80,7 @@ class Invocation:
     error: PenstockError | None
     ident: int  #: id on the instance connection of the present attempt
     link: Any  #: that connection
+    past: Past  #: what befell it on its copies so far
     pinned: bool  #: the caller named the variant
     recorder: Any  #: the metrics of the variant that accepted it; None = refused
     reply: Reply | None

@@ -75,9 +75,9 @@ class Connection(asyncio.Protocol):
         now = self._host.clock.monotonic()
         touched: set[Copy | GenerationCopy] = set()
         try:
-            for kind, _, meta_bytes, ident, payload in self._decoder.feed(data):
+            for kind, flags, meta_bytes, ident, payload in self._decoder.feed(data):
                 if kind == frames.INVOKE:
-                    copy = self._invoke(ident, meta_bytes, payload, now)
+                    copy = self._invoke(ident, flags, meta_bytes, payload, now)
                     if copy is not None:
                         touched.add(copy)
                 elif kind == frames.CANCEL:
@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
                 copy.driver.turn(now)
 
     def _invoke(
-        self, ident: int, meta_bytes: int, payload: bytes, now: float
+        self, ident: int, flags: int, meta_bytes: int, payload: bytes, now: float
     ) -> Copy | GenerationCopy | None:
         cut = 9 + meta_bytes
         if len(payload) < cut:
@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
             return None
         deadline = now + deadline_ms / 1000 if deadline_ms else None
         meta = payload[9:cut]
-        request = Request(self, ident, meta, payload[cut:], now, deadline, priority)
+        alone = bool(flags & frames.ALONE)
+        request = Request(self, ident, meta, payload[cut:], now, deadline, priority, alone)
         self._requests[ident] = (copy, request)
         copy.accept(request, now)
         return copy

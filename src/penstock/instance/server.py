@@ -22,7 +22,7 @@ from typing import Any
 import orjson
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import CallerError, PenstockError, logged
+from penstock.errors import CallerError, ModelError, PenstockError, logged
 from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
@@ -119,7 +119,7 @@ class InstanceServer:
             reply = {"error": logged(error, _LOG.warning).to_dict()}
         except Exception as error:  # a bug in an operation must be answered, and must not end us
             reply = {"error": replies.as_error(error, "the control operation").to_dict()}
-        connection.send(frames.encode(frames.CONTROL_REPLY, ident, orjson.dumps(reply)))
+        connection.send(frames.encode(frames.CONTROL_REPLY, ident, _written(reply)))
 
     def _operation(self, payload: bytes) -> Coroutine[Any, Any, dict[str, Any]]:
         try:
@@ -280,3 +280,16 @@ class InstanceServer:
             kill = getattr(loaded.runtime, "kill", None)
             if kill is not None:
                 kill()
+
+
+def _written(reply: dict[str, Any]) -> bytes:
+    """A call is answered even where a model's words about itself are no JSON."""
+    try:
+        return orjson.dumps(reply)
+    except TypeError as error:
+        told = ModelError(
+            "model-description-invalid",
+            f"what the model says of itself can't be written down: {error}",
+            hint="Look for characters that are not UTF-8 in model.yaml and the files beside it.",
+        )
+        return orjson.dumps({"error": told.to_dict()})

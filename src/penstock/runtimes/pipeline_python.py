@@ -59,16 +59,11 @@ class StepsProcess(WorkerProcess):
             process_group=0,
         )
 
-    def data_received(self, data: bytes) -> None:
-        for kind, _, payload in self._decoder.feed(data):
-            if kind in (wire.PIECE, wire.DONE, wire.BROKEN):
-                self.on_told(kind, orjson.loads(payload))
-            elif self._ready is not None and not self._ready.done():
-                if kind == worker_wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind in (wire.PIECE, wire.DONE, wire.BROKEN):
+            self.on_told(kind, orjson.loads(payload))
+        else:
+            self._begun(kind, payload)
 
 
 class PythonSteps:

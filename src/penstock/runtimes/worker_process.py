@@ -23,9 +23,10 @@ from typing import Any
 
 import orjson
 
-from penstock.errors import ModelError, PenstockError
+from penstock.errors import ModelError, PenstockError, plain
 from penstock.runtimes import worker_wire
 from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.failures import error_of
 from penstock.runtimes.output_lines import OutputLines
 
 Done = Callable[[list[PayloadReply] | None], None]
@@ -64,7 +65,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def item_in_progress(self) -> int:
-        """Index in the batch of the item that the worker is computing."""
+        """Index in the batch of the item that the worker computes; `worker_wire.ALL_ITEMS`: all."""
         return int.from_bytes(self._progress[:4], "little") if self._progress else 0
 
     async def start(
@@ -126,14 +127,16 @@ class WorkerProcess(asyncio.Protocol):
             process_group=0,  # ended alone; in the instance's session, ended with it
         )
 
-    def send(self, batch: Sequence[Payload], done: Done) -> None:
-        """Starts a batch. `done(None)`: the worker died before it answered."""
+    def send(self, batch: Sequence[Payload], done: Done) -> bool:
+        """Starts a batch. `done(None)`: the worker died before it answered. False: not sent."""
         assert self._done is None, "a worker computes one batch at a time"
         if self._transport is None or self._closed or not self._serving:
-            self._loop.call_soon(done, None)
-            return
+            return False
         self._done = done
+        if self._progress is not None:
+            self._progress[:4] = b"\0\0\0\0"  # what it says is of this batch
         self._transport.write(worker_wire.pack_batch(batch))
+        return True
 
     def kill(self) -> None:
         """Ends the process and everything it started. The outcome arrives as for any death."""
@@ -157,17 +160,34 @@ class WorkerProcess(asyncio.Protocol):
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        for kind, count, payload in self._decoder.feed(data):
-            if kind == worker_wire.REPLIES:
+        """What can't be read is a model's code writing where only ours should: its process ends."""
+        try:
+            for kind, count, payload in self._decoder.feed(data):
+                self._message(kind, count, payload)
+        except Exception as error:
+            self._log(f"the model's process said what can't be read: {plain(error, 300)}")
+            self._abort()
+            self.kill()
+
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == worker_wire.REPLIES:
+            if self._done is not None:
+                replies = worker_wire.unpack_replies(payload, count)
                 done, self._done = self._done, None
-                if done is not None:
-                    done(worker_wire.unpack_replies(payload, count))
-            elif self._ready is not None and not self._ready.done():
-                if kind == worker_wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+                done(replies)
+        else:
+            self._begun(kind, payload)
+
+    def _begun(self, kind: int, payload: bytes) -> None:
+        """READY or FAILED, the one answer to INIT."""
+        if self._ready is None or self._ready.done():
+            return
+        if kind == worker_wire.READY:
+            told = orjson.loads(payload)
+            self._serving = True
+            self._ready.set_result(told)
+        else:
+            self._ready.set_exception(error_of(payload))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """How it ended is known once it is reaped; a worker that lives on without us is killed."""

@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,7 +25,8 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock import scheduling
-from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
+from penstock.runtimes.failures import log_traceback
 from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.answers import Answering, Answers, sequences_of
@@ -90,8 +90,8 @@ class Commands:
                 elif kind == wire.CANCEL:
                     self._checking.difference_update(value)
                     self.inbox.put(("cancel", value))
-        except (OSError, ValueError):
-            traceback.print_exc()
+        except (OSError, ValueError) as error:
+            log_traceback(error)
         self.inbox.put(("end", None))
 
     def _add(self, call: dict[str, Any]) -> None:
@@ -126,9 +126,9 @@ class Commands:
         except PenstockError as error:
             self.inbox.put(("refuse", (ident, error)))
         except Exception as error:
-            traceback.print_exc()
-            refusal = ModelError("prompt-failed", f"the request can't be read: {error!r}"[:300])
-            self.inbox.put(("refuse", (ident, refusal)))
+            log_traceback(error)
+            words = f"the request can't be read: {kind_of(error)}: {plain(error, 300)}"
+            self.inbox.put(("refuse", (ident, ModelError("prompt-failed", words))))
 
     def _prepared(self, ident: int, call: dict[str, Any]) -> list[Answering]:
         sampling = wire.sampling_of(call["sampling"])
@@ -228,11 +228,11 @@ def _loaded_or_explained(init: dict[str, Any]) -> tuple[GenerationEngine, Prompt
     except PenstockError as error:
         return error
     except Exception as error:  # engines raise kinds of their own
-        traceback.print_exc()
-        words = " ".join(str(error).split())[:300]
+        log_traceback(error)
+        words = plain(" ".join(plain(error).split()), 300)
         return ModelError(
             "engine-failed",
-            f"the engine {init['engine']} did not start: {type(error).__name__}: {words}",
+            f"the engine {init['engine']} did not start: {kind_of(error)}: {words}",
             hint="The traceback is in the instance's log.",
         )
 
@@ -273,8 +273,8 @@ def main() -> None:
         serve(channel)
     except OSError:
         pass  # the instance is gone
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        log_traceback(error)
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()

@@ -21,7 +21,6 @@ import orjson
 from penstock.artifacts.description import EngineOptions
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
-from penstock.runtimes import worker_wire
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.base import EngineStatistics, Sampling
@@ -68,19 +67,14 @@ class EngineProcess(WorkerProcess):
             process_group=0,
         )
 
-    def data_received(self, data: bytes) -> None:
-        for kind, _, payload in self._decoder.feed(data):
-            if kind == wire.EVENTS:
-                told = orjson.loads(payload)
-                self.on_sign(EngineStatistics(*told["s"]))
-                if told["e"]:
-                    self.on_events(told["e"])
-            elif self._ready is not None and not self._ready.done():
-                if kind == wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == wire.EVENTS:
+            told = orjson.loads(payload)
+            self.on_sign(EngineStatistics(*told["s"]))
+            if told["e"]:
+                self.on_events(told["e"])
+        else:
+            self._begun(kind, payload)
 
 
 class GenerationRuntime:
