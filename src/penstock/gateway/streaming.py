@@ -88,7 +88,7 @@ def generation_of(meta: bytes) -> dict[str, Any] | None:
         fields = orjson.loads(meta)
         text = fields[_GENERATION_AT] if len(fields) > _GENERATION_AT else None
         said = orjson.loads(text) if text else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, LookupError):
         log.error("an instance said of a generation what can't be read: %r", meta[:256])
         return None
     return said if isinstance(said, dict) else None
