@@ -111,20 +111,35 @@ class InternalError(PenstockError):
     """A bug of ours. The log keeps the story; the client sees the code only."""
 
 
+_RETRY_S_MAX = 365 * 86_400.0  #: a longer wait is nonsense
+
 _FAMILIES: dict[str, type[PenstockError]] = {
     kind.family: kind for kind in (CallerError, NotNowError, ModelError, InternalError)
 }
 
 
 def from_dict(fields: dict[str, Any]) -> PenstockError:
-    """The inverse of `to_dict`; unknown families become `InternalError`."""
+    """The inverse of `to_dict`; unknown families become `InternalError`.
+
+    What another process says is not believed beyond its kind: a field that `to_dict` would not have
+    written so counts as missing, because whoever renders the error relies on it.
+    """
     kind = _FAMILIES.get(str(fields.get("family")), InternalError)
     common: dict[str, Any] = {
-        "hint": fields.get("hint", ""),
-        "status": fields.get("status"),
-        "retry_after_s": fields.get("retry_after_s"),
+        "hint": _text(fields.get("hint"), ""),
+        "status": int(_number(fields.get("status"), 400, 599) or 0) or None,
+        "retry_after_s": _number(fields.get("retry_after_s"), 0, _RETRY_S_MAX),
     }
     if kind is ModelError:
-        common["original_status"] = fields.get("original_status", 500)
-        common["original_message"] = fields.get("original_message")
-    return kind(fields.get("code", "internal"), fields.get("message", ""), **common)
+        common["original_status"] = int(_number(fields.get("original_status"), 100, 999) or 500)
+        common["original_message"] = _text(fields.get("original_message"), None)
+    code, message = _text(fields.get("code"), "internal"), _text(fields.get("message"), "")
+    return kind(code, message, **common)
+
+
+def _text(value: object, missing: str | None) -> Any:
+    return value if isinstance(value, str) else missing
+
+
+def _number(value: object, least: float, most: float) -> Any:
+    return value if isinstance(value, int | float) and least <= value <= most else None

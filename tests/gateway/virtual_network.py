@@ -19,6 +19,7 @@ from penstock.config import LimitConfig
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation, Responder
 from penstock.gateway.link import FrameLink, LinkEvents
+from penstock.gateway.recording import Recorders
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames
@@ -192,18 +193,25 @@ class _VirtualLink(FrameLink):
 class Network:
     """One dispatcher and its instances `i1`, `i2`, …; make it on a running `VirtualLoop`."""
 
-    def __init__(self, *copies: int, timeout_s: float = 60.0, stream_timeout_s: float = 480.0):
+    def __init__(
+        self,
+        *copies: int,
+        timeout_s: float = 60.0,
+        stream_timeout_s: float = 480.0,
+        recorders: Recorders | None = None,
+    ) -> None:
+        """`recorders`: the test's own; without them `counting` writes down what is told."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         self.instances = {f"i{copy}": Instance(f"i{copy}") for copy in copies}
-        self.counting = Counting()
+        self.counting = Counting() if recorders is None else None
         self.dispatcher = Dispatcher(
             clock=loop,
             timers=LoopTimers(loop, loop),
             rng=random.Random(1),
             limits=LimitConfig(request_timeout_s=timeout_s, stream_timeout_s=stream_timeout_s),
-            recorders=self.counting,
+            recorders=recorders or self.counting,
             ids=RequestIds(PREFIX),
             link_factory=lambda instance_id, address, events: _VirtualLink(
                 instance_id, address, events, self.instances[instance_id]

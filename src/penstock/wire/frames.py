@@ -157,15 +157,31 @@ def encode_reply_meta(meta: ReplyMeta) -> bytes:
 
 
 def decode_reply_meta(data: bytes) -> ReplyMeta:
-    """As `decode_request_meta`, for replies."""
+    """As `decode_request_meta`, for replies. Raises FrameError for what is no meta."""
     meta = _reply_meta_by_bytes.get(data)
     if meta is None:
-        meta = ReplyMeta(*orjson.loads(data)) if data else ReplyMeta()
+        meta = _checked_reply_meta(data) if data else ReplyMeta()
         if meta.generation is not None:
             return meta  # its own for each request
         if len(_reply_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _reply_meta_by_bytes.clear()
         _reply_meta_by_bytes[data] = meta
+    return meta
+
+
+def _checked_reply_meta(data: bytes) -> ReplyMeta:
+    try:
+        fields = orjson.loads(data)
+        meta = ReplyMeta(*fields)
+    except (ValueError, TypeError):
+        raise FrameError(f"the meta of a reply can't be read: {data[:256]!r}") from None
+    texts = (meta.content_type, meta.custom_attributes, meta.generation)
+    if (
+        not isinstance(fields, list)
+        or not all(isinstance(text, str | None) for text in texts)
+        or not isinstance(meta.json_header_bytes, int | None)
+    ):
+        raise FrameError(f"the meta of a reply has fields of a wrong kind: {data[:256]!r}")
     return meta
 
 
