@@ -15,7 +15,6 @@ every error is `plain`, so that whoever writes it down (JSON, a header, a log) n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 MESSAGE_CHARS_MAX: Final = 8192
 _HINT_CHARS_MAX: Final = 2048
 _CODE_CHARS_MAX: Final = 128
+_RETRY_S_MAX: Final = 365 * 86_400.0  #: a longer wait is nonsense
 #: Of an error's line in a log: a model's own words may be a whole page.
 LOG_LINE_CHARS_MAX: Final = 2000
 
@@ -54,15 +54,15 @@ def kind_of(value: object) -> str:
     return plain(name, _CODE_CHARS_MAX)
 
 
-def _status(value: object, default: int) -> int:
-    """`value` where it is an HTTP status, as a plain number."""
-    return int(value) if isinstance(value, int) and 100 <= value <= 599 else default
+def _within(value: object, least: float, most: float) -> Any:
+    """`value` where it is a number from `least` to `most`, else None."""
+    return value if isinstance(value, int | float) and least <= value <= most else None
 
 
-def _seconds(value: object) -> float | None:
-    if isinstance(value, int | float) and 0 <= value <= 1e9 and math.isfinite(value):
-        return value
-    return None
+def _status(value: object, *, least: int = 100) -> int | None:
+    """`value` where it is an HTTP status from `least` on, as a plain number."""
+    known = _within(value, least, 599)
+    return None if known is None else int(known)
 
 
 class PenstockError(Exception):
@@ -94,8 +94,8 @@ class PenstockError(Exception):
         self.code = plain(code, _CODE_CHARS_MAX)
         self.message = message
         self.hint = plain(hint, _HINT_CHARS_MAX)
-        self.status = _status(status, self.status_default)
-        self.retry_after_s = _seconds(retry_after_s)
+        self.status = _status(status) or self.status_default
+        self.retry_after_s = _within(retry_after_s, 0, _RETRY_S_MAX)
         self.logged = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,8 +108,8 @@ class PenstockError(Exception):
             "code": plain(self.code, _CODE_CHARS_MAX),
             "message": plain(self.message),
             "hint": plain(self.hint, _HINT_CHARS_MAX),
-            "status": _status(self.status, self.status_default),
-            "retry_after_s": _seconds(self.retry_after_s),
+            "status": _status(self.status) or self.status_default,
+            "retry_after_s": _within(self.retry_after_s, 0, _RETRY_S_MAX),
             "logged": self.logged,
         }
 
@@ -174,12 +174,12 @@ class ModelError(PenstockError):
         original_message: str | None = None,
     ) -> None:
         super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
-        self.original_status = _status(original_status, 500)
+        self.original_status = _status(original_status) or 500
         self.original_message = plain(message if original_message is None else original_message)
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
-            "original_status": _status(self.original_status, 500),
+            "original_status": _status(self.original_status) or 500,
             "original_message": plain(self.original_message),
         }
 
@@ -194,21 +194,30 @@ _FAMILIES: dict[str, type[PenstockError]] = {
 
 
 def from_dict(fields: dict[str, Any]) -> PenstockError:
-    """The inverse of `to_dict`; unknown families become `InternalError`. Total for any dict."""
+    """The inverse of `to_dict`, total for any dict; unknown families become `InternalError`.
+
+    What another process says is not believed beyond its kind: a field that `to_dict` would not have
+    written so counts as missing, because whoever renders the error relies on it.
+    """
     kind = _FAMILIES.get(str(fields.get("family")), InternalError)
     common: dict[str, Any] = {
-        "hint": fields.get("hint", ""),
-        "status": fields.get("status"),
-        "retry_after_s": fields.get("retry_after_s"),
+        "hint": _text(fields.get("hint"), ""),
+        "status": _status(fields.get("status"), least=400),
+        "retry_after_s": _within(fields.get("retry_after_s"), 0, _RETRY_S_MAX),
     }
     if kind is CallerError:
-        common["param"] = fields.get("param", "")
+        common["param"] = _text(fields.get("param"), "")
     if kind is ModelError:
-        common["original_status"] = fields.get("original_status", 500)
-        common["original_message"] = fields.get("original_message")
-    error = kind(fields.get("code", "internal"), fields.get("message", ""), **common)
+        common["original_status"] = _status(fields.get("original_status")) or 500
+        common["original_message"] = _text(fields.get("original_message"), None)
+    code, message = _text(fields.get("code"), "internal"), _text(fields.get("message"), "")
+    error = kind(code, message, **common)
     error.logged = fields.get("logged") is True
     return error
+
+
+def _text(value: object, missing: str | None) -> Any:
+    return value if isinstance(value, str) else missing
 
 
 Error = TypeVar("Error", bound=PenstockError)

@@ -260,6 +260,7 @@ def copy_snapshot(copy: int, outstanding: int, *, healthy: bool) -> dict[str, ob
         "outstanding": outstanding,
         "outstanding_max": 5,
         "healthy": healthy,
+        "paused": False,
     }
 
 
@@ -306,3 +307,46 @@ def test_a_copy_tells_its_state() -> None:
     router.set_healthy(1, False)
     router.replace(routes())
     assert repr(state) == "<copy 1 of blue: 1 outstanding unhealthy draining>"
+
+
+# copies that take nothing right now
+
+
+def test_a_paused_copy_is_picked_only_where_no_other_has_room() -> None:
+    router = router_of(variant("blue", 1, 2, 3, outstanding_max=1))
+    router.set_paused(1, True)
+    router.set_paused(3, True)
+    assert [pick_copy(router) for _ in range(3)] == [2, 1, 3]
+    assert router.pick() == NoRoute("all-copies-full", 0.1)
+
+
+def test_where_all_copies_are_paused_they_share_as_ever() -> None:
+    router = router_of(variant("blue", 1, 2))
+    for copy in (1, 2):
+        router.set_paused(copy, True)
+    picked = [router.pick() for _ in range(2)]
+    assert [(one.state.copy, one.reason) for one in picked if isinstance(one, Routed)] == [
+        (1, "least-outstanding"),
+        (2, "least-outstanding"),
+    ]
+
+
+def test_a_variant_whose_copies_are_all_paused_keeps_its_share() -> None:
+    """What is meant for it waits; traffic of one variant must not flood another."""
+    router = router_of(variant("blue", 1), variant("green", 2, weight=0.0))
+    router.set_paused(1, True)
+    assert {pick_copy(router) for _ in range(20)} == {1}
+
+
+def test_an_excluded_copy_is_not_preferred_to_a_paused_one() -> None:
+    router = router_of(variant("blue", 1, 2))
+    router.set_paused(2, True)
+    assert pick_copy(router, exclude=(1,)) == 2
+
+
+def test_pausing_ends_no_session() -> None:
+    router = router_of(variant("blue", 1, 2))
+    state = router.open_session("s", now=0.0)
+    assert isinstance(state, CopyState)
+    router.set_paused(state.copy, True)
+    assert pick_copy(router, session="s", now=1.0) == state.copy

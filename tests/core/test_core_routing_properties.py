@@ -86,6 +86,7 @@ class RouterMachine(RuleBasedStateMachine):
         assert variant in (None, answer.variant, state.variant)
         assert state.copy in self.limits(), "a draining copy was picked"
         assert state.healthy, "a dead copy was picked"
+        assert answer.reason != "paused-copy" or state.paused
         assert answer.outstanding == state.outstanding <= state.outstanding_max
         if state.copy in exclude:
             others = [
@@ -137,6 +138,11 @@ class RouterMachine(RuleBasedStateMachine):
             self.lose({copy})
         if copy in self.limits() or any(state.copy == copy for state in self.held):
             self.healthy[copy] = healthy
+
+    @rule(copy=st.integers(0, 5), paused=st.booleans())
+    def set_paused(self, copy: int, paused: bool) -> None:
+        """Neither health nor sessions nor counts change with it: see the other rules."""
+        self.router.set_paused(copy, paused)
 
     @rule(routes=endpoint_routes())
     def replace(self, routes: EndpointRoutes) -> None:

@@ -115,7 +115,7 @@ def test_a_lost_connection_retries_what_was_unanswered_but_not_what_was_streamed
     assert bench.outstanding() == {1: 0, 2: 1}
 
 
-def test_a_link_that_does_not_take_more_makes_its_copies_unpickable() -> None:
+def test_the_copies_behind_a_lost_connection_can_not_be_picked_until_it_is_back() -> None:
     bench = Bench(1)
     bench.dispatcher.on_unusable("i1", [])
     _, told = bench.invoke()

@@ -14,6 +14,7 @@ from penstock.config import LimitConfig
 from penstock.errors import NotNowError
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation
+from penstock.gateway.link import BUFFER_BYTES_MAX
 from penstock.gateway.timers import LoopTimers
 from penstock.wire import frames
 
@@ -151,5 +152,32 @@ def test_an_instance_that_is_not_there_is_an_error_that_may_pass(tmp_path: Path)
         await until(lambda: dispatcher.is_ready("echo"))
         await dispatcher.close()
         await late.stop()
+
+    run(main)
+
+
+def test_a_body_that_fills_the_buffer_passes_and_so_do_those_behind_it(tmp_path: Path) -> None:
+    """On a real socket whose other end does not read for a while."""
+
+    async def main() -> None:
+        instance = FakeInstance(str(tmp_path / "i1"))
+        await instance.start()
+        dispatcher = make_dispatcher()
+        await dispatcher.connect("i1", instance.address)
+        dispatcher.publish(routes(1, outstanding_max=100))
+        await until(lambda: instance.connections)
+        transport = instance.connections[0].transport
+        transport.pause_reading()
+        bodies = [b"z" * (BUFFER_BYTES_MAX + (4 << 20)), *(b"%d" % number for number in range(50))]
+        told = [invoke(dispatcher, bodies[0])[1]]
+        await until(lambda: dispatcher.table._paused == {"i1"})
+        told += [invoke(dispatcher, body)[1] for body in bodies[1:]]
+        assert all(each.told == [] for each in told)
+        transport.resume_reading()
+        await until(lambda: all(each.told for each in told))
+        assert [each.told for each in told] == [[("reply", body)] for body in bodies]
+        assert dispatcher.table._paused == set()
+        await dispatcher.close()
+        await instance.stop()
 
     run(main)

@@ -41,9 +41,7 @@ class Asked(NamedTuple):
 def asked_of(method: str, raw_path: bytes, headers: list[tuple[bytes, bytes]]) -> Asked:
     """What the head says. Never raises: what makes no sense is `Unknown`."""
     if raw_path.startswith(_ENDPOINTS):
-        return Asked(
-            grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0])
-        )
+        return Asked(grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0]))
     if raw_path.startswith(_OPENAI):
         return _openai(raw_path[len(_OPENAI) :])
     if raw_path.startswith(_OIP):

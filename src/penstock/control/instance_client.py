@@ -29,7 +29,7 @@ class InstanceClient(asyncio.Protocol):
         self.instance_id = instance_id
         self._on_event = on_event
         self._on_close = on_close
-        self._decoder = frames.FrameDecoder()
+        self._decoder = frames.FrameDecoder(frames.FROM_INSTANCE)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, asyncio.Future[Json]] = {}
         self._ident = 0

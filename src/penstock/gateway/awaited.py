@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.errors import PenstockError
+from penstock.errors import ModelError, PenstockError
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation
 from penstock.wire.frames import Reply
@@ -51,8 +51,14 @@ class AwaitedReply:
         if meta is not None:
             self._meta = meta
         self._chunk_bytes += len(chunk)
-        if self._chunk_bytes <= ANSWER_BYTES_MAX:
-            self._chunks.append(chunk)
+        if self._chunk_bytes > ANSWER_BYTES_MAX:
+            self._chunks = []
+            raise ModelError(
+                "answer-too-large",
+                f"The whole answer is larger than {ANSWER_BYTES_MAX} bytes.",
+                hint="Ask for a stream.",
+            )
+        self._chunks.append(chunk)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         whole = reply._replace(meta=self._meta or reply.meta, body=b"".join(self._chunks))

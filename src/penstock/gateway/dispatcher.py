@@ -13,10 +13,14 @@ clock. A request's life:
 5. `written`: the last byte left. Until then it is in flight and its slot on the copy is taken.
 
 `cancel` ends it from any of these states. The body is kept until the answer, for step 3.
+
+A responder must not raise. One that does nevertheless costs its own client the answer, and nobody
+else anything: the client is told so or cut off, and the request is over (`_responder_failed`).
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -48,6 +52,8 @@ from penstock.gateway.retries import Retries
 from penstock.gateway.streaming import StreamSeen
 from penstock.gateway.timers import Timers
 from penstock.wire.frames import Reply
+
+log = logging.getLogger(__name__)
 
 #: Bodies of all requests in flight, held ones included.
 BODIES_BYTES_MAX = 1 << 30
@@ -202,28 +208,31 @@ class Dispatcher:
             endpoint.router.release(copy)
             if copy.draining and not copy.outstanding:
                 self._drains.released(copy)
-        error = invocation.error
-        if error is not None:
-            status = error.status
-        total_s = self._monotonic() - invocation.received
-        self.ring.record(invocation, status, total_s)
-        recorder = invocation.recorder
-        if recorder is not None:
-            reply = invocation.reply
-            if reply is not None and error is None:
-                recorder.finished(
-                    status,
-                    total_s,
-                    reply.queue_us * 1e-6,
-                    reply.run_us * 1e-6,
-                    reply.batch_rows,
-                    invocation.door,
-                )
-            else:
-                record_failure(invocation, status, total_s)
-            stream = invocation.stream
-            if stream is not None:
-                stream.record(recorder, invocation.received, failed=error is not None)
+        try:
+            error = invocation.error
+            if error is not None:
+                status = error.status
+            total_s = self._monotonic() - invocation.received
+            self.ring.record(invocation, status, total_s)
+            recorder = invocation.recorder
+            if recorder is not None:
+                reply = invocation.reply
+                if reply is not None and error is None:
+                    recorder.finished(
+                        status,
+                        total_s,
+                        reply.queue_us * 1e-6,
+                        reply.run_us * 1e-6,
+                        reply.batch_rows,
+                        invocation.door,
+                    )
+                else:
+                    record_failure(invocation, status, total_s)
+                stream = invocation.stream
+                if stream is not None:
+                    stream.record(recorder, invocation.received, failed=error is not None)
+        except Exception:  # what an instance or a model said must not cost a slot
+            log.exception("counting request %s failed", self.ids.text(invocation.number))
         del self._live[invocation.number]
         if endpoint is not None:
             endpoint.in_flight -= 1
@@ -248,7 +257,39 @@ class Dispatcher:
     def _fail(self, invocation: Invocation, error: PenstockError) -> None:
         invocation.state = ANSWERED
         invocation.error = error
-        invocation.responder.on_error(invocation, error)
+        try:
+            invocation.responder.on_error(invocation, error)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
+
+    def _responder_failed(self, invocation: Invocation, raised: Exception) -> None:
+        """Telling it what came of its request raised: ends the request all the same.
+
+        The front door may have given half an answer, or none. If its client can still be told that
+        the request failed it is, else the client is cut off; the slot is free at once.
+        """
+        error = raised if isinstance(raised, PenstockError) else refusals.responder_failed()
+        if error is not raised:
+            number = self.ids.text(invocation.number)
+            log.error("the answer to request %s failed", number, exc_info=raised)
+        state = invocation.state
+        if state == DONE:
+            return
+        if state in (SENT, STREAMING):
+            invocation.link.cancel(invocation)
+        invocation.state = ANSWERED
+        told = False
+        if not invocation.finished:
+            invocation.error = error
+            try:
+                invocation.responder.on_error(invocation, error)
+                told = True
+            except Exception:
+                log.exception("telling its client of the error failed")
+        if not told:
+            invocation.error = invocation.error or error
+            invocation.abort()
+        self.written(invocation)
 
     def _expire(self, invocation: Invocation) -> None:
         """Its deadline is over and nothing has come."""
@@ -295,13 +336,19 @@ class Dispatcher:
     # What links report (LinkEvents)
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
+        if invocation.state != SENT:
+            self._fail(invocation, refusals.stream_broken(invocation.endpoint))
+            return
         invocation.state = ANSWERED
         invocation.reply = reply
         endpoint: Endpoint = invocation.entry
         endpoint.admission.observe(reply.run_us * 1e-6, reply.batch_rows, invocation.received)
-        if endpoint.generates:
-            self._note_end(invocation, reply)
-        invocation.responder.on_reply(invocation, reply)
+        try:
+            if endpoint.generates:
+                self._note_end(invocation, reply)
+            invocation.responder.on_reply(invocation, reply)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         stream = invocation.stream
@@ -312,7 +359,10 @@ class Dispatcher:
             stream.first_at = self._monotonic()
         if stream is not None:
             stream.chunks += 1
-        invocation.responder.on_chunk(invocation, chunk, meta)
+        try:
+            invocation.responder.on_chunk(invocation, chunk, meta)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
 
     def _note_end(self, invocation: Invocation, reply: Reply) -> None:
         stream = invocation.stream
@@ -323,8 +373,11 @@ class Dispatcher:
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         invocation.state = ANSWERED
         invocation.reply = reply
-        self._note_end(invocation, reply)
-        invocation.responder.on_end(invocation, reply)
+        try:
+            self._note_end(invocation, reply)
+            invocation.responder.on_end(invocation, reply)
+        except Exception as raised:
+            self._responder_failed(invocation, raised)
 
     def on_error(self, invocation: Invocation, reply: Reply) -> None:
         invocation.reply = reply
@@ -353,6 +406,9 @@ class Dispatcher:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
                 self._retries.take_back(invocation, CONNECTION_LOST)
+
+    def on_paused(self, instance_id: str, paused: bool) -> None:
+        self.table.set_paused(instance_id, paused)
 
     # Endpoints and instances
 

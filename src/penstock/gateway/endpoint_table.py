@@ -1,8 +1,9 @@
 """The endpoints that a gateway knows: their routes, and which of their copies may be picked.
 
 A copy may be picked while its instance's link is usable and the instance has not reported the copy
-lost. Both facts come and go by themselves and in any order with the routes, so they are kept here
-and told to the routers whenever one changes. Which of the copies gets a request is
+lost; while the link is paused others are picked before it. These facts come and go by themselves
+and in any order with the routes, so they are kept here and told to the routers whenever one
+changes. Which of the copies gets a request is
 `core.routing`'s.
 """
 
@@ -72,6 +73,7 @@ class EndpointTable:
         self._rng = rng
         self._recorders = recorders
         self._usable: set[str] = set()  #: instances whose link takes requests
+        self._paused: set[str] = set()  #: and those of them whose link holds them back for now
         self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
         self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
         self.endpoints: dict[str, Endpoint] = {}
@@ -113,11 +115,18 @@ class EndpointTable:
             self._usable.add(instance_id)
         else:
             self._usable.discard(instance_id)
+        self._paused.discard(instance_id)
         if fresh:
             self._lost.pop(instance_id, None)
-        for copy, (_, owner) in self._copies.items():
-            if owner == instance_id:
-                self._tell(copy)
+        self._tell_all(instance_id)
+
+    def set_paused(self, instance_id: str, paused: bool) -> None:
+        """What is sent to the instance waits, or no longer does."""
+        if paused:
+            self._paused.add(instance_id)
+        else:
+            self._paused.discard(instance_id)
+        self._tell_all(instance_id)
 
     def set_lost(self, instance_id: str, copy: int, lost: bool) -> None:
         """The instance reports that a copy died or is back."""
@@ -143,9 +152,15 @@ class EndpointTable:
     def _healthy(self, copy: int, instance_id: str) -> bool:
         return instance_id in self._usable and copy not in self._lost.get(instance_id, ())
 
+    def _tell_all(self, instance_id: str) -> None:
+        for copy, (_, owner) in self._copies.items():
+            if owner == instance_id:
+                self._tell(copy)
+
     def _tell(self, copy: int) -> None:
         endpoint, instance_id = self._copies[copy]
         endpoint.router.set_healthy(copy, self._healthy(copy, instance_id))
+        endpoint.router.set_paused(copy, instance_id in self._paused)
 
 
 def pick(

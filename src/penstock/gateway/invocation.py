@@ -33,6 +33,7 @@ UNBOUND = Affinity()
 class Responder(Protocol):
     """The front door's end of a request. Called on the event loop; must not block or raise.
 
+    If it raises, its request fails: `on_error` is called (once more), or `Invocation.abort`.
     One object may serve all requests of a door: `invocation.context` is the door's to fill.
     """
 
@@ -87,6 +88,8 @@ class Invocation:
     route: Routed | None  #: the last routing decision: why this copy
     stream: StreamSeen | None  #: of an answer in pieces; a door sets it to get a stream's time
 
+    finished = False  #: whether the door has given all that the client will get
+
     def __init__(
         self,
         endpoint: str,
@@ -117,3 +120,6 @@ class Invocation:
         self.stream = None
 
         self.state = NEW
+
+    def abort(self) -> None:
+        """Cuts off the client, where a door can: nothing that is true can be said any more."""

@@ -2,8 +2,14 @@
 
 All INVOKE frames of one turn of the loop leave in one write. Requests are known by an id of their
 own on each connection; what was unanswered when a connection broke goes back to the dispatcher,
-which retries it elsewhere. While the instance does not take what is sent, the link says that it is
-not usable, so memory stays bounded. It decides nothing.
+which retries it elsewhere. It decides nothing.
+
+While the instance does not take what is sent the link is paused, which only means "not now": what
+is sent meanwhile waits here, leaves in its turn with the time that it then has left, and leaves no
+trace if it is cancelled before. Nothing is lost, and the transport's buffer stays bounded.
+
+What can't be a frame ends the connection, and so does a frame that does not come to its end: its
+head was torn, and waiting for it would make the link deaf (`wire/stall.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +24,11 @@ import orjson
 from penstock.errors import NotNowError
 from penstock.gateway.invocation import Invocation
 from penstock.wire import frames
+from penstock.wire.stall import LOOK_S, StallWatch
 
 log = logging.getLogger(__name__)
 
-#: Two bodies of the largest size may wait; more means that the instance has stopped reading.
+#: Two bodies of the usual largest size; with more the instance does not read, or not fast enough.
 BUFFER_BYTES_MAX = 16 << 20
 BUFFER_BYTES_RESUME = 4 << 20
 #: Larger bodies are handed to the transport as they are instead of being copied into one write.
@@ -54,7 +61,10 @@ class LinkEvents(Protocol):
         """Requests may be sent; `fresh`: on a new connection."""
 
     def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
-        """Requests may not be sent for now. `unanswered`: those that a lost connection had."""
+        """The connection is lost. `unanswered`: what it had."""
+
+    def on_paused(self, instance_id: str, paused: bool) -> None:
+        """What is sent from now on waits until the instance reads again, or no longer does."""
 
 
 class Link(Protocol):
@@ -71,16 +81,6 @@ class Link(Protocol):
     async def close(self) -> None: ...
 
 
-class _Decoder(frames.FrameDecoder):
-    """Says as well whether the next byte begins a frame."""
-
-    __slots__ = ()
-
-    @property
-    def between_frames(self) -> bool:
-        return not self._rest and not self._chunks
-
-
 class FrameLink(asyncio.Protocol):
     """A `Link` over a Unix or TCP socket. One object lives through all reconnections."""
 
@@ -91,9 +91,16 @@ class FrameLink(asyncio.Protocol):
         self.usable = False
         self._events = events
         self._transport: asyncio.Transport | None = None
-        self._decoder = _Decoder()
+        self._decoder = frames.FrameDecoder(frames.FROM_INSTANCE)
+        self._stall = StallWatch(self._decoder)
+        self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
         self._pending: dict[int, Invocation] = {}
         self._ident = 0
+        self._holding = False  #: paused, or what waited then is not yet sent
+        self._paused = False
+        #: number -> request, copy, and when its time is up (s of the loop's clock)
+        self._waiting: dict[int, tuple[Invocation, int, float]] = {}
+        self._connected_at = 0.0
         self._out: list[bytes] = []
         self._out_large = False
         self._loop = asyncio.get_running_loop()
@@ -124,15 +131,15 @@ class FrameLink(asyncio.Protocol):
     async def close(self) -> None:
         """Ends the connection; what it had unanswered is reported. Idempotent."""
         self._closing = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-            self._keeper = None
         if not self._opened.done():
             self._opened.cancel()
         if self._transport is not None:
             self._transport.abort()
             self._drop_connection()
+        if self._keeper is not None:
+            keeper, self._keeper = self._keeper, None
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
 
     async def _keep(self) -> None:
         wait_s = RECONNECT_S_MIN
@@ -144,9 +151,11 @@ class FrameLink(asyncio.Protocol):
                 await asyncio.sleep(wait_s)
                 wait_s = min(RECONNECT_S_MAX, wait_s * 2)
                 continue
-            wait_s = RECONNECT_S_MIN
             await self._lost.wait()
+            if self._loop.time() >= self._connected_at + RECONNECT_S_MAX:
+                wait_s = RECONNECT_S_MIN
             await asyncio.sleep(wait_s)
+            wait_s = min(RECONNECT_S_MAX, wait_s * 2)  # for one that breaks again at once
 
     async def _connect(self) -> None:
         self._lost.clear()
@@ -161,8 +170,14 @@ class FrameLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._closing:
+            self._transport.abort()
+            self._transport = None
+            return
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX, low=BUFFER_BYTES_RESUME)
-        self._decoder = _Decoder()
+        self._decoder = frames.FrameDecoder(frames.FROM_INSTANCE)
+        self._stall = StallWatch(self._decoder)
+        self._connected_at = self._loop.time()
         self._out = []
         self._out_large = False
         self.usable = True
@@ -176,9 +191,13 @@ class FrameLink(asyncio.Protocol):
 
     def _drop_connection(self) -> None:
         self._transport = None
-        self.usable = False
-        unanswered = list(self._pending.values())
+        self.usable = self._paused = self._holding = False
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        unanswered = [*self._pending.values(), *(waiting[0] for waiting in self._waiting.values())]
         self._pending.clear()
+        self._waiting.clear()
         self._lost.set()
         if not self._closing:
             level = logging.WARNING if unanswered else logging.INFO
@@ -186,25 +205,57 @@ class FrameLink(asyncio.Protocol):
         self._events.on_unusable(self.instance_id, unanswered)
 
     def pause_writing(self) -> None:
-        self.usable = False
-        self._events.on_unusable(self.instance_id, [])
+        self._paused = self._holding = True
+        self._events.on_paused(self.instance_id, True)
 
     def resume_writing(self) -> None:
         if self._transport is not None:
-            self.usable = True
-            self._events.on_usable(self.instance_id, fresh=False)
+            self._paused = False
+            self._send_waiting()
+            if not self._paused:
+                self._events.on_paused(self.instance_id, False)
+
+    def _send_waiting(self) -> None:
+        """What has waited leaves, oldest first, as far as the transport takes it now."""
+        transport, waiting = self._transport, self._waiting
+        while waiting and transport is not None and not self._paused:
+            if transport.get_write_buffer_size() >= BUFFER_BYTES_MAX:
+                self._loop.call_soon(self._send_waiting)  # it pauses, or has written by then
+                return
+            invocation, copy, until = waiting.pop(next(iter(waiting)))
+            left_ms = int((until - self._loop.time()) * 1000.0)
+            self._holding = False
+            self.send(invocation, copy, left_ms if left_ms > 0 else 1)
+            self._holding = True
+            self._flush()
+        self._holding = self._paused
 
     def data_received(self, data: bytes) -> None:
+        decoder = self._decoder
         try:
-            rest = self._take_replies(data) if self._decoder.between_frames else data
+            rest = self._take_replies(data) if decoder.between_frames else data
             if rest:
-                for kind, flags, meta_bytes, ident, payload in self._decoder.feed(rest):
+                decoder.ident_max = self._ident
+                for kind, flags, meta_bytes, ident, payload in decoder.feed(rest):
                     self._take(kind, flags, meta_bytes, ident, payload)
+                if self._looking is None and not decoder.between_frames:
+                    self._looking = self._loop.call_later(LOOK_S, self._look)
         except Exception:
             # Torn frames or a reply of an impossible form: nothing after it can be trusted.
             log.exception("instance %s sent what can't be read", self.instance_id)
             if self._transport is not None:
                 self._transport.abort()
+
+    def _look(self) -> None:
+        """Whether the frame that has begun is still on its way."""
+        self._looking = None
+        if self._transport is None or self._decoder.between_frames:
+            return
+        if self._stall.look():
+            log.error("instance %s does not end a frame that it began", self.instance_id)
+            self._transport.abort()
+        else:
+            self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _take_replies(self, data: bytes) -> bytes:
         """Handles the whole REPLY frames that `data` begins with; returns the rest.
@@ -224,7 +275,10 @@ class FrameLink(asyncio.Protocol):
             if kind != frames.REPLY or stop > end or body_at > stop:
                 break
             invocation = pending.pop(ident, None)
-            if invocation is not None:  # else cancelled meanwhile
+            if invocation is None:  # cancelled meanwhile, if it ever was
+                if ident > self._ident:
+                    raise frames.FrameError(f"a reply to request {ident}, which was never sent")
+            else:
                 meta = data[at + _REPLY_BYTES_MIN : body_at]
                 fields = (status, rows, lane, reason, queue_us, run_us, meta, data[body_at:stop])
                 on_reply(invocation, _new_tuple(frames.Reply, fields))
@@ -263,6 +317,10 @@ class FrameLink(asyncio.Protocol):
 
     def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None:
         """Sends a request to a copy; its answer is reported to the events object."""
+        if self._holding:
+            until = self._loop.time() + deadline_ms * 1e-3
+            self._waiting[invocation.number] = (invocation, copy, until)
+            return
         self._ident = ident = self._ident + 1
         invocation.ident = ident
         self._pending[ident] = invocation
@@ -286,11 +344,14 @@ class FrameLink(asyncio.Protocol):
 
     def cancel(self, invocation: Invocation) -> None:
         """The request is wanted by nobody any more; no answer to it will be reported."""
-        if self._pending.pop(invocation.ident, None) is None or self._transport is None:
+        if self._waiting.pop(invocation.number, None) is not None:
+            return  # it was never sent
+        ident = invocation.ident
+        if self._pending.pop(ident, None) is None or self._transport is None:
             return
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append(frames.encode(frames.CANCEL, invocation.ident))
+        self._out.append(frames.encode(frames.CANCEL, ident))
 
     def _flush(self) -> None:
         out, self._out = self._out, []

@@ -143,6 +143,10 @@ def stream_broken(endpoint: str) -> PenstockError:
     )
 
 
+def responder_failed() -> PenstockError:
+    return InternalError("internal", "The answer could not be passed on.")
+
+
 def of_instance(reply: Reply) -> PenstockError:
     """The error that an instance answered with."""
     try:

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 
 #: Where `ReplyMeta.generation` stands in the array that a reply's meta is on the wire.
 _GENERATION_AT = 3
+#: An engine that says more than this of one answer is wrong, and believed in nothing.
+_TOKENS_MAX = 1 << 40
+_SECONDS_MAX = 86_400.0
 
 
 class StreamSeen:
@@ -88,15 +91,15 @@ def generation_of(meta: bytes) -> dict[str, Any] | None:
         fields = orjson.loads(meta)
         text = fields[_GENERATION_AT] if len(fields) > _GENERATION_AT else None
         said = orjson.loads(text) if text else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, LookupError):
         log.error("an instance said of a generation what can't be read: %r", meta[:256])
         return None
     return said if isinstance(said, dict) else None
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value <= _TOKENS_MAX else 0
 
 
 def _seconds(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and value > 0 else 0.0
+    return float(value) if isinstance(value, int | float) and 0 < value <= _SECONDS_MAX else 0.0

@@ -2,8 +2,10 @@
 
 Everything read at once is fed before batches leave, so a burst becomes one batch. Replies of one
 loop turn go out in one write. While the other side does not read, nothing more is read from it:
-replies in memory are bounded by what was already asked. A torn frame ends the connection; its
-requests are then cancelled, as nobody can receive their answers.
+replies in memory are bounded by what was already asked. A torn frame ends the connection, and so
+does one that does not come to its end (`wire/stall.py`); its requests are then cancelled, as nobody
+can receive their answers, and the gateway sends them again. Nothing is sent that the other end
+would take for a torn frame: an answer above its bound becomes an error.
 """
 
 from __future__ import annotations
@@ -15,13 +17,16 @@ import socket
 from typing import Protocol, cast
 
 from penstock.clock import Clock
+from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
 from penstock.instance.generation_copy import GenerationCopy
 from penstock.instance.request import Request
 from penstock.wire import frames
+from penstock.wire.stall import LOOK_S, StallWatch
 
 _LOG = logging.getLogger(__name__)
+_FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
 
 
 class Host(Protocol):
@@ -36,13 +41,18 @@ class Host(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    __slots__ = ("_decoder", "_host", "_loop", "_out", "_requests", "_socket", "_transport")
+    __slots__ = (
+        "_decoder", "_host", "_looking", "_loop", "_out", "_requests", "_socket", "_stall",
+        "_transport",
+    )  # fmt: skip
 
     _socket: socket.socket
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._decoder = frames.FrameDecoder()
+        self._decoder = frames.FrameDecoder(frames.TO_INSTANCE)
+        self._stall = StallWatch(self._decoder)
+        self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
         self._requests: dict[int, tuple[Copy | GenerationCopy, Request]] = {}
@@ -56,6 +66,9 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         self._socket.close()
         self._out = []
         for copy, request in list(self._requests.values()):
@@ -84,10 +97,10 @@ class Connection(asyncio.Protocol):
                     held = self._requests.get(ident)
                     if held is not None:
                         held[0].cancel(held[1])
-                elif kind == frames.CONTROL:
-                    self._host.control(self, ident, payload)
                 else:
-                    raise frames.FrameError(f"frame kind {kind} is not one that an instance takes")
+                    self._host.control(self, ident, payload)
+            if self._looking is None and not self._decoder.between_frames:
+                self._looking = self._loop.call_later(LOOK_S, self._look)
         except frames.FrameError as error:
             _LOG.warning("connection closed: %s", error.message)
             if self._transport is not None:
@@ -96,6 +109,17 @@ class Connection(asyncio.Protocol):
         finally:
             for copy in touched:
                 copy.driver.turn(now)
+
+    def _look(self) -> None:
+        """Whether the frame that has begun is still on its way."""
+        self._looking = None
+        if self._transport is None or self._decoder.between_frames:
+            return
+        if self._stall.look():
+            _LOG.warning("connection closed: a frame that began did not come to its end")
+            self._transport.abort()
+        else:
+            self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _invoke(
         self, ident: int, flags: int, meta_bytes: int, payload: bytes, now: float
@@ -115,7 +139,13 @@ class Connection(asyncio.Protocol):
         alone = bool(flags & frames.ALONE)
         request = Request(self, ident, meta, payload[cut:], now, deadline, priority, alone)
         self._requests[ident] = (copy, request)
-        copy.accept(request, now)
+        try:
+            copy.accept(request, now)
+        except Exception as error:  # a bug that one request has met must not end the others
+            if not request.answered:
+                copy.cancel(request)
+                failed = replies.as_error(error, "taking the request")
+                self.send(replies.error_frame(ident, failed))
         return copy
 
     # ReplySink
@@ -127,6 +157,8 @@ class Connection(asyncio.Protocol):
         out = self._out
         if not out:
             self._loop.call_soon(self._flush)
+        if len(frame) > _FRAME_BYTES_MAX:
+            frame = _too_large(frame)
         out.append(frame)
 
     def _flush(self) -> None:
@@ -156,3 +188,14 @@ class Connection(asyncio.Protocol):
         self._flush()
         if self._transport is not None:
             self._transport.close()
+
+
+def _too_large(frame: bytes) -> bytes:
+    """The error in place of an answer that the gateway would cut the connection for."""
+    ident = frames.HEAD.unpack_from(frame)[4]
+    error = ModelError(
+        "answer-too-large",
+        f"the answer has {len(frame)} bytes, {frames.PAYLOAD_BYTES_MAX} at most",
+        hint="Ask for less at once.",
+    )
+    return replies.error_frame(ident, error)

@@ -8,7 +8,8 @@ endian:
 `id` names a request on its connection (data frames) or a call (control frames). This module turns
 bytes into values and back; it knows neither sockets nor policy. Both sides are our own processes,
 but a frame is still bounded and checked: a torn or absurd head raises `FrameError`, after which
-the connection is closed.
+the connection is closed. A head that is torn and still looks like one can claim no more than its
+kind's bound, and `wire/stall.py` says when what it claims takes too long to come.
 
 To an instance
     INVOKE          payload = copy u32, deadline_ms u32 (0 = none, from receipt), priority u8,
@@ -60,6 +61,33 @@ ALONE: Final = 1  #: flag of INVOKE
 
 #: No body limit of any door is above this; a larger length is a torn stream, not a request.
 PAYLOAD_BYTES_MAX: Final = 1 << 30
+#: Calls and news are JSON about copies: names, settings, an error's text.
+CONTROL_BYTES_MAX: Final = 64 << 20
+#: A reason code, and for a worker that died what it died of.
+RETURNED_BYTES_MAX: Final = 1 << 20
+_FLAGS_MAX: Final = FIRST
+
+
+def _bounds(bytes_max_by_kind: dict[int, int]) -> tuple[int, ...]:
+    return tuple(bytes_max_by_kind.get(kind, -1) for kind in range(256))
+
+
+#: Largest payload by kind, of what an instance may be sent; -1: no such kind.
+TO_INSTANCE: Final = _bounds({INVOKE: PAYLOAD_BYTES_MAX, CANCEL: 0, CONTROL: CONTROL_BYTES_MAX})
+#: The same of what an instance sends.
+FROM_INSTANCE: Final = _bounds(
+    {
+        REPLY: PAYLOAD_BYTES_MAX,
+        CHUNK: PAYLOAD_BYTES_MAX,
+        END: PAYLOAD_BYTES_MAX,
+        ERROR: PAYLOAD_BYTES_MAX,
+        RETURNED: RETURNED_BYTES_MAX,
+        CONTROL_REPLY: CONTROL_BYTES_MAX,
+        EVENT: CONTROL_BYTES_MAX,
+    }
+)
+EITHER_WAY: Final = tuple(map(max, TO_INSTANCE, FROM_INSTANCE))
+_IDENT_MAX: Final = (1 << 64) - 1
 
 #: Why a batch left when it did, as one byte. The names are the batcher's reason codes.
 BATCH_REASONS: Final = (
@@ -132,15 +160,31 @@ def encode_reply_meta(meta: ReplyMeta) -> bytes:
 
 
 def decode_reply_meta(data: bytes) -> ReplyMeta:
-    """As `decode_request_meta`, for replies."""
+    """As `decode_request_meta`, for replies. Raises FrameError for what is no meta."""
     meta = _reply_meta_by_bytes.get(data)
     if meta is None:
-        meta = ReplyMeta(*orjson.loads(data)) if data else ReplyMeta()
+        meta = _checked_reply_meta(data) if data else ReplyMeta()
         if meta.generation is not None:
             return meta  # its own for each request
         if len(_reply_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _reply_meta_by_bytes.clear()
         _reply_meta_by_bytes[data] = meta
+    return meta
+
+
+def _checked_reply_meta(data: bytes) -> ReplyMeta:
+    try:
+        fields = orjson.loads(data)
+        meta = ReplyMeta(*fields)
+    except (ValueError, TypeError):
+        raise FrameError(f"the meta of a reply can't be read: {data[:256]!r}") from None
+    texts = (meta.content_type, meta.custom_attributes, meta.generation)
+    if (
+        not isinstance(fields, list)
+        or not all(isinstance(text, str | None) for text in texts)
+        or not isinstance(meta.json_header_bytes, int | None)
+    ):
+        raise FrameError(f"the meta of a reply has fields of a wrong kind: {data[:256]!r}")
     return meta
 
 
@@ -249,14 +293,33 @@ class Frame(NamedTuple):
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames; keeps at most one incomplete frame."""
+    """Cuts a byte stream into frames; keeps at most one incomplete frame.
 
-    __slots__ = ("_chunks", "_missing", "_rest")
+    Attributes:
+        ident_max: a frame with a larger id is torn: whoever gives out ids sets it.
+        begun: incomplete frames so far; the present one, if any, is the last of them.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_bounds", "_chunks", "_missing", "_rest", "begun", "ident_max")
+
+    def __init__(self, bounds: tuple[int, ...] = EITHER_WAY) -> None:
+        """`bounds`: of the direction that is read."""
+        self._bounds = bounds
         self._rest = b""
         self._chunks: list[bytes] = []  #: pieces of a large frame, joined once it is whole
         self._missing = 0  #: bytes still to come before joining is worth while
+        self.ident_max = _IDENT_MAX
+        self.begun = 0
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the next byte begins a frame."""
+        return not self._rest and not self._chunks
+
+    @property
+    def awaited_bytes(self) -> int:
+        """What the incomplete frame still needs, as far as its head has come."""
+        return max(0, self._missing) if self._chunks else 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Yields the frames completed by `data`. Raises FrameError on an impossible head."""
@@ -272,17 +335,24 @@ class FrameDecoder:
             self._rest = b""
         at, end = 0, len(data)
         unpack = HEAD.unpack_from
+        bounds, ident_max = self._bounds, self.ident_max
         while end - at >= 16:
             size, kind, flags, meta_bytes, ident = unpack(data, at)
-            if size > PAYLOAD_BYTES_MAX or meta_bytes > size:
-                raise FrameError(f"a frame claims {size} payload bytes and {meta_bytes} meta bytes")
+            if size > bounds[kind] or meta_bytes > size or ident > ident_max or flags > _FLAGS_MAX:
+                raise FrameError(
+                    f"a frame of kind {kind} claims id {ident}, flags {flags}, {size} payload bytes"
+                    f" and {meta_bytes} meta bytes"
+                )
             stop = at + 16 + size
             if stop > end:
                 if at:
                     data = data[at:]
                 self._chunks = [data]
                 self._missing = stop - end
+                self.begun += 1
                 return
             yield Frame(kind, flags, meta_bytes, ident, data[at + 16 : stop])
             at = stop
         self._rest = data[at:]
+        if self._rest:
+            self.begun += 1

@@ -14,7 +14,7 @@ class CopyState:
 
     __slots__ = (
         "copy", "draining", "healthy", "instance_id", "life", "outstanding", "outstanding_max",
-        "picked", "variant",
+        "paused", "picked", "variant",
     )  # fmt: skip
 
     def __init__(self, copy: int, instance_id: str, variant: str, outstanding_max: int) -> None:
@@ -24,12 +24,14 @@ class CopyState:
         self.outstanding = 0
         self.outstanding_max = outstanding_max
         self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
+        self.paused = False  #: takes no request right now, and has lost nothing: picked last
         self.draining = False  #: no longer in the routes; finishes what it has
         self.picked = 0  #: running number of its last pick: the tie-break
         self.life = 0  #: raised when it dies or leaves: sessions and caches of before are lost
 
     def __repr__(self) -> str:
         marks = "" if self.healthy else " unhealthy"
+        marks += " paused" if self.paused else ""
         marks += " draining" if self.draining else ""
         return f"<copy {self.copy} of {self.variant}: {self.outstanding} outstanding{marks}>"
 
@@ -40,7 +42,7 @@ class Routed(NamedTuple):
     state: CopyState
     variant: str
     #: only-copy | least-outstanding | random | round-robin | prefix-match | prefix-spill | session
-    #: | retry
+    #: | retry | paused-copy
     reason: str
     outstanding: int  #: on that copy, this request included
 

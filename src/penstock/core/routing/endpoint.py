@@ -10,6 +10,9 @@ share to the others, but a full one does not: traffic meant for one variant must
 Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
 only if no other copy may be routed to.
 
+A paused copy is well, but what is sent to it waits: it is picked only where no other copy of its
+variant has room. Its sessions stay, and wait with it.
+
 A request of a session goes to the session's copy, whatever the variant's strategy. It is never
 taken to another copy, which would know nothing of the session: if the copy is full the request is
 refused, and if it has died the session is lost.
@@ -42,9 +45,13 @@ _ALL_COPIES_FULL = NoRoute("all-copies-full", _RETRY_AFTER_S_FULL)
 
 
 class _Variant:
-    """A variant's copies; `open` are those that may be routed to, in the order of the routes."""
+    """A variant's copies; `open` are those that may be routed to, in the order of the routes.
 
-    __slots__ = ("copies", "name", "open", "strategy", "weight")
+    `paused` are those that may be routed to where all of `open` are full. If every healthy copy is
+    paused they are simply open.
+    """
+
+    __slots__ = ("copies", "name", "open", "paused", "strategy", "weight")
 
     def __init__(
         self, routes: VariantRoutes, copies: tuple[CopyState, ...], strategy: Strategy
@@ -54,6 +61,7 @@ class _Variant:
         self.strategy = strategy
         self.copies = copies
         self.open: list[CopyState] = []
+        self.paused: list[CopyState] = []
 
 
 class EndpointRouter:
@@ -126,18 +134,22 @@ class EndpointRouter:
             state, reason = self._by_prefix(copies, strategy, exclude, prompt or b"", prefix)
         elif exclude:
             others = [state for state in copies if state.copy not in exclude]
+            others = others or [state for state in chosen.paused if state.copy not in exclude]
             state = strategy.pick(others or copies)
             reason = "retry"
         elif len(copies) == 1:
-            state = copies[0]
+            only = copies[0]
+            state = only if only.outstanding < only.outstanding_max else None
             reason = "only-copy"
-            if state.outstanding >= state.outstanding_max:
-                return _ALL_COPIES_FULL
         else:
             state = strategy.pick(copies)
             reason = strategy.reason
         if state is None:
-            return _ALL_COPIES_FULL
+            paused = [state for state in chosen.paused if state.copy not in exclude]
+            state = strategy.pick(paused) if paused else None
+            reason = "paused-copy"
+            if state is None:
+                return _ALL_COPIES_FULL
         self._number = state.picked = self._number + 1
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding)
@@ -239,6 +251,13 @@ class EndpointRouter:
                 state.life += 1
             self._reopen()
 
+    def set_paused(self, copy: int, paused: bool) -> None:
+        """What is sent to a copy waits, or no longer does. Unknown copies are ignored."""
+        state = self._states.get(copy) or self._draining.get(copy)
+        if state is not None and state.paused != paused:
+            state.paused = paused
+            self._reopen()
+
     def outstanding(self, variant: str) -> int:
         """Requests in flight on a variant, draining copies included."""
         states = (*self._states.values(), *self._draining.values())
@@ -268,8 +287,10 @@ class EndpointRouter:
             assert state.outstanding >= 0, f"{state} was released more often than picked"
             assert state.draining == (state.copy not in self._states), f"{state}: draining is wrong"
         for variant in self._variants.values():
-            expected = [state for state in variant.copies if state.healthy]
-            assert variant.open == expected, f"open copies of {variant.name} are wrong"
+            healthy = [state for state in variant.copies if state.healthy]
+            eager = [state for state in healthy if not state.paused]
+            assert variant.open == (eager or healthy), f"open copies of {variant.name} are wrong"
+            assert len(variant.open) + len(variant.paused) == len(healthy), "a copy is left out"
             assert all(state.variant == variant.name for state in variant.copies)
             if variant.strategy.prefixes is not None:
                 variant.strategy.prefixes.check_invariants()
@@ -295,7 +316,10 @@ class EndpointRouter:
         self._drawn_weights = []
         total = 0.0
         for variant in self._variants.values():
-            variant.open = [state for state in variant.copies if state.healthy]
+            healthy = [state for state in variant.copies if state.healthy]
+            eager = [state for state in healthy if not state.paused]
+            variant.open = eager or healthy
+            variant.paused = [state for state in healthy if state.paused] if eager else []
             if variant.open and variant.weight > 0:
                 total += variant.weight
                 self._drawn.append(variant)
@@ -314,4 +338,5 @@ def _describe(state: CopyState) -> dict[str, Any]:
         "outstanding": state.outstanding,
         "outstanding_max": state.outstanding_max,
         "healthy": state.healthy,
+        "paused": state.paused,
     }

@@ -74,7 +74,7 @@ class PrefixAware:
             looked_at = holders
             for holder in holders:
                 state = holder[0]
-                if not is_alive(holder) or not state.healthy:
+                if not is_alive(holder) or not state.healthy or state.paused:
                     continue
                 reason = "prefix-spill"
                 if state.outstanding < min(threshold, state.outstanding_max):
