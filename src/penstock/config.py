@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+CAPACITY_MEASURED: Final = "measured"
+CAPACITY_STRICT: Final = "strict"
+CAPACITY_MODES: Final = (CAPACITY_MEASURED, CAPACITY_STRICT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,8 @@ class ControlConfig:
         default_factory=dict
     )  #: image pattern -> argv
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
+    # Notebooks name AWS's types out of habit: a laptop would be full after two of them.
+    capacity: str = CAPACITY_MEASURED  #: measured | strict: whether AWS's types are reserved
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
 

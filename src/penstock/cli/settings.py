@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from penstock.config import ServerConfig
+from penstock.config import CAPACITY_MODES, ServerConfig
 from penstock.errors import CallerError
 from penstock.gateway.host_gate import ANY, is_host, normal_origin
 
@@ -26,6 +26,12 @@ PREFIX = "PENSTOCK_"
 CLIENT_VARIABLES = frozenset({"PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"})
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+#: Settings that are one of a few words, by path.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "log_level": LOG_LEVELS,
+    "control.capacity": CAPACITY_MODES,
+}
 
 #: Inclusive bounds of numbers, by path; everything else only has to be positive or zero.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -215,13 +221,13 @@ def _in_words(hint: Any) -> str:
 
 def _check(config: ServerConfig) -> None:
     for path, value in walk(config):
+        if path in CHOICES and value not in CHOICES[path]:
+            raise _invalid(path, value, f"allowed: {', '.join(CHOICES[path])}", ())
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         low, high = BOUNDS.get(path, (0, float("inf")))
         if not low <= value <= high:
             raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
-    if config.log_level not in LOG_LEVELS:
-        raise _invalid("log_level", config.log_level, f"allowed: {', '.join(LOG_LEVELS)}", ())
     _check_names(config)
     if config.limits.bodies_bytes_max < config.limits.body_bytes_max:
         allowed = "allowed: at least limits.body_bytes_max, else no such body ever fits"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
-from penstock.config import ServerConfig
+from penstock.config import CAPACITY_STRICT, ServerConfig
 from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_work import WorkSettings, memory_bytes
@@ -29,7 +29,7 @@ from penstock.core.reconcile import ReconcileSpec
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.catalogue import InstanceCatalogue
-from penstock.fleet.machine import this_machine
+from penstock.fleet.machine import available_bytes, this_machine
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,10 @@ class ControlPlane:
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
         self._keys_task: asyncio.Task[None] | None = None
-        self.catalogue = InstanceCatalogue(machine or this_machine())
+        strict = config.control.capacity == CAPACITY_STRICT
+        self.catalogue = InstanceCatalogue(machine or this_machine(), strict=strict)
+        # A machine that is only told of has what it is told to have.
+        self._available_bytes = available_bytes if machine is None else lambda: None
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
         self.database = Database(lambda: Store(config.state_dir, config.control.database))
 
@@ -111,6 +114,7 @@ class ControlPlane:
                 publisher=self._publisher,
                 clock=self._clock,
                 catalogue=self.catalogue,
+                available_bytes=self._available_bytes,
                 settings=WorkSettings(
                     log_dir=self._log_dir,
                     cache_dir=state_dir / "cache",

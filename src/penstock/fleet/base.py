@@ -17,7 +17,8 @@ class InstanceType:
 
     name: str
     cores: float  #: cores of this kind of instance
-    memory_bytes: int
+    memory_bytes: int  #: an instance that takes more is ended
+    promised: bool = True  #: the memory is set aside whole; else it is only an upper bound
     accelerators: int = 0
     price_per_hour: float = 0.0  #: US dollars
     watts: float = 0.0  #: under load

@@ -1,6 +1,8 @@
 """The instance: its copies, its connections, and the control operations on them.
 
-    load     prepares an artifact, starts its runtime; answered when the copy takes requests
+    prepare  brings an artifact; answered with the memory that its model needs
+    load     prepares where that was not asked for, starts the runtime; answered when the copy takes
+             requests
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
     explain  one copy's batcher
@@ -13,10 +15,12 @@ instance should have is the control plane's business; nothing here plans.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import gc
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import orjson
@@ -31,7 +35,9 @@ from penstock.instance.generation_copy import GenerationCopy
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.load_call import LoadCall
 from penstock.instance.loaded import Loaded
-from penstock.instance.loading import load
+from penstock.instance.loading import Prepared, load, prepared
+from penstock.instance.memory_account import MemoryAccount
+from penstock.instance.memory_use import MemoryUse
 from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.settings import InstanceSettings
 from penstock.wire import frames
@@ -70,13 +76,21 @@ class _Listener:
 class InstanceServer:
     """Made on the running loop. `listen`, then `drain` and `close`."""
 
-    def __init__(self, settings: InstanceSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: InstanceSettings,
+        *,
+        memory: MemoryUse | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.copies: dict[int, Copy | GenerationCopy] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded] = {}
         self._loading: set[int] = set()
+        self._prepared: dict[int, Prepared] = {}
+        self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._helper = LaneThreads(1, "large-bodies", self._loop)
@@ -128,6 +142,7 @@ class InstanceServer:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise CallerError("bad-control-call", 'a control call is JSON with "op"') from None
         operations = {
+            "prepare": self._prepare,
             "load": self._load,
             "unload": self._unload,
             "status": self._status,
@@ -143,19 +158,35 @@ class InstanceServer:
     async def _ping(self, call: dict[str, Any]) -> dict[str, Any]:
         return {"instance_id": self._settings.instance_id}
 
+    async def _prepare(self, call: dict[str, Any]) -> dict[str, Any]:
+        wanted = LoadCall.from_dict(call, self._settings)
+        with self._busy_with(wanted.copy):
+            model = await prepared(wanted, self._settings)
+            need = await asyncio.to_thread(self._memory.need, model)
+        self._prepared[wanted.copy] = model
+        return {"digest": model.digest, "need": dataclasses.asdict(need)}
+
+    @contextlib.contextmanager
+    def _busy_with(self, number: int) -> Iterator[None]:
+        """Raises CallerError where there is such a copy, or one is being loaded."""
+        if number in self.copies or number in self._loading:
+            raise CallerError("copy-exists", f"copy {number} is already here")
+        self._loading.add(number)
+        try:
+            yield
+        finally:
+            self._loading.discard(number)
+
     async def _load(self, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         number = wanted.copy
-        if number in self.copies or number in self._loading:
-            raise CallerError("copy-exists", f"copy {number} is already here")
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
-        self._loading.add(number)
         listener = _Listener()
-        try:
-            loaded = await load(wanted, self._settings, listener)
-        finally:
-            self._loading.discard(number)
+        with self._busy_with(number):
+            model = self._prepared.pop(number, None) or await prepared(wanted, self._settings)
+            async with self._memory.loading(model):
+                loaded = await load(model, listener)
         copy = loaded.copy(
             number,
             name=wanted.endpoint,
@@ -175,6 +206,7 @@ class InstanceServer:
             "digest": loaded.digest,
             "load_s": self.clock.monotonic() - started,
             "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
+            **self._memory.measured(),
         }
 
     async def _unload(self, call: dict[str, Any]) -> dict[str, Any]:
@@ -230,10 +262,12 @@ class InstanceServer:
                 }
             )
         pid = os.getpid()
+        await self._memory.note(ran=any(copy.requests for copy in self.copies.values()))
         return {
             "instance_id": self._settings.instance_id,
             "pid": pid,
             "rss_bytes": rss_bytes(pid),
+            **self._memory.measured(),
             "cpu_s": cpu_s(pid),
             "loading": sorted(self._loading),
             "copies": copies,
