@@ -12,8 +12,8 @@ from typing import Final
 #: Of an event that does not end. What is larger passes on in pieces: nobody waits for its end.
 EVENT_BYTES_MAX: Final = 1 << 20
 
-#: Two ends of line in a row; possessive, so that a CRLF is never read as two.
-_BLANK_LINE: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+#: Two ends of line in a row, spelt out so that a CRLF is never read as two.
+_BLANK_LINE: Final = re.compile(rb"\n\n|\n\r\n?|\r\n\n|\r\n\r\n?|\r\r\n?")
 _BLANK_LINE_BYTES_MAX: Final = 4
 #: A line that is neither empty nor a comment.
 _FIELD: Final = re.compile(rb"(?:\A|[\r\n])[^:\r\n]")
