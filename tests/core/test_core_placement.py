@@ -217,9 +217,9 @@ def test_a_model_that_no_instance_of_the_type_can_hold_is_not_even_tried() -> No
         outcome="no-room",
         reason="larger-than-type",
         message=(
-            "CapacityError: a model on an instance of type ml.m5.xlarge needs 9.00 GiB (estimated"
-            " from its files) of memory; such an instance may take 8.00 GiB on this machine. Choose"
-            " a larger instance type, a larger machine, or a smaller model."
+            "CapacityError: a model on an instance of type ml.m5.xlarge needs at least 9.00 GiB of"
+            " memory; such an instance may take 8.00 GiB on this machine. Choose a larger instance"
+            " type, a larger machine, or a smaller model."
         ),
     )
 

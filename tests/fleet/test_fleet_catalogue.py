@@ -33,6 +33,7 @@ def test_a_small_aws_type_keeps_its_size_price_and_watts() -> None:
         cores=2.0,
         memory_bytes=4 * GIB,
         promised=False,
+        share_bytes=4 * GIB,
         accelerators=0,
         price_per_hour=0.102,
         watts=11.6,
@@ -43,6 +44,7 @@ def test_a_large_aws_type_shrinks_to_the_machine() -> None:
     """It reserves nothing, so one instance may grow to all that there is."""
     kind = LAPTOP.resolve("ml.p4d.24xlarge")
     assert (kind.cores, kind.memory_bytes, kind.accelerators) == (8.0, 16 * GIB, 0)
+    assert kind.share_bytes == 8 * GIB  # caches: those of two generations fit
     assert kind.price_per_hour == 37.69
 
 

@@ -456,7 +456,7 @@ def _load_request(endpoint: str, entry: InstanceEntry) -> Json:
         ).to_dict(),
         "environment": environment,
         "cores": entry.kind.cores,
-        "memory_bytes_max": entry.kind.memory_bytes,
+        "memory_bytes_max": entry.kind.share_bytes or entry.kind.memory_bytes,
         "accelerators": entry.kind.accelerators,
         "download_timeout_s": variant.download_timeout_s,
         "startup_timeout_s": variant.startup_timeout_s,

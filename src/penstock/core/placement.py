@@ -20,7 +20,7 @@ be shared: on a laptop several small instances on the same cores are slower, nev
 Instances may grow after they were placed. Where together they have outgrown the machine, nothing
 that serves is ended by us: only new placements are refused, until there is room again. An instance
 that outgrows its own type is ended by itself (`instance/memory_limit.py`); should memory run out
-before, the operating system ends the largest instance and never the server, and what was ended is
+before, the operating system ends an instance sooner than the server, and what was ended is
 placed anew, by these rules.
 """
 
@@ -184,20 +184,25 @@ class _View:
 
 
 def _refused(reason: str, view: _View, need: InstanceNeed) -> PlacementDecision:
-    message = f"{CAPACITY_ERROR} {_asked(need)}; {_free(reason, view, need)} {_hint(reason, need)}"
+    asked = _asked(reason, need)
+    message = f"{CAPACITY_ERROR} {asked}; {_free(reason, view, need)} {_hint(reason, need)}"
     return PlacementDecision(outcome=NO_ROOM, reason=reason, message=message)
 
 
-def _asked(need: InstanceNeed) -> str:
-    if need.basis == NOMINAL:
+def _asked(reason: str, need: InstanceNeed) -> str:
+    if reason == "larger-than-type":
+        asked = (
+            f"a model on an instance of type {need.instance_type} needs at least"
+            f" {_gib(need.least_bytes)}"
+        )
+    elif need.basis == NOMINAL:
         asked = f"an instance of type {need.instance_type} asks for {_gib(need.memory_bytes)}"
     elif need.basis == STARTING:
         asked = f"an instance of type {need.instance_type} starts with {_gib(need.memory_bytes)}"
     else:
         how = {ESTIMATED: "estimated from its files", MEASURED: "measured when it was loaded last"}
-        size_bytes = max(need.memory_bytes, need.expected_bytes, need.least_bytes)
         asked = (
-            f"a model on an instance of type {need.instance_type} needs {_gib(size_bytes)}"
+            f"a model on an instance of type {need.instance_type} needs {_gib(need.expected_bytes)}"
             f" ({how[need.basis]})"
         )
     boards = f" and {need.accelerators} accelerators" if need.accelerators else ""

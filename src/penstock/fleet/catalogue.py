@@ -63,9 +63,9 @@ class InstanceCatalogue:
     def resolve(self, name: str) -> InstanceType:
         """The type as far as this machine goes.
 
-        AWS names and unknown ones are bounds: their instances may grow to all of the memory. Where
-        they are promises (`strict`) they get half of it at most, so that an update finds room for
-        the new generation beside the old one, however large the name.
+        AWS names and unknown ones are bounds: their instances may grow to all of the memory, with
+        caches sized for half of it. Where they are promises (`strict`) they get half at most.
+        So an update finds room for the new generation beside the old one, however large the name.
 
         Raises:
             CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`,
@@ -83,12 +83,15 @@ class InstanceCatalogue:
                 hint=f"Use {', '.join(_LOCAL_TYPES)}, {MACHINE_TYPE}, or AWS's ml.* names.",
             )
         facts = AWS_INSTANCE_TYPES.get(name) or _derived(name)
-        most_bytes = self.machine.memory_bytes // 2 if self._strict else self.machine.memory_bytes
+        named_bytes = int(facts.memory_gib * _GIB)
+        share_bytes = min(named_bytes, self.machine.memory_bytes // 2)
+        bytes_max = share_bytes if self._strict else min(named_bytes, self.machine.memory_bytes)
         return InstanceType(
             name=name,
             cores=min(float(facts.cores), self.machine.cores),
-            memory_bytes=min(int(facts.memory_gib * _GIB), most_bytes),
+            memory_bytes=bytes_max,
             promised=self._strict,
+            share_bytes=share_bytes,
             accelerators=min(facts.accelerators, self.machine.accelerators),
             price_per_hour=facts.price_per_hour,
             watts=facts.watts,

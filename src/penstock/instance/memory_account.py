@@ -29,6 +29,7 @@ class MemoryAccount:
         self._loads = 0
         self._load_bytes_max = 0
         self._written: MemorySeen | None = None
+        self._writing: asyncio.Task[None] | None = None  #: the last one
 
     def need(self, model: Prepared) -> MemoryNeed:
         """Before it is loaded. Blocks, on a few files' names and sizes."""
@@ -50,8 +51,9 @@ class MemoryAccount:
         self._record = self._path(model) if self._loads == 1 else None
         self._written = None
 
-    async def note(self, *, ran: bool) -> None:
-        """Looks, and keeps a record of it for the next time the model is loaded."""
+    def note(self, *, ran: bool) -> None:
+        """Looks, and keeps a record of it for the next time the model is loaded; nobody waits for
+        the disk."""
         self._use.look()
         seen = MemorySeen(
             load_bytes_max=self._load_bytes_max,
@@ -60,7 +62,8 @@ class MemoryAccount:
         )
         if self._record is not None and self._is_news(seen):
             self._written = seen
-            await asyncio.to_thread(memory_records.write, self._record, seen)
+            work = asyncio.to_thread(memory_records.write, self._record, seen)
+            self._writing = asyncio.create_task(work)
 
     def measured(self) -> dict[str, int]:
         """For replies: what the instance takes now, and the most since its last load."""

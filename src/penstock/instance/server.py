@@ -262,7 +262,7 @@ class InstanceServer:
                 }
             )
         pid = os.getpid()
-        await self._memory.note(ran=any(copy.requests for copy in self.copies.values()))
+        self._memory.note(ran=any(copy.requests for copy in self.copies.values()))
         return {
             "instance_id": self._settings.instance_id,
             "pid": pid,
