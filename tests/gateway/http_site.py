@@ -28,11 +28,13 @@ class ScriptedDoor:
 
     def __init__(self) -> None:
         self.waiting: list[Call] = []
+        self.handled: list[bytes] = []
         self.refused: list[str] = []
         self.written_urls: list[bytes] = []
         self.abandoned_urls: list[bytes] = []
 
     def handle(self, call: Call) -> bool:
+        self.handled.append(call.url)
         if call.path == b"/hot/later":
             self.waiting.append(call)
         elif call.path == b"/hot/broken":

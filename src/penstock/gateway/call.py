@@ -217,8 +217,9 @@ class Call(Invocation):
         connection.put(self, ending, last=True)
 
     def drop_body(self) -> None:
-        """Nobody needs the body any more: it must not wait for the answer's turn. Idempotent."""
+        """Nobody needs it any more: it must not wait until it is the answer's turn. Idempotent."""
         self.body = b""
+        self.headers = []
         held = self.body_held
         if held and self.connection is not None:
             self.body_held = 0

@@ -160,6 +160,8 @@ class HttpConnection(AnswerPipeline):
             self._url += url
         elif self._phase < REFUSED:
             self._url = url
+            if url[0] != SLASH:
+                self._unusual = True  # it may name a host
             self._phase = HEAD
             self._since = self.listener.now
 
