@@ -1,8 +1,8 @@
 """What a request asks for, in the words of `core/grants.py`: an operation, and the endpoint.
 
 Read from the head, as the doors themselves read it; where only the body says which endpoint is
-meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest scope:
-a path that is read in another way somewhere behind must not open anything.
+meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest
+scope: a path that is read in another way somewhere behind must not open anything.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class Asked(NamedTuple):
 def asked_of(method: str, raw_path: bytes, headers: list[tuple[bytes, bytes]]) -> Asked:
     """What the head says. Never raises: what makes no sense is `Unknown`."""
     if raw_path.startswith(_ENDPOINTS):
-        return Asked(
-            grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0])
-        )
+        return Asked(grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0]))
     if raw_path.startswith(_OPENAI):
         return _openai(raw_path[len(_OPENAI) :])
     if raw_path.startswith(_OIP):

@@ -101,7 +101,9 @@ class KeyRecord:
     created: float
     secret: bytes = field(default=b"", repr=False)
     salt: bytes = field(default=b"", repr=False)
-    grant: Grant = field(default_factory=Grant)  #: what it may do; everything, if nothing else was said
+    grant: Grant = field(
+        default_factory=Grant
+    )  #: what it may do; everything, if nothing else was said
 
 
 class AlreadyExists(CallerError):
