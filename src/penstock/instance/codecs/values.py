@@ -15,6 +15,7 @@ from penstock.errors import ModelError
 from penstock.instance.codecs.base import bad
 from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.tensor_bytes import objects
+from penstock.wire import plain_json
 
 _DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
 
@@ -22,7 +23,7 @@ _DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
 def parse_json(body: bytes) -> Any:
     """Raises ModelError 400; depth is bounded by the parser."""
     try:
-        return orjson.loads(body)
+        return plain_json.loads(body)
     except orjson.JSONDecodeError as error:
         raise bad(f"the body is not JSON: {error}", code="bad-json") from None
 
