@@ -21,6 +21,8 @@ class ListenConfig:
     tls_key: Path | None = None
     auth: bool = False  #: every request needs SigV4 or a bearer key
     insecure: bool = False  #: allow a non-loopback address without credentials
+    hosts: tuple[str, ...] = ()  #: names that requests may call it by besides its own; "*" = any
+    origins: tuple[str, ...] = ()  #: scheme://host of other servers' pages that may call; "*" = any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,6 +179,7 @@ class Platform:
         authenticator = (
             Authenticator(ring, self._clock, own_key=self._own_key) if listen.auth else None
         )
+        bodies = BodyBudget(limits.bodies_bytes_max)
         models = OipModels(dispatcher, self._registry)
         grpc = OipGrpc(
             dispatcher,
@@ -211,6 +212,7 @@ class Platform:
             authenticator,
             interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
             refusal=build_refusal(self._aws),
+            bodies=bodies,
         )
         port = await server.start()
         stack.push_async_callback(server.stop)

@@ -18,6 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from penstock.config import ServerConfig
 from penstock.errors import CallerError
+from penstock.gateway.host_gate import ANY, is_host, normal_origin
 
 PREFIX = "PENSTOCK_"
 
@@ -221,6 +222,7 @@ def _check(config: ServerConfig) -> None:
             raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
     if config.log_level not in LOG_LEVELS:
         raise _invalid("log_level", config.log_level, f"allowed: {', '.join(LOG_LEVELS)}", ())
+    _check_names(config)
     if config.limits.bodies_bytes_max < config.limits.body_bytes_max:
         allowed = "allowed: at least limits.body_bytes_max, else no such body ever fits"
         raise _invalid("limits.bodies_bytes_max", config.limits.bodies_bytes_max, allowed, ())
@@ -230,6 +232,16 @@ def _check(config: ServerConfig) -> None:
             "listen.tls_cert and listen.tls_key must be given together",
             hint="Give both --tls-cert and --tls-key, or neither.",
         )
+
+
+def _check_names(config: ServerConfig) -> None:
+    for host in config.listen.hosts:
+        if host != ANY and not is_host(host):
+            allowed = 'allowed: names and addresses without port, or "*"'
+            raise _invalid("listen.hosts", host, allowed, ())
+    for origin in config.listen.origins:
+        if origin != ANY and normal_origin(origin) is None:
+            raise _invalid("listen.origins", origin, 'allowed: scheme://host[:port], or "*"', ())
 
 
 def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:

@@ -124,7 +124,8 @@ class Dispatcher:
             return
         outstanding = endpoint.in_flight
         endpoint.in_flight = outstanding + 1
-        self._bodies_bytes += len(invocation.body)
+        invocation.body_bytes = body_bytes = len(invocation.body)
+        self._bodies_bytes += body_bytes
         if self._stopping or self._bodies_bytes > BODIES_BYTES_MAX:
             error = refusals.stopping() if self._stopping else refusals.memory_full()
             self._refuse(invocation, endpoint, error)
@@ -224,7 +225,7 @@ class Dispatcher:
         del self._live[invocation.number]
         if endpoint is not None:
             endpoint.in_flight -= 1
-            self._bodies_bytes -= len(invocation.body)
+            self._bodies_bytes -= invocation.body_bytes
         if self._drains.waits and not self._live:
             self._drains.look()
 

@@ -65,12 +65,14 @@ class Invocation:
     """
 
     __slots__ = (
-        "affinity", "attempts", "body", "context", "copy", "copy_failures", "deadline", "door",
-        "endpoint", "entry", "error", "ident", "link", "meta", "number", "pinned", "priority",
-        "received", "recorder", "reply", "responder", "route", "state", "stream", "variant",
+        "affinity", "attempts", "body", "body_bytes", "context", "copy", "copy_failures",
+        "deadline", "door", "endpoint", "entry", "error", "ident", "link", "meta", "number",
+        "pinned", "priority", "received", "recorder", "reply", "responder", "route", "state",
+        "stream", "variant",
     )  # fmt: skip
 
     attempts: int  #: copies it was sent to so far
+    body_bytes: int  #: of the body as it was taken; a door may drop the body once it has answered
     copy: CopyState | None  #: the copy that holds the reserved slot
     copy_failures: tuple[int, ...]  #: copies that gave it back
     entry: Any  #: the endpoint as it was when the request was accepted

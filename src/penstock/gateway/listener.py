@@ -19,7 +19,10 @@ from typing import Protocol
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.errors import CallerError, InternalError, PenstockError
+from penstock.gateway.body_budget import BodyBudget, UnfinishedBodies
 from penstock.gateway.call import Call, Door
+from penstock.gateway.head_check import HeadCheck
+from penstock.gateway.host_gate import HostGate
 from penstock.gateway.http import FIELDS, HttpConnection
 from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds
@@ -36,6 +39,8 @@ SPELLING_BYTES_MAX = 128
 UNREAD_BYTES_MAX = 512 << 20
 #: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
 BACKLOG = 2048
+#: A body below 10,000 bytes mostly comes with its head.
+LENGTH_DIGITS = 5
 
 
 class Authenticator(Protocol):
@@ -85,13 +90,20 @@ class HttpListener:
         fallback: Door,
         authenticator: Authenticator | None = None,
         interest: Iterable[bytes] = (),
+        bodies: BodyBudget | None = None,
+        gate: HostGate | None = None,
     ) -> None:
         """
         Args:
             doors: (path prefix, door), tried in order.
             fallback: takes every other path, and what a door hands back.
             interest: lower-case names of headers that doors want to find in `Call.rare`.
+            bodies: what all doors of this process may hold; None = one of the limits' size.
+            gate: which hosts and pages may call; None = loopback's names and no other pages.
         """
+        self.head_check = HeadCheck(gate or HostGate())
+        self.bodies = bodies or BodyBudget(limits.bodies_bytes_max)
+        self.unfinished: UnfinishedBodies[HttpConnection] = UnfinishedBodies()
         self.limits = limits
         self.ids = ids
         self.doors = tuple(doors)
@@ -100,7 +112,9 @@ class HttpListener:
         self.monotonic = clock.monotonic
         self.now = clock.monotonic()  #: of the last tick: exact enough for timeouts
         self.draining = False
-        self.length_digits = len(str(limits.body_bytes_max))
+        #: of lengths that are looked at when they are announced, and not as the body comes
+        self.length_digits = min(LENGTH_DIGITS, len(str(limits.body_bytes_max)))
+        self.connections_max = limits.connections_max
         self.connections: set[HttpConnection] = set()
         self._unflushed: list[AnswerPipeline] = []
         self._clock = clock
@@ -160,12 +174,24 @@ class HttpListener:
 
     def admit(self, connection: HttpConnection) -> bool:
         """Counts a new connection in; False if there are too many."""
-        room = len(self.connections) < self.limits.connections_max
+        room = len(self.connections) < self.connections_max
         self.connections.add(connection)
         return room
 
     def forget(self, connection: HttpConnection) -> None:
         self.connections.discard(connection)
+
+    def may_have_room(self, size: int, peer: str) -> bool:
+        """Whether a body of `size` bytes that `peer` announces would fit as things are."""
+        missing = self.bodies.missing(size)
+        return not missing or bool(self.unfinished.making_room(missing, peer, now=self.monotonic()))
+
+    def make_room(self, size: int, peer: str) -> None:
+        """Cuts unfinished bodies so that `size` bytes of a body of `peer` fit, if that is fair."""
+        missing = self.bodies.missing(size)
+        for connection in self.unfinished.making_room(missing, peer, now=self.monotonic()):
+            log.warning("no room for bodies: one of %s is cut", connection.peer)
+            connection.refuse_for_room()
 
     def flush_soon(self, connection: AnswerPipeline) -> None:
         """The connection has made output: it is written at the end of this turn of the loop."""
