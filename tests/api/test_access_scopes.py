@@ -62,12 +62,10 @@ def outcome(
     try:
         authenticator.check_head(method, path.encode(), b"", pairs)
     except AwsError as error:
-        assert error.status == 403
         return f"head: {error.code}"
     try:
         authenticator.check(method, path.encode(), b"", pairs, body)
     except AwsError as error:
-        assert error.status == 403
         return f"body: {error.code}"
     return "passes"
 
@@ -108,9 +106,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
         ("POST /", "admin"),
     ],
 )
-def test_a_key_opens_what_its_scope_says_and_is_told_at_the_head(
-    request_: str, scope: str
-) -> None:
+def test_a_key_opens_what_its_scope_says_and_is_told_at_the_head(request_: str, scope: str) -> None:
     scopes = ("invoke", "operate", "admin")
     found = {one: outcome(Grant(one), request_) for one in scopes}
     wide_enough = scopes[scopes.index(scope) :]
@@ -273,7 +269,10 @@ def test_a_denied_caller_is_told_what_would_help_in_the_form_of_each_protocol() 
 @pytest.mark.parametrize(
     "headers",
     [
-        [(b"x-amz-target", b"SageMaker.ListEndpoints"), (b"X-Amz-Target", b"SageMaker.DeleteModel")],
+        [
+            (b"x-amz-target", b"SageMaker.ListEndpoints"),
+            (b"X-Amz-Target", b"SageMaker.DeleteModel"),
+        ],
         [(b"x-amz-target", b".CreateModel")],
         [(b"x-amz-target", b"SageMaker.CreateModel"), *[(b"content-type", b"x")] * 3],
     ],

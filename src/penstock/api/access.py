@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from penstock.api.asked import Asked, asked_of, endpoint_in
 from penstock.clock import Clock
 from penstock.config import ListenConfig
-from penstock.core.grants import INVOKE, Grant, allowed, needed
+from penstock.core.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
 from penstock.errors import CallerError
 from penstock.wire.aws import bearer, sigv4
 from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
@@ -183,6 +183,11 @@ def permit(grant: Grant, asked: Asked) -> None:
             f"the scope {wanted}. Make one with 'penstock keys create --scope {wanted}'."
         )
     names = ", ".join(sorted(grant.endpoints))
+    if asked.operation == INVOKE_ENDPOINT and asked.endpoint is None:
+        raise _denied(
+            f"This key is for {names} only, and the body does not say, or is too large to say, for "
+            "which endpoint it is. Ask /endpoints/NAME/openai/v1/... instead."
+        )
     about = f"endpoint {asked.endpoint[:63]!r}" if asked.endpoint else f"all of {asked.operation}"
     raise _denied(f"This key is for {names} only, and not for {about}.")
 

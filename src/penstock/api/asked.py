@@ -1,8 +1,8 @@
 """What a request asks for, in the words of `core/grants.py`: an operation, and the endpoint.
 
 Read from the head, as the doors themselves read it; where only the body says which endpoint is
-meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest scope:
-a path that is read in another way somewhere behind must not open anything.
+meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest
+scope: a path that is read in another way somewhere behind must not open anything.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-import orjson
-
 from penstock.core import grants
+from penstock.wire import plain_json
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest, readable_body
 
@@ -59,7 +58,7 @@ def asked_of(method: str, raw_path: bytes, headers: list[tuple[bytes, bytes]]) -
 
 
 def endpoint_in(member: str, headers: list[tuple[bytes, bytes]], body: bytes) -> str | None:
-    """The endpoint that a body names; None for a body that names none.
+    """The endpoint that a body names; None for a body that names none, or is larger than 1 MiB.
 
     Of the last of several members with the same name, which is what the doors take, too.
     """
@@ -68,7 +67,7 @@ def endpoint_in(member: str, headers: list[tuple[bytes, bytes]], body: bytes) ->
                           for name, value in headers], body
     )  # fmt: skip
     try:
-        fields: Any = orjson.loads(readable_body(http))
+        fields: Any = plain_json.loads(readable_body(http))
     except (AwsError, ValueError):
         return None
     name = fields.get(member) if isinstance(fields, dict) else None

@@ -32,6 +32,7 @@ _VALUE_MAX: Final = 2.0**360
 #: AWS's own namespaces, and the ones that SageMaker's agents write; here the platform writes both.
 _RESERVED: Final = ("AWS/", "/aws/sagemaker/")
 _WRITES_PER_SLICE: Final = 100
+_VALUES_PER_SLICE: Final = 1_000
 
 #: A form that excludes Value -> the service's own way to say so.
 _REFUSED_WITH_VALUE: Final = {"Values": invalid_value, "StatisticValues": invalid_combination}
@@ -59,9 +60,14 @@ async def put_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
             f"The collection MetricData must not have a size greater than {METRICS_MAX}."
         )
     places: dict[_Place, StatisticSet] = {}
+    values = 0
     for at, datum in data:
         place, stats = _parse(namespace, at, datum, now)
         places.setdefault(place, StatisticSet()).merge(stats)
+        values += 1 + len(datum.get("Values") or ())
+        if values > _VALUES_PER_SLICE:
+            values = 0
+            await asyncio.sleep(0)
     for number, ((key, second, high_resolution), stats) in enumerate(places.items(), 1):
         try:
             context.store.put(

@@ -7,6 +7,7 @@ paths, errors and heads, and nothing of messages or tokens.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,15 @@ import orjson
 
 from penstock.api.openai import errors
 from penstock.api.openai.models import OpenAiModels
-from penstock.api.openai.request import OPERATIONS, PREFIX, Asked, asked_of, model_of
+from penstock.api.openai.request import (
+    OPERATIONS,
+    PREFIX,
+    READ_AT_ONCE_BYTES,
+    Asked,
+    asked_of,
+    model_of,
+    model_of_large,
+)
 from penstock.api.runtime.heads import header_value, kept
 from penstock.api.runtime.request import DEADLINE_MS, PREFIX_ID, deadline_s
 from penstock.errors import CallerError, PenstockError
@@ -56,6 +65,7 @@ class OpenAiDoor:
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = OpenAiModels(dispatcher)
         self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+        self._reading: set[asyncio.Task[None]] = set()
 
     # Door
 
@@ -70,8 +80,23 @@ class OpenAiDoor:
         except PenstockError as error:
             self.refuse(call, error)
             return True
-        self._dispatcher.invoke(call)
+        if asked.endpoint is not None or len(call.body) <= READ_AT_ONCE_BYTES:
+            self._dispatcher.invoke(call)
+        else:
+            task = asyncio.get_running_loop().create_task(self._read_large(call))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
         return True
+
+    async def _read_large(self, call: Call) -> None:
+        try:
+            call.endpoint = await model_of_large(call.body)
+        except PenstockError as error:
+            if call.connection is not None:
+                self.refuse(call, error)
+            return
+        if call.connection is not None:  # else its client went away meanwhile
+            self._dispatcher.invoke(call)
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         head, body = errors.render(error)
@@ -86,7 +111,10 @@ class OpenAiDoor:
             prefix = rare.get(PREFIX_ID)
             if prefix is not None:
                 call.affinity = Affinity(prefix=prefix)
-        call.endpoint = asked.endpoint if asked.endpoint is not None else model_of(call.body)
+        if asked.endpoint is not None:
+            call.endpoint = asked.endpoint
+        elif len(call.body) <= READ_AT_ONCE_BYTES:  # else `_read_large` finds it
+            call.endpoint = model_of(call.body)
         call.meta = _METAS[asked.operation]
         call.door = "openai"
         call.stream = StreamSeen()

@@ -14,6 +14,7 @@ import orjson
 from penstock.instance.codecs.base import bad
 from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.tensor_bytes import element_bytes, objects
+from penstock.wire import plain_json
 
 _DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
 
@@ -21,7 +22,7 @@ _DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
 def parse_json(body: bytes) -> Any:
     """Raises ModelError 400; depth is bounded by the parser."""
     try:
-        return orjson.loads(body)
+        return plain_json.loads(body)
     except orjson.JSONDecodeError as error:
         raise bad(f"the body is not JSON: {error}", code="bad-json") from None
 
