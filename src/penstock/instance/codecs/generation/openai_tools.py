@@ -56,6 +56,35 @@ def responses_tools_of(parsed: dict[str, Any]) -> dict[str, Any]:
     return _asked(parsed, made, choice)
 
 
+def add_call(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> None:
+    """Adds a call that was made, or what it gave, to the chat: Responses have them as items."""
+    ident = item.get("call_id")
+    if not isinstance(ident, str):
+        raise missing(f"{where}.call_id")
+    if item["type"] == "function_call_output":
+        messages.append({"role": "tool", "tool_call_id": ident, "content": _output(item, where)})
+        return
+    name, arguments = item.get("name"), item.get("arguments")
+    if not isinstance(name, str) or not isinstance(arguments, str):
+        raise missing(f"{where}.{'arguments' if isinstance(name, str) else 'name'}")
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    call = {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
+    messages[-1].setdefault("tool_calls", []).append(call)
+
+
+def _output(item: dict[str, Any], where: str) -> str:
+    output = item.get("output")
+    if isinstance(output, list):
+        output = "".join(
+            part["text"] for part in output
+            if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )  # fmt: skip
+    if not isinstance(output, str):
+        raise missing(f"{where}.output")
+    return output
+
+
 def is_named(tools: dict[str, Any]) -> bool:
     """One function was to be called and no other; OpenAI then says `stop` and not `tool_calls`."""
     return isinstance(tools.get("tool_choice"), dict)
