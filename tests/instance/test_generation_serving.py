@@ -260,6 +260,16 @@ def test_other_doors_get_the_error_as_the_callers(client: StreamClient) -> None:
     assert (error["family"], error["status"]) == ("caller", 400)
 
 
+def test_tools_are_refused_by_an_engine_that_reads_no_calls(client: StreamClient) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    asked = {"messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
+    error = client.ask(1, asked, **CHAT).error
+    assert (error["code"], error["param"], error["status"]) == (
+        "parameter-unsupported", "tools", 400,
+    )  # fmt: skip
+    assert error["message"].startswith("tools is not supported: the engine openvino_genai")
+
+
 def test_the_end_tells_counts_and_times(client: StreamClient) -> None:
     asked = {"inputs": "Hello", "parameters": {"max_new_tokens": 5, "ignore_eos_token": True}}
     told = client.ask(1, asked, **STREAM).told

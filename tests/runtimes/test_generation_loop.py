@@ -181,3 +181,66 @@ def test_a_stop_string_ends_its_own_sequence_alone() -> None:
         (0, "stop"),
         (1, None),
     ]
+
+
+class Reader:
+    """Everything in brackets is a call."""
+
+    keeps_special = True
+    structured = None
+
+    def __init__(self) -> None:
+        self.prompt: list[int] = []
+        self.seen: list[tuple[str, list[int], bool]] = []
+
+    def begin(self, prompt: list[int]) -> None:
+        self.prompt = prompt
+
+    def add(
+        self, text: str, token_ids: list[int], *, finished: bool
+    ) -> tuple[str, list[list[Any]]]:
+        self.seen.append((text, token_ids, finished))
+        if "z" in text:
+            raise ValueError("no call begins with z")
+        return ("", [[0, "id", text, ""]]) if text == "c" else (text, [])
+
+
+class WithSpecial(Letters):
+    def decode_all(self, ids: list[int]) -> str:
+        return self.decode(ids)
+
+
+def reading(ident: int, *readers: Reader) -> list[Any]:
+    sampling = Sampling(sequences=len(readers))
+    request = EngineRequest(ident, [1, 2], sampling, tokens_new_max=9, seed=0)
+    prompts: Any = WithSpecial()
+    return sequences_of(request, prompts, frozenset(), readers)
+
+
+def test_a_reader_takes_calls_out_of_the_text_and_never_sees_what_ended_it() -> None:
+    reader = Reader()
+    engine, (sequence,) = Engine(), reading(5, reader)
+    answers = Answers(engine)
+    answers.command("add", sequence)
+    assert reader.prompt == [1, 2]
+    steps = [StepOutput(5, [1]), StepOutput(5, [3]), StepOutput(5, [4, 2], finish="stop")]
+    events = [event for step in steps for event in answers.take([step])]
+    assert [(each.get("x"), each.get("d"), each["t"]) for each in events] == [
+        ("a", None, [1]),
+        (None, [[0, "id", "c", ""]], [3]),
+        ("d", None, [4, 2]),
+    ]
+    assert reader.seen == [("a", [1], False), ("c", [3], False), ("d", [4], True)]
+
+
+def test_a_reader_that_trips_fails_its_request_and_no_other() -> None:
+    engine = Engine()
+    answers = Answers(engine)
+    for sequence in (*reading(5, Reader(), Reader()), *reading(6, Reader())):
+        answers.command("add", sequence)
+    events = answers.take([StepOutput(5, [26]), StepOutput(6, [1])])
+    assert [(each["i"], each.get("e", {}).get("code")) for each in events] == [
+        (5, "answer-unreadable"),
+        (6, None),
+    ]
+    assert [each["i"] for each in answers.take(engine.step())] == [6]

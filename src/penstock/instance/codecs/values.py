@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from penstock.errors import ModelError
 from penstock.instance.codecs.base import bad
 from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.tensor_bytes import element_bytes, objects
@@ -135,12 +136,12 @@ def strings(array: np.ndarray, name: str) -> Any:
             flat.append(item if isinstance(item, str) else element_bytes(item).decode())
             at += 1
     except UnicodeDecodeError as error:
-        raise bad(
+        raise ModelError(
+            "not-text",
             f"output {name!r}: {_element(array, at)} is not UTF-8 (byte {error.start}), and JSON "
             'and CSV hold text alone; ask for binary data: "parameters": {"binary_data_output": '
             "true} of the Open Inference Protocol, or gRPC",
-            code="not-text",
-            status=406,
+            original_status=406,
         ) from None
     return objects(flat).reshape(array.shape).tolist()
 

@@ -6,12 +6,19 @@ for engines know tokens only.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.errors import PenstockError
-from penstock.runtimes.generation.base import STOP, EngineRequest, GenerationEngine, StepOutput
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.generation.base import (
+    STOP,
+    EngineRequest,
+    GenerationEngine,
+    StepOutput,
+    ToolText,
+)
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.texts import TextStream
 
@@ -49,8 +56,9 @@ class Answering:
         self.group = group or Group(request.ident, 1)
         self.number = number
         self.begun = False
+        tools = request.tools
         self.text = TextStream(
-            prompts.decode,
+            prompts.decode_all if tools is not None and tools.keeps_special else prompts.decode,
             stop=sampling.stop,
             stop_included=sampling.stop_included,
             before=request.prompt,
@@ -59,10 +67,16 @@ class Answering:
         self._special = special
 
     def event(self, output: StepOutput) -> dict[str, Any]:
-        text = self.text.add(output.token_ids)
+        tools, tokens = self.request.tools, output.token_ids
+        if tools is not None and tools.keeps_special and output.finish == STOP:
+            tokens = tokens[:-1]  # what ended it is no part of what is read
+        text = self.text.add(tokens)
         finish = STOP if self.text.stopped else output.finish
         if finish is not None:
             text += self.text.finish()
+        calls: list[Any] = []
+        if tools is not None:
+            text, calls = tools.add(text, tokens, finished=finish is not None)
         event: dict[str, Any] = {"i": self.group.ident}
         if self.number:
             event["n"] = self.number
@@ -73,6 +87,8 @@ class Answering:
                 event["z"] = special
         if text:
             event["x"] = text
+        if calls:
+            event["d"] = calls
         if self.request.sampling.logprobs is not None and output.logprobs:
             event["l"] = self._pieces(output)
         if not self.begun:
@@ -102,18 +118,25 @@ class Answering:
 
 
 def sequences_of(
-    request: EngineRequest, prompts: Prompts, special: frozenset[int]
+    request: EngineRequest,
+    prompts: Prompts,
+    special: frozenset[int],
+    readers: Sequence[ToolText] = (),
 ) -> list[Answering]:
-    """A request's sequences: one, or several that differ by their seeds alone."""
+    """A request's sequences: one, or several that differ by their seeds alone.
+
+    `readers`: of function calls, one for each sequence, where the chat has tools.
+    """
     count = request.sampling.sequences
     group = Group(request.ident, count)
-    return [
-        Answering(
-            replace(request, ident=request.ident + at * _APART, seed=request.seed + at),
-            prompts, special, group, at,
-        )
-        for at in range(count)
-    ]  # fmt: skip
+    sequences = []
+    for at in range(count):
+        own = replace(request, ident=request.ident + at * _APART, seed=request.seed + at)
+        if readers:
+            own.tools = readers[at]
+            own.tools.begin(request.prompt)
+        sequences.append(Answering(own, prompts, special, group, at))
+    return sequences
 
 
 class Answers:
@@ -156,14 +179,25 @@ class Answers:
             answering = self._answering.get(output.ident)
             if answering is None:
                 continue  # cancelled within the step
-            event = answering.event(output)
+            try:
+                event = answering.event(output)
+            except Exception as error:  # what reads tools is a library's, and may trip over a text
+                events.append(self._tripped(answering.group, error))
+                continue
             if "f" in event or "g" in event:
                 del self._answering[output.ident]
                 if output.finish is None:
                     self._engine.cancel(output.ident)
-            if len(event) > 1 + bool(answering.number):
+            if len(event) > 1 + ("n" in event):
                 events.append(event)
         return events
+
+    def _tripped(self, group: Group, error: Exception) -> dict[str, Any]:
+        traceback.print_exception(error)
+        group.failed = True
+        self._cancel(group.ident)
+        words = f"the answer can't be read: {type(error).__name__}: {error}"
+        return _failed(group.ident, ModelError("answer-unreadable", words[:300]))
 
 
 def _failed(ident: int, error: PenstockError) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from penstock.errors import CallerError
 
 #: Likeliest tokens that any engine is asked for, as OpenAI's `top_logprobs`.
 LOGPROBS_MAX = 20
@@ -39,6 +41,21 @@ class Sampling:
     sequences: int = 1  #: answers to the one prompt
 
 
+class ToolText(Protocol):
+    """Reads the function calls in one sequence's text as it comes. Made by an engine."""
+
+    keeps_special: bool  #: it needs the text of special tokens too
+
+    def begin(self, prompt: list[int]) -> None:
+        """Before the first `add`."""
+
+    def add(
+        self, text: str, token_ids: list[int], *, finished: bool
+    ) -> tuple[str, list[list[Any]]]:
+        """What of the text is content, and what is new of calls: [index, id, name, arguments];
+        id and name come with the first part of a call and are None in the rest."""
+
+
 @dataclass(slots=True)
 class EngineRequest:
     """One sequence as an engine takes it: the prompt is not empty and fits the context."""
@@ -49,6 +66,7 @@ class EngineRequest:
     tokens_new_max: int  #: at most what is left of the context
     seed: int
     deadline: float | None = None
+    tools: ToolText | None = None  #: of a chat with tools
 
 
 @dataclass(slots=True)
@@ -86,6 +104,10 @@ class GenerationEngine(Protocol):
         """Raises CallerError for a JSON schema that can't be held to. Called from another thread
         than the rest, and before `add`."""
 
+    def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
+        """For one sequence of a chat that has tools. Raises CallerError, where the engine reads
+        none or not these. Called from another thread than the rest, and before `add`."""
+
     def cancel(self, ident: int) -> None:
         """Ends a sequence; its blocks are free for the next step. Unknown ones are ignored."""
 
@@ -98,3 +120,8 @@ class GenerationEngine(Protocol):
     def statistics(self) -> EngineStatistics: ...
 
     def close(self) -> None: ...
+
+
+def tools_unsupported(reason: str) -> CallerError:
+    """The one refusal of tools by engines that don't read them."""
+    return CallerError("parameter-unsupported", f"tools is not supported: {reason}", param="tools")

@@ -154,7 +154,12 @@ class Commands:
                 f"the engine {engine.name} can't hold this model to a JSON schema",
                 hint="Leave the response format out, or serve the model with runtime vllm.",
             )
-        prompt = self._prompts.tokens(call["prompt"], tokens_max=self._context)
+        asked, readers = call["prompt"], []
+        if isinstance(asked, dict) and asked.get("tools"):
+            readers = [
+                engine.tool_text(asked, sampling.json_schema) for _ in range(sampling.sequences)
+            ]
+        prompt = self._prompts.tokens(asked, tokens_max=self._context)
         left = self._context - len(prompt)
         most = min(sampling.tokens_new_max or left, left)
         seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(31)
@@ -165,7 +170,7 @@ class Commands:
                 "the prompt",
             )
         request = EngineRequest(ident, prompt, sampling, most, seed)
-        return sequences_of(request, self._prompts, self._special)
+        return sequences_of(request, self._prompts, self._special, readers)
 
 
 class Loop:

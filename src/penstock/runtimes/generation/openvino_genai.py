@@ -21,6 +21,8 @@ from penstock.runtimes.generation.base import (
     EngineRequest,
     EngineStatistics,
     StepOutput,
+    ToolText,
+    tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
@@ -84,6 +86,9 @@ class OpenVinoGenAiEngine:
 
     def check_schema(self, schema: str) -> None:
         self._schemas.check(schema)
+
+    def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
+        raise tools_unsupported("the engine openvino_genai reads no calls; answers are text")
 
     def cancel(self, ident: int) -> None:
         handle = self._handles.pop(ident, None)

@@ -31,9 +31,10 @@ class Served:
 class Choice:
     """All that has come of one sequence of an answer."""
 
-    __slots__ = ("finish", "pieces", "seed", "special", "texts", "token_ids")
+    __slots__ = ("calls", "finish", "pieces", "seed", "special", "texts", "token_ids")
 
     def __init__(self) -> None:
+        self.calls: list[dict[str, str]] = []  #: of functions: id, name, arguments (JSON)
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.pieces: list[Any] = []  #: [text, log-probability, likeliest] of each token
@@ -45,6 +46,13 @@ class Choice:
         text = event.get("x")
         if text:
             self.texts.append(text)
+        for index, ident, name, arguments in event.get("d", ()):
+            while len(self.calls) <= index:
+                self.calls.append({"id": "", "name": "", "arguments": ""})
+            call = self.calls[index]
+            call["id"] += ident or ""
+            call["name"] += name or ""
+            call["arguments"] += arguments
         for at in event.get("z", ()):
             self.special.add(len(self.token_ids) + at)
         self.token_ids += event.get("t", ())

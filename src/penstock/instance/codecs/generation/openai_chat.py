@@ -19,6 +19,12 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
 from penstock.instance.codecs.generation.openai_refusals import missing, openai_checked
+from penstock.instance.codecs.generation.openai_tools import (
+    call_delta,
+    is_named,
+    tools_of,
+    whole_call,
+)
 from penstock.instance.codecs.generation.openai_writer import OpenAiWriter, logprob_of
 
 _MESSAGES_MAX = 4096
@@ -27,7 +33,8 @@ _MESSAGES_MAX = 4096
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
     """Raises CallerError naming the parameter as OpenAI does."""
     messages = _messages(parsed.get("messages"))
-    for name in ("tools", "functions", "audio"):
+    tools = tools_of(parsed)
+    for name in ("functions", "audio"):
         if parsed.get(name):
             raise unsupported(name, "answers are text")
     settings = settings_of(parsed)
@@ -49,7 +56,8 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         usage=usage_wanted(parsed, stream=stream),
         logprobs=settings.get("logprobs") is not None,
     )
-    chat: dict[str, Any] = {"messages": messages}
+    writer.named = is_named(tools)
+    chat: dict[str, Any] = {"messages": messages, **tools}
     if parsed.get("add_generation_prompt") is not None:
         chat["add_generation_prompt"] = flag(parsed, "add_generation_prompt")
     kwargs = mapping(parsed, "chat_template_kwargs")
@@ -99,7 +107,9 @@ def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class _ChatWriter(OpenAiWriter):
-    __slots__ = ()
+    __slots__ = ("named",)
+
+    named: bool  #: one function was to be called
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
         lines = []
@@ -113,9 +123,11 @@ class _ChatWriter(OpenAiWriter):
             logprobs = {"content": [logprob_of(piece) for piece in event["l"]]}
         if text or logprobs is not None:
             lines.append(self.line(_choice(at, {"content": text}, logprobs, None)))
-        finish = finish_of(event)
-        if finish is not None:
-            lines.append(self.line(_choice(at, {}, None, finish)))
+        if event.get("d"):
+            calls = [call_delta(call) for call in event["d"]]
+            lines.append(self.line(_choice(at, {"tool_calls": calls}, None, None)))
+        if finish_of(event) is not None:
+            lines.append(self.line(_choice(at, {}, None, self._finish(answer.choices[at]))))
         if "f" in event:
             lines.append(self.end(answer))
         return b"".join(lines)
@@ -128,12 +140,20 @@ class _ChatWriter(OpenAiWriter):
     def _whole(self, at: int, choice: Choice, answer: Answer) -> dict[str, Any]:
         logprobs = [logprob_of(piece) for piece in choice.pieces] if self.logprobs else None
         text = answer.text_of(choice)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if choice.calls:
+            message["content"] = text or None
+            message["tool_calls"] = [whole_call(call) for call in choice.calls]
         return {
             "index": at,
-            "message": {"role": "assistant", "content": text, "refusal": None},
+            "message": message,
             "logprobs": {"content": logprobs} if logprobs is not None else None,
-            "finish_reason": choice.finish,
+            "finish_reason": self._finish(choice),
         }
+
+    def _finish(self, choice: Choice) -> str:
+        called = choice.calls and choice.finish == "stop" and not self.named
+        return "tool_calls" if called else choice.finish
 
 
 def _choice(index: int, delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from penstock.instance.codecs.generation.openai_refusals import (
     wrong_type,
 )
 from penstock.instance.codecs.generation.openai_responses_writer import ResponsesWriter
+from penstock.instance.codecs.generation.openai_tools import add_call, responses_tools_of
 
 ITEMS_MAX: Final = 4096
 _ROLES: Final = ("user", "assistant", "system", "developer")
@@ -53,6 +54,7 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
     if isinstance(include, list) and _LOGPROBS in include:
         settings["logprobs"] = parsed.get("top_logprobs") or 0
     sampling = openai_checked(settings, _NAMES)
+    tools = responses_tools_of(parsed)
     writer = ResponsesWriter(
         served,
         stream=flag(parsed, "stream"),
@@ -65,9 +67,21 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
             "text": text if "format" in text else text | {"format": {"type": "text"}},
             "top_logprobs": sampling.logprobs or 0,
             "top_p": sampling.top_p,
+            **_tools_told(parsed, tools),
         },
     )
-    return GenerationCall({"messages": messages}, sampling, writer)
+    return GenerationCall({"messages": messages, **tools}, sampling, writer)
+
+
+def _tools_told(parsed: dict[str, Any], tools: dict[str, Any]) -> dict[str, Any]:
+    """As the request had them."""
+    if not tools:
+        return {}
+    return {
+        "tools": parsed["tools"],
+        "tool_choice": parsed.get("tool_choice") or "auto",
+        "parallel_tool_calls": tools["parallel_tool_calls"],
+    }
 
 
 def _refuse_state(parsed: dict[str, Any]) -> None:
@@ -83,8 +97,6 @@ def _refuse_state(parsed: dict[str, Any]) -> None:
 
 
 def _refuse_unsupported(parsed: dict[str, Any]) -> None:
-    if parsed.get("tools"):
-        raise unsupported("tools", "answers are text")
     if parsed.get("truncation") not in (None, "disabled"):
         raise unsupported("truncation", "a prompt that is too long is refused")
     if mapping(parsed, "reasoning").get("effort") not in (None, "none"):
@@ -103,14 +115,18 @@ def _messages(given: Any) -> list[dict[str, Any]]:
         raise wrong_type("input", given, "a string or an array")
     if not 1 <= len(given) <= ITEMS_MAX:
         raise wrong("input", f"a text or a list of 1 to {ITEMS_MAX} items")
-    messages = []
+    messages: list[dict[str, Any]] = []
     for at, item in enumerate(given):
         kind = item.get("type", "message") if isinstance(item, dict) else None
         if kind == "message":
             messages.append(_message(item, f"input[{at}]"))
+        elif kind in ("function_call", "function_call_output"):
+            add_call(messages, item, f"input[{at}]")
         elif kind != "reasoning":  # what a model once thought is no part of what was said
             raise unsupported(
-                f"input[{at}] of type {kind!r}", "items are messages", param=f"input[{at}]"
+                f"input[{at}] of type {kind!r}",
+                "items are messages and function calls",
+                param=f"input[{at}]",
             )
     return messages
 
