@@ -16,6 +16,7 @@ from penstock import __version__
 from penstock.compile.contract import Compiled, Options, Timing
 from penstock.compile.source import Source
 from penstock.compile.targets import Target
+from penstock.runtimes.processor import instruction_set_here, processor
 
 REPORT = "report.json"
 PROVENANCE = "provenance.json"
@@ -50,6 +51,7 @@ def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, thread
         "after": f"{compiled.description.runtime} {compiled.description.precision}".strip(),
         "threads": threads,
         "processor": processor(),
+        "instruction_set": instruction_set_here().name,
         "timings": [_timing(each) for each in compiled.timings],
         "notes": compiled.notes,
     }
@@ -87,6 +89,7 @@ def provenance_of(
         "choices": {"precision": compiled.description.precision, **compiled.choices},
         "versions": {"penstock": __version__, "python": platform.python_version(), **_versions()},
         "processor": processor(),
+        "instruction_set": instruction_set_here().name,
         "started": started.astimezone(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
     }
@@ -140,17 +143,6 @@ def timing_rows(report: Any) -> list[tuple[str, ...]]:
         )
         for each in report["timings"]
     ]
-
-
-def processor() -> str:
-    """The CPU's name as the kernel tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _timing(timing: Timing) -> dict[str, float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from penstock.compile.contract import Tolerance
 from penstock.compile.libraries import need
 from penstock.errors import CallerError
+from penstock.runtimes.processor import instruction_set_here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,5 +108,4 @@ def check_present(target: Target) -> None:
 
 def cpu_has_bf16() -> bool:
     """Whether the CPU computes in BF16 itself: OpenVINO obeys the hint elsewhere too, slowly."""
-    openvino = need("openvino")
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return instruction_set_here().bf16
