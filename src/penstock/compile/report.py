@@ -37,6 +37,7 @@ def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, thread
             "compared": parity.unit,
             "measure": parity.measure,
             "samples": parity.samples,
+            "batches_kept": compiled.proof_batches,
             "difference_max": parity.difference_max,
             "difference_mean": parity.difference_mean,
             "agreement": parity.agreement,
@@ -54,6 +55,7 @@ def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, thread
         "instruction_set": instruction_set_here().name,
         "timings": [_timing(each) for each in compiled.timings],
         "notes": compiled.notes,
+        **({"auto": compiled.auto} if compiled.auto else {}),
     }
 
 
@@ -128,6 +130,19 @@ def parity_rows(report: Any) -> list[tuple[str, str, str]]:
         )
     )
     return rows
+
+
+def auto_rows(report: Any) -> list[tuple[str, str, str]]:
+    """(candidate, speed against the source, mean difference) for the printed table."""
+    story = report["auto"]
+    return [
+        (
+            each["candidate"] + (" (chosen)" if each["candidate"] == story["chosen"] else ""),
+            "refused" if "refused" in each else f"{each['speedup'] or 1.0:.2f}x",
+            each.get("refused") or f"{each['difference_mean']:.2e}",
+        )
+        for each in story["tried"]
+    ]
 
 
 def timing_rows(report: Any) -> list[tuple[str, ...]]:

@@ -77,12 +77,13 @@ _ALL = (
     ),
 )
 TARGETS = {target.name: target for target in _ALL}
-AUTO = "auto"  #: the CPU's fastest format that keeps every answer: BF16 where it has it, else FP32
+AUTO = "auto"  #: measured on this processor (`auto`), or by rule where nothing is measured
 NAMES = (*TARGETS, AUTO)
 
 
 def target_of(name: str) -> Target:
-    """Raises CallerError (`target-unknown`)."""
+    """`AUTO` by rule: the CPU's fastest format that keeps every answer, BF16 where it has it, else
+    FP32. Raises CallerError (`target-unknown`)."""
     if name == AUTO:
         name = "cpu-bf16" if cpu_has_bf16() else "cpu-fp32"
     try:
