@@ -236,7 +236,8 @@ class InstanceServer:
     async def _status(self, call: dict[str, Any]) -> dict[str, Any]:
         copies = []
         for number, copy in self.copies.items():
-            pids = self._loaded[number].pids()
+            loaded = self._loaded[number]
+            pids = loaded.pids()
             copies.append(
                 {
                     "copy": number,
@@ -251,6 +252,7 @@ class InstanceServer:
                         if isinstance(copy, GenerationCopy)
                         else {}
                     ),
+                    "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
                     "workers": [
                         {
                             "pid": pid,

@@ -26,6 +26,7 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
+from penstock.runtimes.openvino import arithmetic
 
 #: Tokens of a block of the CPU's paged attention.
 BLOCK_TOKENS = 32
@@ -207,8 +208,7 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
         # Several copies and processes share the cores; a pinned thread waits for the one it has.
         "ENABLE_CPU_PINNING": False,
     }
-    if settings["precision"]:
-        properties["INFERENCE_PRECISION_HINT"] = settings["precision"]
+    properties.update(arithmetic(settings["precision"]))
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])
