@@ -45,7 +45,7 @@ STREAM_TIMEOUT_S: Final = 14.0
 #: Between a deadline and the last byte of what says so: turns of the loop, no waiting.
 SLACK_S: Final = 0.05
 REQUESTS: Final = 24
-SEEDS: Final = int(os.environ.get("PENSTOCK_TEST_SEEDS", "240"))
+SEEDS: Final = int(os.environ.get("BYZANTINE_SEEDS", "240"))
 
 #: Path, body, and whether the time of a stream holds.
 DOORS: Final = (

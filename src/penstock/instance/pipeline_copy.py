@@ -22,6 +22,8 @@ RUNTIME = "pipeline"
 
 #: Requests that `explain` shows: the oldest tell what is stuck.
 _SHOWN_MAX: Final = 20
+#: How a step fails for want of the process that runs Python steps -> why the request is given back.
+_GIVEN_BACK: Final = {"worker-died": "worker-died", "worker-down": "steps-restart"}
 
 
 class PipelineCopy(GenerationCopy):
@@ -51,8 +53,19 @@ class PipelineCopy(GenerationCopy):
         return super().explain() | {"pipeline": {"requests": len(runs), "oldest": shown}}
 
     def _fail_running(self, generating: Generating, error: PenstockError) -> None:
-        """A stream that has begun says why it ends, as one more event, before its door says so."""
-        if generating.streamed and not generating.request.answered:
+        """A stream that has begun says why it ends, as one more event, before its door says so.
+
+        Where only the process of the Python steps was missing, and the client has seen nothing, the
+        request is given back: another copy has a process that is well. Failing it would also draw
+        all other requests to this copy, which seems to be the quickest.
+        """
+        request = generating.request
+        reason = _GIVEN_BACK.get(error.code)
+        if reason is not None and not generating.streamed and not request.answered:
+            self._return(request, reason)
+            self._leave(generating)
+            return
+        if generating.streamed and not request.answered:
             writer: Any = generating.call.writer
             said = writer.broken(error)
             if said:
