@@ -50,7 +50,9 @@ class ControlConfig:
     image_commands: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  #: image pattern -> argv
-    trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
+    #: URI prefixes whose pickle files may be loaded, and whose code is not confined
+    trusted_artifacts: tuple[str, ...] = ()
+    isolation: bool = True  #: models' processes see their own files only (Linux 5.13 and later)
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
 
