@@ -31,12 +31,10 @@ Stamp = list[int]
 
 def record(files: Path, known: Mapping[str, str]) -> dict[str, object]:
     """entry.json for the folder `files`. `known`: digests that were computed on the way."""
-    listed = {
-        name: [path.stat().st_size, known.get(name) or _sha256(path)]
-        for name, path in sorted(_files(files).items())
-    }
-    size = sum(int(facts[0]) for facts in listed.values())
-    return {"schema": SCHEMA, "size": size, "files": listed}
+    found = sorted(_files(files).items())
+    sizes = {name: path.stat().st_size for name, path in found}
+    listed = {name: [sizes[name], known.get(name) or _sha256(path)] for name, path in found}
+    return {"schema": SCHEMA, "size": sum(sizes.values()), "files": listed}
 
 
 def damage(files: Path, listed: Mapping[str, Any], checked: Mapping[str, Any] | None) -> str:
