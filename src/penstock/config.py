@@ -59,7 +59,9 @@ class ControlConfig:
     image_commands: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  #: image pattern -> argv
-    trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
+    #: URI prefixes whose pickle files may be loaded, and whose code is not confined
+    trusted_artifacts: tuple[str, ...] = ()
+    isolation: bool = True  #: models' processes see their own files only (Linux 5.13 and later)
     # Notebooks name AWS's types out of habit: a laptop would be full after two of them.
     capacity: str = CAPACITY_MEASURED  #: measured | strict: whether AWS's types are reserved
     # Room for a few models of tens of GiB, on the disk of a small server.

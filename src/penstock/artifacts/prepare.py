@@ -154,8 +154,8 @@ def _fetched(
     if entry is None:
         files = staging / "files"
         limits = UnpackLimits(members_max=settings.files_max, ratio_max=settings.ratio_max)
-        unpack(download, files, budget=budget, limits=limits)
-        entry = cache.commit(files, digest, what=budget.what)
+        digests = unpack(download, files, budget=budget, limits=limits)
+        entry = cache.commit(files, digest, what=budget.what, digests=digests)
     return entry
 
 
@@ -171,7 +171,8 @@ def _kept_files(
         _make_read_only(folder / file.name, executable=file.executable)
         facts.append((file.name, file.size, file.executable, digest))
     total = directory_digest(facts)
-    return cache.find(total) or cache.commit(folder, total, what=budget.what)
+    digests = {name: digest for name, _, _, digest in facts}
+    return cache.find(total) or cache.commit(folder, total, what=budget.what, digests=digests)
 
 
 def _kept_file(
@@ -188,7 +189,8 @@ def _kept_file(
     download.rename(folder / file.name)
     _make_read_only(folder / file.name, executable=file.executable)
     total = directory_digest([(file.name, file.size, file.executable, digest)])
-    return cache.find(total) or cache.commit(folder, total, what=budget.what)
+    digests = {file.name: digest}
+    return cache.find(total) or cache.commit(folder, total, what=budget.what, digests=digests)
 
 
 def _without_data(

@@ -82,7 +82,8 @@ class Batcher:
 
     __slots__ = (
         "_ahead", "_alone", "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining",
-        "_full_reason", "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities",
+        "_full_reason", "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred",
+        "_priorities",
         "_queue_rows", "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket",
         "_ran", "_rows_max", "_runs", "_spec", "_stale", "_started", "_timer_reason",
         "_wait_s_max", "_waiting", "_widths",

@@ -26,6 +26,7 @@ import orjson
 
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet.base import InstanceHandle, InstanceSpec
+from penstock.runtimes.environment import for_instances
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
 _SOCKET_PATH_BYTES_MAX: Final = 100
@@ -217,6 +218,7 @@ class LocalFleet:
         try:
             process = subprocess.Popen(
                 self._command,
+                env=for_instances(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -35,6 +35,7 @@ class Host(Protocol):
     copies: dict[int, Copy | GenerationCopy]
     clock: Clock
 
+    def admits(self, peer: socket.socket) -> bool: ...
     def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
     def connected(self, connection: Connection) -> None: ...
     def disconnected(self, connection: Connection) -> None: ...
@@ -61,6 +62,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        if not self._host.admits(self._socket):
+            self._transport.abort()
+            return
         self._socket.setblocking(False)
         self._host.connected(self)
 
@@ -85,6 +89,8 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return  # of one that was not admitted
         now = self._host.clock.monotonic()
         touched: set[Copy | GenerationCopy] = set()
         try:

@@ -62,6 +62,8 @@ async def prepared(call: LoadCall, settings: InstanceSettings) -> Prepared:
         accelerators=call.accelerators,
         environment=environment,
         cache_dir=settings.cache_dir / "compiled",
+        private_dirs=_private_dirs(settings),
+        isolated=settings.artifact.isolation,
         startup_timeout_s=call.startup_timeout_s,
         log=_model_log(call),
     )
@@ -121,6 +123,14 @@ async def _detected(call: LoadCall, settings: InstanceSettings) -> Detected:
         ) from None
     finally:
         cancelled.set()
+
+
+def _private_dirs(settings: InstanceSettings) -> tuple[Path, ...]:
+    """What of the platform lies on this machine. The cache is a part of the state directory."""
+    cache = settings.cache_dir
+    state = cache.parent if (cache.parent / "lock").exists() else cache
+    scheme, _, place = settings.address.partition(":")
+    return (state, Path(place).parent) if scheme == "unix" else (state,)
 
 
 def _overruled(description: ModelDescription, fields: dict[str, Any]) -> ModelDescription:

@@ -20,6 +20,8 @@ import dataclasses
 import gc
 import logging
 import os
+import socket
+import struct
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -43,6 +45,9 @@ from penstock.instance.settings import InstanceSettings
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
+
+#: struct ucred: pid, uid, gid.
+_CREDENTIALS = struct.Struct("3i")
 
 
 class _Listener:
@@ -95,12 +100,14 @@ class InstanceServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._helper = LaneThreads(1, "large-bodies", self._loop)
         self._server: asyncio.AbstractServer | None = None
+        self._parent = os.getppid()
 
     async def listen(self) -> None:
         """Raises CallerError for an address that is none, OSError if it is taken."""
         scheme, _, place = self._settings.address.partition(":")
         if scheme == "unix":
             self._server = await self._loop.create_unix_server(lambda: Connection(self), place)
+            os.chmod(place, 0o600)
         elif scheme == "tcp":
             host, _, port = place.rpartition(":")
             self._server = await self._loop.create_server(lambda: Connection(self), host, int(port))
@@ -111,6 +118,22 @@ class InstanceServer:
             )
 
     # Host of connections
+
+    def admits(self, peer: socket.socket) -> bool:
+        """Over a Unix socket: the process that started this one, and no other.
+
+        All run as one user, so a model's process could find the socket and open it. Who opened it
+        is the kernel's word, and no process can become another one's parent.
+        """
+        if peer.family != socket.AF_UNIX:
+            return True
+        pid, _, _ = _CREDENTIALS.unpack(
+            peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if pid == self._parent:
+            return True
+        _LOG.warning("a connection of process %d is refused: it is not the server", pid)
+        return False
 
     def connected(self, connection: Connection) -> None:
         self._connections.add(connection)

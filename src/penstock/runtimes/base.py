@@ -35,6 +35,9 @@ class LoadContext:
         default_factory=dict
     )  #: the model's Environment (CreateModel)
     cache_dir: Path | None = None  #: compiled blobs may be kept here, safe to delete
+    #: The platform's own: keys, database, logs, sockets, artifacts of others.
+    private_dirs: tuple[Path, ...] = ()
+    isolated: bool = True  #: models' processes are confined where the kernel can (`confinement`)
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
 

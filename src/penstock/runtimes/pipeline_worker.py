@@ -1,4 +1,4 @@
-"""The worker process of Python steps: `python -m penstock.runtimes.pipeline_worker FD`.
+"""The worker process of Python steps: `python -m penstock.runtimes.pipeline_worker FD FD`.
 
 Loads the artifact's code, then runs calls on a few threads; a generator's pieces leave as they are
 made. `model_fn(model_dir)`, where the code has one, is called once, and what it returns is given to

@@ -9,6 +9,7 @@ them may have ended it.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.core.retry import blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
+from penstock.runtimes.confinement import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign_server import ForeignServer
 from penstock.runtimes.http_connection import HttpAnswer, HttpConnection
 from penstock.runtimes.python import LaneListener, run_s_max, worker_environment
@@ -38,7 +40,10 @@ class ProcessRuntime:
         self._listener = listener
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._environment = worker_environment(context)
+        self._scratch = make_scratch()
+        self._environment = worker_environment(context, self._scratch) | {
+            "HOME": os.environ.get("HOME", str(self._scratch))  # a program of the operator's
+        }
         self._run_s_max = run_s_max(self._environment)
         self._server: ForeignServer | None = None
         self._connections: list[HttpConnection | None] = [None] * self.lanes
@@ -74,6 +79,7 @@ class ProcessRuntime:
             self._environment,
             self._context.model_dir,
             self._context.startup_timeout_s,
+            walls=around_program(self._context, self._scratch),
         )
 
     def invoke(
@@ -210,6 +216,7 @@ class ProcessRuntime:
                 connection.close()
         if self._server is not None:
             await self._server.close()
+        remove_scratch(self._scratch)
 
     def kill(self) -> None:
         """At once, without waiting: the instance itself is ending."""

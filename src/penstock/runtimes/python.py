@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +19,8 @@ from penstock.clock import Clock, SystemClock
 from penstock.core.retry import WORKER_DIED, blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
+from penstock.runtimes.confinement import around_code, make_scratch, remove_scratch
+from penstock.runtimes.environment import at_home_in, for_models
 from penstock.runtimes.restarts import Restarts
 from penstock.runtimes.worker_process import WorkerProcess
 from penstock.runtimes.worker_wire import ALL_ITEMS
@@ -55,7 +56,9 @@ class PythonRuntime:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._init = init_message(context)
-        self._environment = worker_environment(context)
+        self._scratch = make_scratch()
+        self._walls = around_code(context, self._scratch)
+        self._environment = worker_environment(context, self._scratch)
         self._run_s_max = run_s_max(self._environment)
         self._workers: list[WorkerProcess | None] = [None] * self.lanes
         self._restarts = [self._restarts_of(lane) for lane in range(self.lanes)]
@@ -82,6 +85,7 @@ class PythonRuntime:
             f"{self._context.endpoint_name}/{self._context.variant_name}",
             self._context.log,
             lambda error: self._gone(lane, error),
+            walls=self._walls,
         )
         await worker.start(self._init, self._environment, self._context.startup_timeout_s)
         return worker
@@ -164,6 +168,7 @@ class PythonRuntime:
         await asyncio.gather(*(restarts.close() for restarts in self._restarts))
         await asyncio.gather(*(worker.close() for worker in self._workers if worker))
         self._workers = [None] * self.lanes
+        remove_scratch(self._scratch)
 
     def kill(self) -> None:
         """At once, without waiting: the instance itself is ending."""
@@ -207,15 +212,16 @@ def init_message(context: LoadContext) -> dict[str, Any]:
     }
 
 
-def worker_environment(context: LoadContext) -> dict[str, str]:
-    """The server's environment, SageMaker's container variables, then what the model was given."""
+def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """What models may see of the server's, SageMaker's variables, then what the model was given."""
     threads = str(
         context.description.threads_per_lane
         or max(1, int(context.cores / max(1, context.description.lanes)))
     )
     file = Path(context.description.file)
     return {
-        **{key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")},
+        **for_models(),
+        **at_home_in(str(scratch)),
         "OMP_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
         "SM_MODEL_DIR": str(context.model_dir),

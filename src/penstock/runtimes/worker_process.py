@@ -26,6 +26,7 @@ import orjson
 from penstock.errors import ModelError, PenstockError, plain
 from penstock.runtimes import worker_wire
 from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.confinement import Walls
 from penstock.runtimes.failures import error_of
 from penstock.runtimes.output_lines import OutputLines
 
@@ -40,10 +41,18 @@ class WorkerProcess(asyncio.Protocol):
     `on_gone(error)` is called once, when a started worker has ended without being asked to.
     """
 
+    module = "penstock.runtimes.python_worker"  #: what the interpreter runs
+
     def __init__(
-        self, name: str, log: Callable[[str], None], on_gone: Callable[[PenstockError], None]
+        self,
+        name: str,
+        log: Callable[[str], None],
+        on_gone: Callable[[PenstockError], None],
+        *,
+        walls: Walls | None = None,
     ):
         self._name = name
+        self._walls = walls
         self._log = log
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
@@ -83,11 +92,12 @@ class WorkerProcess(asyncio.Protocol):
         self._progress = mmap.mmap(progress, mmap.PAGESIZE)
         read_end, write_end = os.pipe()
         try:
-            self._process = self._spawn(theirs.fileno(), progress, write_end, init, environment)
+            self._spawn([theirs.fileno(), progress], write_end, init, environment)
         finally:
             theirs.close()
             os.close(progress)
             os.close(write_end)
+        assert self._process is not None
         self._output = OutputLines(read_end, self._log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
@@ -107,25 +117,42 @@ class WorkerProcess(asyncio.Protocol):
             await self.close()
             raise
 
-    @staticmethod
     def _spawn(
-        channel: int,
-        progress: int,
+        self,
+        descriptors: list[int],
         output: int,
         init: Mapping[str, Any],
         environment: Mapping[str, str],
-    ) -> subprocess.Popen[bytes]:
-        module = "penstock.runtimes.python_worker"
-        return subprocess.Popen(
-            [sys.executable, "-m", module, str(channel), str(progress)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(channel, progress),
-            cwd=str(init["model_dir"]),
-            env={**environment, "PYTHONPATH": python_path(environment), "PYTHONUNBUFFERED": "1"},
-            process_group=0,  # ended alone; in the instance's session, ended with it
-        )
+    ) -> None:
+        """Behind the walls first, then `module`, with the descriptors' numbers as arguments."""
+        argv = [self.module, *map(str, descriptors)]
+        told = -1
+        if self._walls is not None:
+            told = self._walls.told()
+            argv = ["penstock.runtimes.confined", str(told), *argv]
+            descriptors = [*descriptors, told]
+        try:
+            self._process = subprocess.Popen(
+                [init.get("python") or sys.executable, "-m", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=descriptors,
+                cwd=str(init["model_dir"]),
+                env={
+                    **environment,
+                    "PYTHONPATH": self.python_path(environment),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                process_group=0,  # ended alone; in the instance's session, ended with it
+            )
+        finally:
+            if told >= 0:
+                os.close(told)
+
+    @staticmethod
+    def python_path(environment: Mapping[str, str]) -> str:
+        return python_path(environment)
 
     def send(self, batch: Sequence[Payload], done: Done) -> bool:
         """Starts a batch. `done(None)`: the worker died before it answered. False: not sent."""
