@@ -57,7 +57,7 @@ class ControlConfig:
     )  #: image pattern -> argv
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
     # Notebooks name AWS's types out of habit: a laptop would be full after two of them.
-    capacity: str = CAPACITY_MEASURED  #: measured | strict: whether AWS's types are reserved
+    capacity: str = CAPACITY_MEASURED  #: measured or strict: reserve AWS's types, too
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
 
