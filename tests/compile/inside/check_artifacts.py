@@ -47,6 +47,7 @@ def expected(source: Path, served: Served) -> np.ndarray:
     return probabilities(transformers_answer(model, arrays).logits.numpy())
 
 
+@pytest.mark.processors
 @pytest.mark.parametrize(("target", "apart"), [("cpu-bf16", 0.06), ("cpu-int8", 0.15)])
 def test_a_smaller_format_is_smaller_and_within_its_tolerance(
     target: str, apart: float, source: Path, tmp_path: Path
@@ -72,6 +73,7 @@ def test_without_a_calibration_set_int8_is_of_weights_and_says_so(
     assert "FakeQuantize" not in (tmp_path / "out" / "model.xml").read_text()
 
 
+@pytest.mark.processors
 def test_a_calibration_set_quantises_activations_too(source: Path, tmp_path: Path) -> None:
     texts = [f"{text} {at}" for at in range(12) for text in tiny_models.TEXTS]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
