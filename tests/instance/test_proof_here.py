@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from instance_harness import instance
 from tests.fakes import model_files
 
 from penstock.artifacts.detect import detect
@@ -191,3 +192,18 @@ def test_an_archive_that_unpacks_to_more_is_not_read(artifact: Path) -> None:
     np.savez_compressed(artifact / FILE, **{"0/in/x": zeros, "0/out/y": zeros})  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="more than"):
         read_samples(artifact)
+
+
+def test_an_instance_tells_what_it_found(
+    artifact: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In the status of its copies, and where a copy is explained."""
+    answer_otherwise(artifact)
+    with instance(tmp_path_factory.mktemp("moved")) as running:
+        client = running.client()
+        assert client.load(1, artifact).get("ok")
+        (copy,) = client.control(op="status")["copies"]
+        explained = client.control(op="explain", copy=1)
+    assert copy["proof"]["state"] == "not-proved"
+    assert copy["proof"]["proved_on"] == ELSEWHERE
+    assert explained["proof"] == copy["proof"]
