@@ -156,6 +156,19 @@ def test_an_artifact_without_samples_is_proved_elsewhere(
     assert (found.state, found.proved_on) == ("proved-elsewhere", said or "")
 
 
+def test_a_model_that_writes_text_is_proved_elsewhere_or_here(artifact: Path) -> None:
+    """Nothing of it is asked: it has no samples."""
+    assert told_of(artifact).state == "proved-elsewhere"
+    report(artifact, instruction_set_here().name)
+    assert told_of(artifact).state == "proved-here"
+
+
+def told_of(artifact: Path) -> Proof:
+    found = proof_here(context(artifact))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"x" * 1000])
 def test_samples_that_cannot_be_read_prove_nothing_and_harm_nothing(
     artifact: Path, runtime: Counting, content: bytes

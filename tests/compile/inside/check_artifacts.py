@@ -48,10 +48,11 @@ def expected(source: Path, served: Served) -> np.ndarray:
 
 
 @pytest.mark.processors
-@pytest.mark.parametrize(("target", "apart"), [("cpu-bf16", 0.06), ("cpu-int8", 0.15)])
+@pytest.mark.parametrize("target", ["cpu-bf16", "cpu-int8"])
 def test_a_smaller_format_is_smaller_and_within_its_tolerance(
-    target: str, apart: float, source: Path, tmp_path: Path
+    target: str, source: Path, tmp_path: Path
 ) -> None:
+    apart = TARGETS[target].tolerance.difference_max
     report = compile_model(
         source, tmp_path / "out", Options(target=target, measure_s=0.0, threads=1)
     )
@@ -162,7 +163,7 @@ def test_a_gpu_program_has_free_rows_and_lengths_and_answers_fp32(
         )
         assert given.dtype == torch.float32
         apart = np.abs(probabilities(given.numpy()) - probabilities(reference["logits"])).max()
-        assert apart < 0.06
+        assert apart < TARGETS[target].tolerance.difference_max
 
 
 def test_what_is_deployed_uncompiled_is_compiled_once(
