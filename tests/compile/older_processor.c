@@ -60,9 +60,10 @@ static void on_fault(int number, siginfo_t *info, void *context)
         theirs.sa_sigaction(number, info, context);
     } else if (theirs.sa_handler != SIG_DFL && theirs.sa_handler != SIG_IGN) {
         theirs.sa_handler(number);
-    } else { /* a fault of the program's own: it faults again, and ends */
+    } else { /* a fault of the program's own, or a signal that was sent: it ends as it would */
         struct sigaction ending = {.sa_handler = SIG_DFL};
         real_sigaction(number, &ending, 0);
+        raise(number);
     }
 }
 
