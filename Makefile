@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NAME ?= gateway
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check bench sim setup setup-dev clean
+.PHONY: run test check bench sim pictures setup setup-dev clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/penstock up --deploy query-intent=examples/query_intent/artifact --log-level warning $(FLAGS)
@@ -29,20 +29,23 @@ bench: $(VENV)/.dev-ready
 sim: $(VENV)/.run-ready
 	@$(BIN)/python -m penstock.sim scenarios
 
+# The pictures in the docs, made anew from what runs; needs Chromium.
+pictures: $(VENV)/.dev-ready
+	@$(BIN)/python docs/pictures.py
+
 setup: $(VENV)/.run-ready
 setup-dev: $(VENV)/.dev-ready
 
 $(BIN)/python:
+	@echo "making the virtual environment $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { echo "hint: on Debian and Ubuntu, 'apt-get install python3-venv' and try again"; exit 1; }
 
 $(VENV)/.run-ready: pyproject.toml | $(BIN)/python
-	@echo "installing Penstock into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --editable .
+	@$(BIN)/python tools/install.py "Penstock into $(VENV)" --editable .
 	@touch $@
 
 $(VENV)/.dev-ready: $(VENV)/.run-ready
-	@echo "installing what checks and tests need ..."
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python tools/install.py "what checks and tests need" --editable '.[dev]'
 	@touch $@
 
 clean:

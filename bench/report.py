@@ -13,21 +13,20 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from penstock.runtimes.processor import instruction_set_here, instruction_set_limit, processor
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def hardware() -> dict[str, Any]:
-    """The machine in words: model name, cores this process may use, memory."""
-    model = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
+    """The machine in words: model name, the instruction set in force (and what limits it, if
+    something does), cores this process may use, memory."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = instruction_set_limit()
     return {
-        "cpu": model,
+        "cpu": processor(),
+        "instruction_set": instruction_set_here().name,
+        **({"instruction_set_limit": limit} if limit else {}),
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory_bytes / 2**30, 1),
     }

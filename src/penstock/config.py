@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+CAPACITY_MEASURED: Final = "measured"
+CAPACITY_STRICT: Final = "strict"
+CAPACITY_MODES: Final = (CAPACITY_MEASURED, CAPACITY_STRICT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +26,8 @@ class ListenConfig:
     tls_key: Path | None = None
     auth: bool = False  #: every request needs SigV4 or a bearer key
     insecure: bool = False  #: allow a non-loopback address without credentials
+    hosts: tuple[str, ...] = ()  #: names that requests may call it by besides its own; "*" = any
+    origins: tuple[str, ...] = ()  #: scheme://host of other servers' pages that may call; "*" = any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +35,8 @@ class LimitConfig:
     """Bounds of one gateway process."""
 
     body_bytes_max: int = 6_291_456  #: InvokeEndpoint's limit in AWS
+    # Room for 85 of the largest bodies; a laptop with 8 GiB keeps its models beside it.
+    bodies_bytes_max: int = 512 * 2**20  #: bodies of all requests, read or waiting for an answer
     head_bytes_max: int = 65_536  #: request line and headers
     connections_max: int = 10_000
     head_timeout_s: float = 20.0  #: from the first byte of a request to the end of its head
@@ -50,7 +59,11 @@ class ControlConfig:
     image_commands: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  #: image pattern -> argv
-    trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes whose pickle files may be loaded
+    #: URI prefixes whose pickle files may be loaded, and whose code is not confined
+    trusted_artifacts: tuple[str, ...] = ()
+    isolation: bool = True  #: models' processes see their own files only (Linux 5.13 and later)
+    # Notebooks name AWS's types out of habit: a laptop would be full after two of them.
+    capacity: str = CAPACITY_MEASURED  #: measured | strict: whether AWS's types are reserved
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
 

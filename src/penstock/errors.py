@@ -8,11 +8,61 @@
 
 Each front door maps this tree to its own protocol in one table. Nothing here knows a protocol, and
 this module imports nothing of ours.
+
+The words of an error may be a stranger's: a model's exception, a header, a file. Every text of
+every error is `plain`, so that whoever writes it down (JSON, a header, a log) never fails on it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+#: Of a message; a longer one is nobody's reading, and its log has the whole.
+MESSAGE_CHARS_MAX: Final = 8192
+_HINT_CHARS_MAX: Final = 2048
+_CODE_CHARS_MAX: Final = 128
+_RETRY_S_MAX: Final = 365 * 86_400.0  #: a longer wait is nonsense
+#: Of an error's line in a log: a model's own words may be a whole page.
+LOG_LINE_CHARS_MAX: Final = 2000
+
+
+def plain(text: object, chars_max: int = MESSAGE_CHARS_MAX) -> str:
+    """`text` as at most `chars_max` characters that UTF-8 can hold. Total: never raises.
+
+    What is no text is turned into one, by its own code if need be, which may raise or never end up
+    with a text. Lone surrogates become their escapes.
+    """
+    known = text if type(text) is str else _text_of(text)
+    if len(known) > chars_max:
+        known = known[: max(0, chars_max - 1)] + "…"
+    if known.isascii():
+        return known
+    return known.encode("utf-8", "backslashreplace").decode()[:chars_max]
+
+
+def _text_of(value: object) -> str:
+    try:
+        return str.__str__(str(value))
+    except BaseException:  # code of strangers: even SystemExit is only another way to say nothing
+        return f"<{kind_of(value)} without a readable text>"
+
+
+def kind_of(value: object) -> str:
+    """The name of its class, whatever the class says of itself."""
+    name: str = type.__dict__["__name__"].__get__(type(value))
+    return plain(name, _CODE_CHARS_MAX)
+
+
+def _within(value: object, least: float, most: float) -> Any:
+    """`value` where it is a number from `least` to `most`, else None."""
+    return value if isinstance(value, int | float) and least <= value <= most else None
+
+
+def _status(value: object, *, least: int = 100) -> int | None:
+    """`value` where it is an HTTP status from `least` on, as a plain number."""
+    known = _within(value, least, 599)
+    return None if known is None else int(known)
 
 
 class PenstockError(Exception):
@@ -24,6 +74,7 @@ class PenstockError(Exception):
         hint: what to do now; may be empty.
         status: the HTTP status that plain HTTP doors answer.
         retry_after_s: seconds after which the same request may pass; None if unknown or never.
+        logged: its line stands in the endpoint's log, so a text may point there (see `logged`).
     """
 
     status_default = 500
@@ -38,22 +89,28 @@ class PenstockError(Exception):
         status: int | None = None,
         retry_after_s: float | None = None,
     ) -> None:
+        message = plain(message)
         super().__init__(message)
-        self.code = code
+        self.code = plain(code, _CODE_CHARS_MAX)
         self.message = message
-        self.hint = hint
-        self.status = self.status_default if status is None else status
-        self.retry_after_s = retry_after_s
+        self.hint = plain(hint, _HINT_CHARS_MAX)
+        self.status = _status(status) or self.status_default
+        self.retry_after_s = _within(retry_after_s, 0, _RETRY_S_MAX)
+        self.logged = False
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form, also the body of an error frame between gateway and instance."""
+        """JSON-ready form, also the body of an error frame between gateway and instance.
+
+        Plain whatever was written into the fields meanwhile.
+        """
         return {
             "family": self.family,
-            "code": self.code,
-            "message": self.message,
-            "hint": self.hint,
-            "status": self.status,
-            "retry_after_s": self.retry_after_s,
+            "code": plain(self.code, _CODE_CHARS_MAX),
+            "message": plain(self.message),
+            "hint": plain(self.hint, _HINT_CHARS_MAX),
+            "status": _status(self.status) or self.status_default,
+            "retry_after_s": _within(self.retry_after_s, 0, _RETRY_S_MAX),
+            "logged": self.logged,
         }
 
     def __str__(self) -> str:
@@ -61,10 +118,30 @@ class PenstockError(Exception):
 
 
 class CallerError(PenstockError):
-    """The request is wrong; sending it again unchanged cannot help."""
+    """The request is wrong; sending it again unchanged cannot help.
+
+    Attributes:
+        param: what of the request is wrong, as the caller's protocol names it; may be empty.
+    """
 
     status_default = 400
     family = "caller"
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        param: str = "",
+    ) -> None:
+        super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
+        self.param = param
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | ({"param": self.param} if self.param else {})
 
 
 class NotNowError(PenstockError):
@@ -97,13 +174,13 @@ class ModelError(PenstockError):
         original_message: str | None = None,
     ) -> None:
         super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
-        self.original_status = original_status
-        self.original_message = message if original_message is None else original_message
+        self.original_status = _status(original_status) or 500
+        self.original_message = plain(message if original_message is None else original_message)
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
-            "original_status": self.original_status,
-            "original_message": self.original_message,
+            "original_status": _status(self.original_status) or 500,
+            "original_message": plain(self.original_message),
         }
 
 
@@ -111,15 +188,13 @@ class InternalError(PenstockError):
     """A bug of ours. The log keeps the story; the client sees the code only."""
 
 
-_RETRY_S_MAX = 365 * 86_400.0  #: a longer wait is nonsense
-
 _FAMILIES: dict[str, type[PenstockError]] = {
     kind.family: kind for kind in (CallerError, NotNowError, ModelError, InternalError)
 }
 
 
 def from_dict(fields: dict[str, Any]) -> PenstockError:
-    """The inverse of `to_dict`; unknown families become `InternalError`.
+    """The inverse of `to_dict`, total for any dict; unknown families become `InternalError`.
 
     What another process says is not believed beyond its kind: a field that `to_dict` would not have
     written so counts as missing, because whoever renders the error relies on it.
@@ -127,19 +202,34 @@ def from_dict(fields: dict[str, Any]) -> PenstockError:
     kind = _FAMILIES.get(str(fields.get("family")), InternalError)
     common: dict[str, Any] = {
         "hint": _text(fields.get("hint"), ""),
-        "status": int(_number(fields.get("status"), 400, 599) or 0) or None,
-        "retry_after_s": _number(fields.get("retry_after_s"), 0, _RETRY_S_MAX),
+        "status": _status(fields.get("status"), least=400),
+        "retry_after_s": _within(fields.get("retry_after_s"), 0, _RETRY_S_MAX),
     }
+    if kind is CallerError:
+        common["param"] = _text(fields.get("param"), "")
     if kind is ModelError:
-        common["original_status"] = int(_number(fields.get("original_status"), 100, 999) or 500)
+        common["original_status"] = _status(fields.get("original_status")) or 500
         common["original_message"] = _text(fields.get("original_message"), None)
     code, message = _text(fields.get("code"), "internal"), _text(fields.get("message"), "")
-    return kind(code, message, **common)
+    error = kind(code, message, **common)
+    error.logged = fields.get("logged") is True
+    return error
 
 
 def _text(value: object, missing: str | None) -> Any:
     return value if isinstance(value, str) else missing
 
 
-def _number(value: object, least: float, most: float) -> Any:
-    return value if isinstance(value, int | float) and least <= value <= most else None
+Error = TypeVar("Error", bound=PenstockError)
+
+
+def logged(error: Error, write: Callable[[str], object]) -> Error:
+    """The error, once `write` has put its line into the log: only such an error points there.
+
+    One that is shared by the requests of a batch is one line.
+    """
+    if not error.logged:
+        words = " ".join(f"{error.message} {error.hint}".split())
+        write(f"error[{error.code}]: {words}"[:LOG_LINE_CHARS_MAX])
+        error.logged = True
+    return error

@@ -64,7 +64,7 @@ class DoorSite:
 @asynccontextmanager
 async def door_site(
     *,
-    check_bearer: Any = None,
+    grant_of: Any = None,
     authenticator: Any = None,
     outstanding_max: int = 100,
     model: dict[str, object] | None = None,
@@ -102,7 +102,7 @@ async def door_site(
         authenticator,
         interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
     )
-    grpc_server = OipGrpc(dispatcher, models, limit_config, check_bearer=check_bearer)
+    grpc_server = OipGrpc(dispatcher, models, limit_config, grant_of=grant_of)
     with tempfile.TemporaryDirectory() as folder:
         instance = FakeInstance(f"{folder}/i1")
         await instance.start()

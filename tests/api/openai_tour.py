@@ -24,6 +24,11 @@ def chat_text(api: openai.OpenAI, model: str) -> list[str | None]:
     return [chunk.choices[0].delta.content for chunk in stream if chunk.choices]
 
 
+def response_text(api: openai.OpenAI, model: str) -> list[str]:
+    stream = api.responses.create(model=model, input="hi", stream=True)
+    return [event.delta for event in stream if event.type == "response.output_text.delta"]
+
+
 def failed(call: object) -> list[object]:
     try:
         call()  # type: ignore[operator]
@@ -48,6 +53,10 @@ def main() -> None:
     seen["completions"] = [chunk.choices[0].text for chunk in texts]
     vectors = api.embeddings.create(model="echo", input=["a", "b"])
     seen["embeddings"] = [entry.embedding for entry in vectors.data]
+    seen["responses"] = response_text(api, "echo")
+    seen["broken response"] = failed(
+        lambda: response_text(client("/endpoints/echo/openai/v1"), "break")
+    )
     seen["unknown"] = failed(lambda: chat_text(api, "nobody"))
     seen["broken"] = failed(lambda: chat_text(client("/endpoints/echo/openai/v1"), "break"))
     seen["refused"] = failed(lambda: chat_text(api, "echo-not") or api.models.retrieve("gone"))

@@ -15,6 +15,7 @@ from penstock.api.access import Authenticator, check_binding
 from penstock.api.aws import AwsFrontDoor
 from penstock.clock import ManualClock
 from penstock.config import ListenConfig
+from penstock.core.grants import Grant
 from penstock.errors import CallerError
 from penstock.gateway.listener import Denied
 from penstock.wire.aws.errors import AwsError
@@ -33,6 +34,9 @@ class Ring:
 
     def bearer(self, token: str) -> str | None:
         return "key-1" if token == TOKEN else None
+
+    def grant(self, key_id: str) -> Grant | None:
+        return Grant()
 
 
 class Site:
@@ -60,8 +64,10 @@ class Site:
         return {"host": "localhost", **dict(request.headers.items())}
 
     def check(self, path: str, headers: dict[str, str], body: bytes = b"{}") -> None:
+        """As the listener asks: the head first, and whatever it passes as a whole."""
         raw_path, _, query = path.encode().partition(b"?")
         pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self.authenticator.check_head("POST", raw_path, query, pairs)
         self.authenticator.check("POST", raw_path, query, pairs, body)
 
     def refusal(self, path: str, headers: dict[str, str], body: bytes = b"{}") -> tuple[str, str]:

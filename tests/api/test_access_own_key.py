@@ -18,6 +18,9 @@ class NoKeys:
     def bearer(self, token: str) -> str | None:
         return None
 
+    def grant(self, key_id: str) -> None:
+        return None
+
 
 def check(path: str, token: str, own_key: str = OWN) -> None:
     headers = [(b"authorization", f"Bearer {token}".encode())]

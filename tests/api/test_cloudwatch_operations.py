@@ -133,11 +133,17 @@ STATISTIC_SET = {"SampleCount": 1.0, "Sum": 1.0, "Minimum": 1.0, "Maximum": 1.0}
     ("wrong", "code", "named"),
     [
         ({}, "MissingParameter", "MetricData.member.2.Value is required"),
-        ({"Value": 1.0, "Values": [1.0]}, "InvalidParameterCombination", "mutually exclusive"),
+        (
+            {"Value": 1.0, "Values": [1.0]},
+            "InvalidParameterValue",
+            "The parameters MetricData.member.2.Value and MetricData.member.2.Values are mutually "
+            "exclusive and you have specified both.",
+        ),
         (
             {"Value": 1.0, "StatisticValues": STATISTIC_SET},
             "InvalidParameterCombination",
-            "mutually exclusive",
+            "The parameters MetricData.member.2.Value and MetricData.member.2.StatisticValues are "
+            "mutually exclusive and you have specified both.",
         ),
         ({"Value": 1.0, "Counts": [1.0]}, "InvalidParameterCombination", "Counts"),
         ({"Value": float("nan")}, "InvalidParameterValue", "Value"),
@@ -197,6 +203,13 @@ def test_one_wrong_datum_refuses_the_whole_call(
     assert error.code == code
     assert named in error.message
     assert len(context.store) == 0
+
+
+def test_values_may_come_with_their_statistics(context: Context) -> None:
+    """The service takes both; the values are what is kept: percentiles need them."""
+    put(context, {"MetricName": "Clicks", "Values": [1.0, 3.0], "StatisticValues": STATISTIC_SET})
+    (found,) = statistics(context, EndTime=float(T0 + 900))
+    assert found["Sum"] == 4.0
 
 
 def test_a_call_holds_a_thousand_metrics_and_not_none(context: Context) -> None:
@@ -268,7 +281,7 @@ def test_periods_are_whole_and_the_end_is_open(context: Context) -> None:
 @pytest.mark.parametrize(
     ("wrong", "code", "named"),
     [
-        ({"Statistics": None}, "MissingParameter", "At least one"),
+        ({"Statistics": None}, "InvalidParameterCombination", "Must specify either Statistics or"),
         ({"ExtendedStatistics": ["p99"]}, "InvalidParameterCombination", "mutually exclusive"),
         (
             {"Statistics": None, "ExtendedStatistics": ["p101"]},
@@ -278,6 +291,7 @@ def test_periods_are_whole_and_the_end_is_open(context: Context) -> None:
         ({"Period": 45}, "InvalidParameterValue", "multiple of 60"),
         ({"Period": 0}, "InvalidParameterValue", "multiple of 60"),
         ({"EndTime": float(T0)}, "InvalidParameterValue", "StartTime must be less than"),
+        ({"EndTime": T0 + 0.9}, "InvalidParameterValue", "StartTime must be less than"),
         (
             {"EndTime": float(T0 + 1441 * 60)},
             "InvalidParameterCombination",
@@ -483,12 +497,37 @@ def test_what_metric_data_refuses(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"MaxDatapoints": -1}, {"MaxDatapoints": 100_801}, {"EndTime": 0.0}]
+    ("wrong", "named"),
+    [
+        ({"MaxDatapoints": -1}, "MaxDatapoints"),
+        ({"MaxDatapoints": 100_801}, "MaxDatapoints"),
+        ({"EndTime": 0.0}, "The parameter EndTime must be greater than StartTime."),
+        ({"EndTime": T0}, "The parameter StartTime must not equal parameter EndTime."),
+        ({"EndTime": T0 + 0.9}, "The parameter StartTime must not equal parameter EndTime."),
+    ],
 )
-def test_bad_bounds_of_metric_data(context: Context, wrong: dict[str, Any]) -> None:
+def test_bad_bounds_of_metric_data(context: Context, wrong: dict[str, Any], named: str) -> None:
     with pytest.raises(AwsError) as caught:
         data(context, stat("m", "A"), **wrong)
     assert caught.value.code == "ValidationError"
+    assert named in caught.value.message
+
+
+def test_a_label_names_the_statistic_where_one_metric_is_asked_for_several(
+    context: Context,
+) -> None:
+    page = {"Name": "Page", "Value": "home"}
+    answer = data(
+        context,
+        stat("a", "Clicks", Stat="Sum"),
+        stat("b", "Clicks", Stat="p99"),
+        stat("c", "Clicks", Stat="Average", Label="Mine"),
+        stat("d", "Clicks", Stat="Sum", Dimensions=[page]),
+        stat("e", "Orders", Stat="Sum"),
+        stat("f", "Orders", Stat="Sum", Period=300),
+    )
+    labels = [result["Label"] for result in answer["MetricDataResults"]]
+    assert labels == ["Clicks Sum", "Clicks p99", "Mine", "Clicks", "Orders", "Orders"]
 
 
 # ListMetrics

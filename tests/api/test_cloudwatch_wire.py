@@ -183,4 +183,4 @@ def test_query_errors_carry_the_short_code(door: AwsFrontDoor) -> None:
         "&StartTime=2023-11-14T23%3A00%3A00Z&EndTime=2023-11-14T23%3A05%3A00Z",
     )
     assert answer.status == 400
-    assert b"<Type>Sender</Type><Code>MissingParameter</Code>" in answer.body
+    assert b"<Type>Sender</Type><Code>InvalidParameterCombination</Code>" in answer.body

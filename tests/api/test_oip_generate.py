@@ -81,7 +81,7 @@ def test_what_reaches_no_model_is_an_ordinary_error(path: str, status: int, word
             got, _, body = await client.answer()
             assert got == status
             assert words in orjson.loads(body)["error"]
-            client.write(b"GET /v2/models/echo/generate HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.write(b"GET /v2/models/echo/generate HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert (await client.answer())[0] == 405
             served.instance.on_invoke = fail_with(CallerError("invalid-parameter", "top_p is 7"))
             client.write(post("/v2/models/echo/generate_stream", BODY))

@@ -11,6 +11,7 @@ from tests.api.door_site import DoorSite, door_site
 from tests.gateway.gateway_fakes import fail_with, run, silent, until
 
 from penstock.api.oip.protobuf_scan import InferNames, infer_names, stream_answer, stream_error
+from penstock.core.grants import Grant
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.wire import frames
 from penstock.wire.oip_messages import (
@@ -183,12 +184,13 @@ def test_a_stream_answers_each_request_in_order_and_survives_a_failed_one() -> N
 
 
 def test_where_keys_are_asked_for_only_liveness_is_public() -> None:
-    def check(token: str) -> None:
+    def grant_of(token: str) -> Grant:
         if token != "right":
             raise CallerError("UnrecognizedClientException", "wrong key", status=403)
+        return Grant("invoke")
 
     async def main() -> None:
-        async with door_site(check_bearer=check) as served:
+        async with door_site(grant_of=grant_of) as served:
             assert (await call(served, "ServerLive")).live
             code, _ = await status_of(call(served, "ModelMetadata", name="echo"))
             assert code == grpc.StatusCode.UNAUTHENTICATED

@@ -16,7 +16,7 @@ from penstock.wire import frames
 
 
 def get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 async def ask(served: DoorSite, request: bytes) -> tuple[int, Any]:

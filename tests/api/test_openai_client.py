@@ -38,6 +38,11 @@ def text(piece: str) -> bytes:
     return event(object="text_completion", choices=[choice])
 
 
+def response_event(number: int, piece: str) -> bytes:
+    data = {"type": "response.output_text.delta", "sequence_number": number, "delta": piece}
+    return b"event: response.output_text.delta\ndata: " + orjson.dumps(data) + b"\n\n"
+
+
 def model(connection: Any, ident: int, invoke: frames.Invoke) -> None:
     """Answers as an engine would in each of the protocol's forms."""
     asked = orjson.loads(invoke.body)
@@ -55,6 +60,10 @@ def model(connection: Any, ident: int, invoke: frames.Invoke) -> None:
         whole(orjson.dumps(body))(connection, ident, invoke)
     elif operation == "completions":
         streaming(text("to"), text("gether"), done)(connection, ident, invoke)
+    elif operation == "responses":
+        error = ModelError("stream-broken", "it ended") if asked["model"] == "break" else None
+        pieces = (response_event(0, "Hel"), response_event(1, "lo"))
+        streaming(*pieces, error=error)(connection, ident, invoke)
     elif asked.get("stream"):
         error = ModelError("stream-broken", "it ended") if asked["model"] == "break" else None
         pieces = (delta("Hel"), delta("lo"), *(() if error else (done,)))
@@ -93,6 +102,8 @@ def test_the_openai_package_chats_streams_embeds_and_raises_its_own_errors() -> 
                 "sagemaker": ["Hel", "lo"],
                 "completions": ["to", "gether"],
                 "embeddings": [[1.0, -2.0]] * 2,
+                "responses": ["Hel", "lo"],
+                "broken response": ["APIError", "stream_broken", "it ended"],
                 "unknown": ["NotFoundError", 404, "model_not_found", True],
                 "broken": ["APIError", "stream_broken", "it ended"],
                 "refused": ["NotFoundError", 404, "model_not_found", True],

@@ -72,6 +72,9 @@ def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came() -> 
         (CallerError("parameter-unsupported", "no tools", hint="Leave it out."), 400,
          {"message": "no tools Leave it out.", "type": "invalid_request_error", "param": None,
           "code": "parameter_unsupported"}, {}),
+        (CallerError("decimal-above-max-value", "too hot", param="temperature"), 400,
+         {"message": "too hot", "type": "invalid_request_error", "param": "temperature",
+          "code": "decimal_above_max_value"}, {}),
         (ModelError("bad-shape", "x", original_status=422, original_message="two rows"), 422,
          {"message": "two rows", "type": "invalid_request_error", "param": None,
           "code": "bad_shape"}, {}),
@@ -123,7 +126,9 @@ def test_each_error_has_the_protocols_form_and_says_whether_to_try_again(
          "component_not_allowed"),
         (post("/endpoints/echo/openai/v2/completions", b"{}"), 404, "unknown_url"),
         (post("/v1/audio/speech", b"{}"), 404, "unknown_url"),
-        (b"GET /v1/chat/completions HTTP/1.1\r\nHost: x\r\n\r\n", 405, "method_not_allowed"),
+        (b"GET /v1/chat/completions HTTP/1.1\r\nHost: [::1]\r\n\r\n", 405, "method_not_allowed"),
+        (b"GET /v1/responses/resp_1 HTTP/1.1\r\nHost: [::1]\r\n\r\n", 404, "response_not_found"),
+        (b"GET /v1/responses HTTP/1.1\r\nHost: [::1]\r\n\r\n", 405, "method_not_allowed"),
         (post("/v1/models"), 405, "method_not_allowed"),
         (post(CHAT, b"x" * 1001), 413, "body_too_large"),
         (post(CHAT, ASKS, "x-penstock-deadline-ms: soon"), 400, "deadline_invalid"),
@@ -163,6 +168,32 @@ def test_a_stream_that_breaks_ends_with_an_error_event_and_not_with_done() -> No
     run(main)
 
 
+def test_a_broken_stream_of_responses_ends_with_a_numbered_error() -> None:
+    """Three events have left in two pieces, so the error is the event with the number 3."""
+    pieces = (
+        b'event: a\ndata: {"sequence_number":0}\n\nevent: b\ndata: {"sequence_number":1}\n\n',
+        b'event: c\ndata: {"sequence_number":2}\n\n',
+    )
+
+    async def main() -> None:
+        async with door_site(model=MODEL) as served:
+            served.instance.on_invoke = streaming(
+                *pieces, error=ModelError("stream-broken", "the engine ended")
+            )
+            client = await served.client()
+            client.write(post("/v1/responses", ASKS))
+            status, _, body = await client.answer()
+            assert (status, body) == (
+                200,
+                b"".join(pieces) + b'event: error\ndata: {"type":"error","sequence_number":3,'
+                b'"code":"stream_broken","message":"the engine ended","param":null,'
+                b'"error":{"message":"the engine ended","type":"server_error","param":null,'
+                b'"code":"stream_broken"}}\n\n',
+            )
+
+    run(main)
+
+
 def test_a_client_that_goes_away_cancels_and_a_deadline_is_kept() -> None:
     async def main() -> None:
         async with door_site(model=MODEL) as served:
@@ -188,7 +219,7 @@ def test_models_are_the_endpoints_that_speak_the_api() -> None:
             client = await served.client()
 
             async def get(path: str) -> tuple[int, Any]:
-                client.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                client.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 status, _, body = await client.answer()
                 return status, orjson.loads(body)
 
@@ -210,7 +241,7 @@ def test_a_model_that_makes_no_text_is_not_listed() -> None:
     async def main() -> None:
         async with door_site() as served:
             client = await served.client()
-            client.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert orjson.loads((await client.answer())[2])["data"] == []
 
     run(main)
@@ -220,6 +251,9 @@ class _Keys:
     """Lets in who shows `Bearer right`."""
 
     def check(self, method: str, path: bytes, query: bytes, headers: Any, body: bytes) -> None:
+        self.check_head(method, path, query, headers)
+
+    def check_head(self, method: str, path: bytes, query: bytes, headers: Any) -> None:
         if (b"Authorization", b"Bearer right") not in headers:
             raise AwsError("UnrecognizedClientException", "The token is invalid.", status=403)
 

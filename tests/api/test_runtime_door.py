@@ -114,7 +114,7 @@ def test_each_error_has_awss_status_code_and_fields(
          "Endpoint no of account 123456789012 not found."),
         (post("/endpoints/echo/async-invocations"), 404, "UnknownOperationException",
          "no operation"),
-        (b"GET /endpoints/echo/invocations HTTP/1.1\r\nHost: x\r\n\r\n", 404,
+        (b"GET /endpoints/echo/invocations HTTP/1.1\r\nHost: localhost\r\n\r\n", 404,
          "UnknownOperationException", "GET"),
         (post(ECHO, b"", "X-Amzn-SageMaker-Target-Variant: Other"), 400, "ValidationError",
          "Variant Other of endpoint echo not found."),

@@ -46,7 +46,7 @@ def events(body: bytes) -> list[tuple[str, bytes]]:
 def test_each_piece_of_the_model_is_one_frame_and_one_chunk_in_these_bytes() -> None:
     async def main() -> None:
         async with door_site() as served:
-            served.instance.on_invoke = streaming(b"hi")
+            served.instance.on_invoke = streaming(b"hi", content_type="text/plain")
             client = await served.client()
             client.write(post(STREAM, b"{}"))
             head = await client.reader.readuntil(b"\r\n\r\n")
@@ -93,6 +93,57 @@ def test_what_the_caller_says_reaches_the_model_and_the_head_says_what_comes() -
     run(main)
 
 
+CHAT = (
+    b'data: {"choices":[{"delta":{"role":"assistant"}}]}\n\n',
+    b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
+    b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n',
+    b"data: [DONE]\n\n",
+)
+
+
+@pytest.mark.parametrize("cuts", ["together", "bytes", "across", "crlf", "whole"])
+def test_a_frame_holds_exactly_one_event_however_the_answer_was_cut(cuts: str) -> None:
+    """A turn of an engine may make several events, a socket may cut one; a PayloadPart is one."""
+    wanted = list(CHAT)
+    if cuts == "crlf":
+        wanted = [event.replace(b"\n", b"\r\n") for event in CHAT]
+    body = b"".join(wanted)
+    pieces = {
+        "together": [wanted[0] + wanted[1], wanted[2] + wanted[3]],
+        "bytes": [body[at : at + 1] for at in range(len(body))],
+        "across": [body[:60], body[60:120], body[120:]],
+    }.get(cuts, [body])
+
+    async def main() -> None:
+        async with door_site() as served:
+            kind = "text/event-stream; charset=utf-8"
+            on_invoke = (
+                whole(body, kind) if cuts == "whole" else streaming(*pieces, content_type=kind)
+            )
+            served.instance.on_invoke = on_invoke
+            client = await served.client()
+            client.write(post(STREAM, b"{}"))
+            _, _, answered = await client.answer()
+            assert events(answered) == [("PayloadPart", event) for event in wanted]
+
+    run(main)
+
+
+def test_an_event_that_breaks_off_is_sent_before_the_frame_that_says_so() -> None:
+    async def main() -> None:
+        async with door_site() as served:
+            error = ModelError("stream-broken", "the engine ended")
+            served.instance.on_invoke = streaming(CHAT[0] + b"data: ha", error=error)
+            client = await served.client()
+            client.write(post(STREAM))
+            _, _, body = await client.answer()
+            parts = [("PayloadPart", CHAT[0]), ("PayloadPart", b"data: ha")]
+            assert events(body)[:2] == parts
+            assert [kind for kind, _ in events(body)[2:]] == ["ModelStreamError"]
+
+    run(main)
+
+
 def test_a_frame_leaves_when_its_piece_is_made() -> None:
     async def main() -> None:
         async with door_site() as served:
@@ -101,9 +152,9 @@ def test_a_frame_leaves_when_its_piece_is_made() -> None:
             client.write(post(STREAM))
             await until(lambda: told.idents)
             [ident] = told.idents
-            told.send(first(ident, b"one"))
+            told.send(first(ident, b"data:one\n\n"))
             await client.reader.readuntil(b"one")
-            told.send(more(ident, b"two"))
+            told.send(more(ident, b"data:two\n\n"))
             await client.reader.readuntil(b"two")
             assert served.dispatcher.in_flight == 1
             told.send(end(ident))
@@ -166,7 +217,7 @@ def test_an_instance_that_dies_in_the_middle_is_a_model_stream_error() -> None:
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"one"))
+            told.send(first(told.idents[0], b"one", "text/plain"))
             await client.reader.readuntil(b"one")
             served.instance.drop()
             rest = await client.reader.readuntil(b"0\r\n\r\n")
@@ -208,7 +259,7 @@ def test_a_client_that_goes_away_cancels_its_generation() -> None:
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"one"))
+            told.send(first(told.idents[0], b"one", "text/plain"))
             await client.reader.readuntil(b"one")
             client.close()
             await until(lambda: served.instance.cancelled == told.idents)
@@ -224,7 +275,7 @@ def test_a_stream_that_outlasts_the_time_to_stop_is_told_that_it_breaks() -> Non
             client = await served.client()
             client.write(post(STREAM))
             await until(lambda: told.idents)
-            told.send(first(told.idents[0], b"one"))
+            told.send(first(told.idents[0], b"one", "text/plain"))
             await client.reader.readuntil(b"one")
             assert not await served.server.stop()
             rest = await client.closed()
@@ -277,14 +328,16 @@ def test_boto3_iterates_and_raises_what_broke() -> None:
 
     def answer(connection: Any, ident: int, invoke: frames.Invoke) -> None:
         error = ModelError("stream-broken", "the engine ended") if invoke.body == b"break" else None
-        streaming(b"one ", b"two", error=error)(connection, ident, invoke)
+        streaming(b"one ", b"two", content_type="text/plain", error=error)(
+            connection, ident, invoke
+        )
 
     async def main() -> None:
         async with door_site() as served:
             served.instance.on_invoke = answer
             seen = await asyncio.to_thread(calls, served.server.port)
             assert seen == [
-                "text/event-stream",
+                "text/plain",
                 "AllTraffic",
                 [b"one ", b"two"],
                 [b"one ", b"two"],

@@ -235,6 +235,34 @@ def test_a_busy_endpoint_is_not_updated(with_config: Plane) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        (["blue", "blue"], 'The variant name "blue" was non-unique within the request.'),
+        (
+            ["blue", "C"],
+            'The variant name(s) "C" is/are not present within endpoint configuration "first".',
+        ),
+    ],
+)
+def test_weights_name_each_variant_of_the_endpoint_once(
+    with_config: Plane, variants: list[str], message: str
+) -> None:
+    with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
+    in_service(with_config)
+    answered = with_config.call(
+        "UpdateEndpointWeightsAndCapacities",
+        EndpointName="shop",
+        DesiredWeightsAndCapacities=[
+            {"VariantName": name, "DesiredWeight": weight}
+            for weight, name in enumerate(variants, 2)
+        ],
+    )
+    assert answered == error(message)
+    (variant,) = with_config.store(Store.describe_endpoint, "shop").shown.variants
+    assert variant.weight == 1.0
+
+
 def test_an_accepted_update_is_seen_by_the_next_describe(with_config: Plane) -> None:
     with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
     in_service(with_config)

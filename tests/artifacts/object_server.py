@@ -23,6 +23,8 @@ class ObjectServer:
         self.cut_at: int | None = None  #: answer with this many bytes and hang up
         self.chunked = False  #: answer without Content-Length
         self.status = 200
+        self.error_body = b""  #: of answers with another status than 200
+        self.redirects: dict[str, str] = {}  #: path -> location
 
 
 @contextmanager
@@ -55,8 +57,13 @@ class _Handler(BaseHTTPRequestHandler):
         state.authorizations.append(self.headers.get("Authorization", ""))
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
-        if state.status != 200:
-            self._answer(state.status, b"")
+        if parts.path in state.redirects:
+            self.send_response(302)
+            self.send_header("Location", state.redirects[parts.path])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif state.status != 200:
+            self._answer(state.status, state.error_body)
         elif "list-type" in query:
             self._answer(200, self._listing(state, parts.path, query.get("prefix", [""])[0]))
         elif unquote(parts.path) in state.objects:

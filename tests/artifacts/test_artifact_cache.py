@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from artifact_files import budget, error_of, write
 
+from penstock.artifacts import cache_contents
 from penstock.artifacts.budget import Budget
 from penstock.artifacts.cache import ArtifactCache
 from penstock.clock import ManualClock
@@ -44,12 +45,35 @@ def test_the_second_to_commit_uses_the_entry_of_the_first(tmp_path: Path) -> Non
     assert commit(cache, A, b"second").joinpath("sub/model.onnx").read_bytes() == b"first"
 
 
-@pytest.mark.parametrize("damage", ["shorter", "missing", "no-list", "bad-list"])
-def test_an_entry_that_is_not_whole_is_dropped(tmp_path: Path, damage: str) -> None:
-    """What a power failure leaves: a name without its bytes."""
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "other-bytes",
+        "other-bytes-old-time",
+        "replaced",
+        "shorter",
+        "missing",
+        "no-list",
+        "bad-list",
+    ],
+)
+def test_an_entry_that_is_not_whole_is_dropped(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a power failure leaves, or somebody who writes where nobody should."""
     cache = ArtifactCache(tmp_path)
     root = commit(cache, A)
-    if damage == "shorter":
+    file = root / "sub/model.onnx"
+    facts = file.stat()
+    if damage == "replaced":
+        write(root, {"sub/other": b"WEIGHTS"})
+        (root / "sub/other").rename(file)
+    elif damage.startswith("other-bytes"):
+        file.chmod(0o644)
+        file.write_bytes(b"WEIGHTS")
+        if damage.endswith("old-time"):
+            os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    elif damage == "shorter":
         os.truncate(root / "sub/model.onnx", 3)
     elif damage == "missing":
         (root / "sub/model.onnx").unlink()
@@ -58,6 +82,7 @@ def test_an_entry_that_is_not_whole_is_dropped(tmp_path: Path, damage: str) -> N
     else:
         (root.parent / "entry.json").write_bytes(b"\0\0")
     assert cache.find(A) is None
+    assert f"artifact {A} is damaged and is fetched again" in caplog.text
     assert not (tmp_path / A).exists()
     assert commit(cache, A).joinpath("sub/model.onnx").read_bytes() == b"weights"
 
@@ -210,3 +235,60 @@ def test_only_a_digest_is_looked_up(tmp_path: Path, digest: str) -> None:
     commit(cache, A)
     assert cache.find(digest) is None
     assert cache.find(A) is not None
+
+
+def test_bytes_are_compared_once_in_a_boot_and_when_a_stamp_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten gigabytes are not read at every load."""
+    cache = ArtifactCache(tmp_path)
+    root = commit(cache, A)
+    read: list[Path] = []
+
+    def counted(path: Path) -> str:
+        read.append(path)
+        return sha256(path)
+
+    sha256 = cache_contents._sha256
+    monkeypatch.setattr(cache_contents, "_sha256", counted)
+    assert cache.find(A) is not None
+    assert read == []  # its stamps are those of the commit
+    os.utime(root / "sub/model.onnx")
+    assert cache.find(A) is not None
+    assert cache.find(A) is not None
+    assert read == [root / "sub/model.onnx"]
+    monkeypatch.setattr(cache_contents, "boot", lambda: "the next one")
+    assert cache.find(A) is not None
+    assert cache.find(A) is not None
+    assert read == [root / "sub/model.onnx"] * 2
+
+
+def test_an_entry_of_an_older_version_is_known_by_its_sizes(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    root = commit(cache, A)
+    (root.parent / "checked.json").unlink()
+    old = {"schema": 1, "size": 7, "files": {"sub/model.onnx": 7}}
+    (root.parent / "entry.json").write_text(json.dumps(old))
+    assert cache.find(A) is not None
+    os.truncate(root / "sub/model.onnx", 3)
+    assert cache.find(A) is None
+
+
+def test_all_of_an_entry_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power failure at any moment leaves a whole entry, or none."""
+    cache = ArtifactCache(tmp_path)
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        assert not (tmp_path / A).exists() or os.readlink(f"/proc/self/fd/{descriptor}") == str(
+            tmp_path
+        )
+        synced.add(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    commit(cache, A)
+    assert {"model.onnx", "sub", "files", "entry.json", f"entry-{A}", tmp_path.name} <= synced

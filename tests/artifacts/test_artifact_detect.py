@@ -66,7 +66,6 @@ def test_sagemakers_variables_name_the_program_and_the_workers(tmp_path: Path) -
         {"SAGEMAKER_PROGRAM": "../../etc/passwd"},
         {"SAGEMAKER_MODEL_SERVER_WORKERS": "many"},
         {"SAGEMAKER_MODEL_SERVER_WORKERS": "99999"},
-        {"SAGEMAKER_PROGRAM": "serve.py", "SAGEMAKER_SUBMIT_DIRECTORY": "s3://b/code.tar.gz"},
     ):
         error_of(lambda bad=bad: detect(tmp_path, environment=bad))
 

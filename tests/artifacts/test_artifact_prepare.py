@@ -13,13 +13,14 @@ import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import private_authority
 import pytest
-from artifact_files import IR_XML, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
+from artifact_files import IR_XML, budget, error_of, member, onnx_bytes, tar_bytes, tar_gz, write
 from object_server import ObjectServer, object_server
 
-from penstock.artifacts import fetch
+from penstock.artifacts import fetch, http_source
 from penstock.artifacts.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.prepare import obtain, prepare
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
@@ -349,6 +350,88 @@ def test_a_server_that_refuses(
     assert "pw" not in error.message
 
 
+@pytest.mark.parametrize("uri", ["{url}/m.onnx", "s3://bucket/m.onnx"])
+def test_what_the_far_end_writes_beside_an_artifact_is_not_passed_on(
+    server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch, uri: str
+) -> None:
+    """Else who may name a URL reads, through the error, what only the server can ask for."""
+    monkeypatch.setattr("penstock.artifacts.object_store.RETRIES_MAX", 0)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AK")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SK")
+    server.error_body = b"<Error><Message>internal: the secret</Message></Error>"
+    settings = ArtifactSettings(s3_endpoint=server.url)
+    for status in (400, 403, 404, 418, 500):
+        server.status = status
+        error = failure(ArtifactSource(uri=uri.format(url=server.url)), cache, settings)
+        assert "the secret" not in f"{error.message}{error.hint}"
+
+
+def test_a_redirect_is_followed_a_few_times(server: ObjectServer, cache: ArtifactCache) -> None:
+    server.objects["/m.onnx"] = onnx_bytes()
+    server.redirects = {"/start.onnx": "/1", "/1": f"{server.url}/2", "/2": "/m.onnx"}
+    source = ArtifactSource(uri=f"{server.url}/start.onnx")
+    assert files_of(prepare(source, cache)) == {"start.onnx": onnx_bytes()}
+    server.redirects = {"/loop.onnx": "/loop.onnx"}
+    error = failure(ArtifactSource(uri=f"{server.url}/loop.onnx"), cache)
+    assert error.code == "artifact-redirect-refused"
+    assert server.requests.count("GET /loop.onnx") == 6
+
+
+def test_a_redirect_to_another_scheme_is_refused(
+    server: ObjectServer, cache: ArtifactCache
+) -> None:
+    for scheme in ("https", "file", "ftp"):
+        server.redirects = {"/m.onnx": f"{scheme}://127.0.0.1/x"}
+        error = failure(ArtifactSource(uri=f"{server.url}/m.onnx"), cache)
+        assert error.code == "artifact-redirect-refused"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "admitted"),
+    [
+        ("93.184.216.34", "93.184.216.35", True),
+        ("93.184.216.34", "127.0.0.1", False),
+        ("93.184.216.34", "10.0.0.1", False),
+        ("93.184.216.34", "192.168.1.1", False),
+        ("93.184.216.34", "169.254.169.254", False),
+        ("93.184.216.34", "::1", False),
+        ("93.184.216.34", "::ffff:10.0.0.1", False),
+        ("93.184.216.34", "fd00::1", False),
+        ("93.184.216.34", "0.0.0.0", False),
+        ("10.0.0.1", "10.0.0.2", True),
+        ("10.0.0.1", "93.184.216.34", True),
+        ("10.0.0.1", "169.254.169.254", False),
+        ("127.0.0.1", "127.0.0.1", True),
+    ],
+)
+def test_a_redirect_leads_inside_only_from_inside(
+    monkeypatch: pytest.MonkeyPatch, first: str, then: str, admitted: bool
+) -> None:
+    """The addresses are those of connections, here as a network would give them."""
+    places = iter((first, then))
+
+    class Answer:
+        headers = {"location": "/there"}  # noqa: RUF012
+
+        def __init__(self, status: int) -> None:
+            self.status = status
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    def asked(url: str, admits: Any, given: Any, *, credentials: bool) -> Answer:
+        if not admits(next(places)):
+            raise http_source._refused("it", "inside")
+        return Answer(200 if url.endswith("/there") else 302)
+
+    monkeypatch.setattr(http_source, "_asked", asked)
+    if admitted:
+        assert http_source._followed("https://first/here", budget()).status == 200
+    else:
+        with pytest.raises(CallerError):
+            http_source._followed("https://first/here", budget())
+
+
 def test_an_answer_that_ends_early_is_not_a_model(
     server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +518,19 @@ def test_an_s3_object_is_fetched_with_the_credentials_of_the_environment(
     error = failure(ArtifactSource(uri="s3://bucket/missing"), cache, settings)
     assert error.code == "artifact-not-found"
     assert "s3://bucket/missing" in error.message
+
+
+def test_an_environment_made_for_the_aws_tools_is_enough(
+    server: ObjectServer, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AWS_ENDPOINT_URL_S3 goes before AWS_ENDPOINT_URL, and control.s3_endpoint before both."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+    server.objects["/bucket/model.onnx"] = onnx_bytes()
+    source = ArtifactSource(uri="s3://bucket/model.onnx")
+    assert prepare(source, cache).description.file == "model.onnx"
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    assert obtain(source, cache, ArtifactSettings(s3_endpoint=server.url)).size
 
 
 def test_a_hostile_s3_prefix_is_refused(server: ObjectServer, cache: ArtifactCache) -> None:

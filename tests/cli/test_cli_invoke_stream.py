@@ -48,7 +48,7 @@ def test_the_text_of_the_tokens_is_printed_and_the_request_id_beside_it() -> Non
 
 
 def test_json_prints_each_piece_on_a_line() -> None:
-    status, out, _ = invoked(streaming(b'{"a":1}', b"text"), "--json")
+    status, out, _ = invoked(streaming(b'{"a":1}', b"text", content_type="text/plain"), "--json")
     assert status == 0
     assert [orjson.loads(line) for line in out.splitlines()] == [
         {"piece": {"a": 1}},

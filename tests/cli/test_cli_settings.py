@@ -61,6 +61,10 @@ def test_tables_and_lists_come_from_the_file_and_from_the_environment(tmp_path: 
         ("[listen]\nport = true\n", "listen.port = True is not valid"),
         ("[listen]\nprt = 80\n", "unknown setting 'listen.prt'"),
         ("log_level = 'loud'\n", "log_level = 'loud' is not valid; allowed: debug"),
+        (
+            "[control]\ncapacity = 'half'\n",
+            "control.capacity = 'half' is not valid; allowed: measured, strict",
+        ),
         ("[limits]\nkeep_alive_s = -1\n", "limits.keep_alive_s = -1.0 is not valid"),
         ("[listen]\ntls_cert = 'a.pem'\n", "must be given together"),
         ("[listen\n", "is not TOML"),

@@ -21,7 +21,15 @@ CLIENTS: dict[str, tuple[str, ...]] = {
     "awscli": ("awscli",),
     "openai": ("openai",),
     "tritonclient": ("tritonclient[grpc,http]", "numpy"),
+    "litellm": ("litellm", "boto3"),
+    "sagemaker-v2": ("sagemaker<3",),
+    # ModelBuilder without the pipelines of `sagemaker`, whose requirements take many minutes to
+    # resolve. With it moto's server, the S3 of these tests: it needs nothing that is not there.
+    "sagemaker-v3": ("sagemaker-serve", "sagemaker-core>=2", "moto[s3]", "flask", "flask-cors"),
 }
+
+#: Modules are compiled when they are first imported: of the larger packages few ever are.
+_INSTALL = ("install", "--quiet", "--no-compile")
 
 
 def interpreter(name: str) -> Path:
@@ -47,7 +55,7 @@ def make(name: str) -> bool:
     shutil.rmtree(home, ignore_errors=True)
     for argv in (
         [sys.executable, "-m", "venv", str(home)],
-        [str(interpreter(name)), "-m", "pip", "install", "--quiet", *CLIENTS[name]],
+        [str(interpreter(name)), "-m", "pip", *_INSTALL, *CLIENTS[name]],
     ):
         run = subprocess.run(argv, capture_output=True, text=True, check=False)
         if run.returncode != 0:

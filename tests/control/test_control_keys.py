@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from penstock.control.keys import AccessKeys, KeyRing
+from penstock.control.keys import AccessKeys, KeyRing, NewKey
 from penstock.control.store import Store
+from penstock.core.grants import Grant
 from penstock.errors import CallerError
+
+
+def fault_of(ring: KeyRing) -> str:
+    """The code of what could not be read; empty if all could."""
+    return ring.fault.code if ring.fault is not None else ""
 
 
 @pytest.fixture
@@ -74,20 +82,77 @@ def test_a_lost_or_foreign_key_file_is_told_and_not_replaced(
     path = tmp_path / "state" / "keys.key"
     good = path.read_bytes()
     path.unlink()
-    for call in (keys.ring, lambda: keys.create_access_key("b", now=2.0)):
-        with pytest.raises(CallerError) as raised:
-            call()
-        assert raised.value.code == "key-file-missing"
+    assert fault_of(keys.ring()) == "key-file-missing"
+    with pytest.raises(CallerError) as raised:
+        keys.create_access_key("b", now=2.0)
+    assert raised.value.code == "key-file-missing"
     path.write_bytes(b"nonsense")
-    with pytest.raises(CallerError) as raised:
-        keys.ring()
-    assert raised.value.code == "key-file-wrong"
+    assert fault_of(keys.ring()) == "key-file-wrong"
     path.write_bytes(b"A" * 43 + b"=")
-    with pytest.raises(CallerError) as raised:
-        keys.ring()
-    assert raised.value.code == "key-file-wrong"
+    assert fault_of(keys.ring()) == "key-file-wrong"
     path.write_bytes(good)
+    assert fault_of(keys.ring()) == ""
     assert len(keys.ring()) == 1
+
+
+@pytest.mark.parametrize("key_file", [None, b"nonsense"])
+def test_a_deleted_key_opens_nothing_while_the_key_file_is_away(
+    keys: AccessKeys, tmp_path: Path, key_file: bytes | None
+) -> None:
+    """What is revoked stays revoked whatever else is broken, and what is not goes on working."""
+    bearer, other = keys.create_bearer_key("a", now=1.0), keys.create_bearer_key("b", now=2.0)
+    sigv4, kept = keys.create_access_key("c", now=3.0), keys.create_access_key("d", now=4.0)
+    ring = keys.ring()
+    assert ring.secret(sigv4.key_id) == sigv4.secret
+    path = tmp_path / "state" / "keys.key"
+    path.unlink()
+    if key_file is not None:
+        path.write_bytes(key_file)
+    keys.delete(bearer.key_id)
+    keys.delete(sigv4.key_id)
+    ring.take(keys.ring())
+    assert ring.bearer(bearer.secret) is None
+    assert ring.secret(sigv4.key_id) is None
+    assert ring.grant(sigv4.key_id) is None
+    assert ring.bearer(other.secret) == other.key_id
+    assert ring.secret(kept.key_id) == kept.secret
+    assert fault_of(ring)
+
+
+def test_keys_that_are_made_at_once_can_all_be_read(tmp_path: Path) -> None:
+    """The first ones make the file that secrets are encrypted with: there must be only one."""
+    state_dir = tmp_path / "state"
+    opened = Store(state_dir)
+    at_once = 8
+    together = threading.Barrier(at_once)
+
+    def make(number: int) -> NewKey:
+        store = Store(state_dir, exclusive=False)
+        together.wait()
+        try:
+            return AccessKeys(store, state_dir).create_access_key(f"key {number}", now=1.0)
+        finally:
+            store.close()
+
+    with ThreadPoolExecutor(at_once) as threads:
+        made = list(threads.map(make, range(at_once)))
+    ring = AccessKeys(opened, state_dir).ring()
+    opened.close()
+    assert fault_of(ring) == ""
+    assert [ring.secret(key.key_id) for key in made] == [key.secret for key in made]
+    assert not (state_dir / "keys.new").exists()
+
+
+def test_a_key_keeps_its_scope_and_its_endpoints(keys: AccessKeys) -> None:
+    grant = Grant("invoke", frozenset({"shop", "search"}))
+    made = [make("a", now=1.0, grant=grant) for make in
+            (keys.create_bearer_key, keys.create_access_key)]  # fmt: skip
+    plain = keys.create_access_key("b", now=2.0)
+    ring = keys.ring()
+    assert [ring.grant(one.key_id) for one in made] == [grant, grant]
+    assert ring.grant(plain.key_id) == Grant("admin")
+    assert {one.grant for one in keys.list()} == {grant, Grant("admin")}
+    assert ring.grant("PENSAAAAAAAAAAAAAAAA") is None
 
 
 def test_bearer_keys_need_no_key_file(keys: AccessKeys, tmp_path: Path) -> None:

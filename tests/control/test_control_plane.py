@@ -216,6 +216,7 @@ def test_the_history_tells_what_was_done_and_why(tmp_path: Path) -> None:
             assert [(one.what, one.reason) for one in server.plane.activities("shop")] == [
                 ("start ml.local.small for blue generation 1 slot 0", "new-generation"),
                 ("load copy", "instance-running"),
+                ("room for the model", "fits"),
                 ("copy loaded", "load-done"),
                 ("publish routes", "generation-ready"),
                 ("status InService", "generation-ready"),

@@ -17,6 +17,18 @@ def run_batch(lane: int, ids: tuple[int, ...], reason: str, **fields: float) -> 
 # when a batch leaves
 
 
+def test_an_item_that_is_to_run_alone_has_no_batch_mates_before_or_behind() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4))
+    assert batcher.add(1, alone=True, now=0.0) == [RunBatch(0, (1,), 1, 0, 0.0, 0, "batch-full")]
+    assert batcher.add(2, now=0.1) == []
+    assert batcher.add(3, alone=True, now=0.2) == []
+    assert batcher.add(4, now=0.3) == []
+    assert batcher.queue_rows == 6  # it keeps the room of a whole batch
+    assert batcher.lane_freed(0, now=1.0) == [RunBatch(0, (2,), 1, 0, 0.9, 5, "batch-full")]
+    assert batcher.lane_freed(0, now=2.0) == [RunBatch(0, (3,), 1, 0, 1.8, 1, "batch-full")]
+    assert batcher.lane_freed(0, now=3.0) == [RunBatch(0, (4,), 1, 0, 2.7, 0, "lane-free")]
+
+
 def test_a_busy_lane_takes_one_full_batch_ahead_and_before_a_run_was_timed_nothing_less() -> None:
     """A full batch gains nothing by waiting for the lane; one that is not full may still grow."""
     batcher = Batcher(BatchSpec(rows_max=2, batches_ahead=1))

@@ -54,6 +54,7 @@ class BatcherMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.items: dict[int, tuple[int, int, int, float | None]] = {}  #: rows, level, length, dead
         self.queued: list[int] = []  #: in order of arrival
+        self.alone: set[int] = set()  #: items that no other may run beside
         self.lanes: dict[int, list[tuple[int, ...]]] = {}  #: what runs, then what is ahead
         self.answered: set[int] = set()
         self.drains = False
@@ -93,6 +94,7 @@ class BatcherMachine(RuleBasedStateMachine):
             full = batch.reason in {"batch-full", "single", "service-level"}
             assert full or self.batcher.snapshot()["run_times"], "ahead without a forecast"
         assert batch.ids
+        assert len(batch.ids) == 1 or not self.alone & set(batch.ids), "one to run alone was not"
         assert batch.rows == sum(self.items[ident][0] for ident in batch.ids)
         assert batch.rows <= self.spec.rows_max
         left_behind = [ident for ident in self.queued if ident not in batch.ids]
@@ -106,8 +108,11 @@ class BatcherMachine(RuleBasedStateMachine):
             assert not same & set(left_behind), "an item overtook an older one of its kind"
         for ident in batch.ids:
             self.queued.remove(ident)
-        assert batch.queue_rows == sum(self.items[ident][0] for ident in self.queued)
+        assert batch.queue_rows == sum(map(self.rows_queued, self.queued))
         self.lanes.setdefault(batch.lane, []).append(batch.ids)
+
+    def rows_queued(self, ident: int) -> int:
+        return self.spec.rows_max if ident in self.alone else self.items[ident][0]
 
     def answer(self, ident: int) -> None:
         assert ident not in self.answered, "answered twice"
@@ -118,16 +123,20 @@ class BatcherMachine(RuleBasedStateMachine):
         length=st.integers(0, 80),
         priority=st.integers(0, 4),
         life_s=st.sampled_from([None, -0.1, 0.0, 0.2, 0.5, 2.0, 60.0]),
+        alone=st.sampled_from([False, False, False, True]),
     )
-    def add(self, rows: int, length: int, priority: int, life_s: float | None) -> None:
+    def add(self, rows: int, length: int, priority: int, life_s: float | None, alone: bool) -> None:
         ident = len(self.items)
+        if alone:
+            self.alone.add(ident)
         level = min(priority, self.spec.priorities - 1)
         deadline = None if life_s is None else self.now + life_s
         self.items[ident] = (rows, level, length, deadline)
         self.queued.append(ident)
         actions = self.batcher.add(
-            ident, rows=rows, length=length, priority=priority, deadline=deadline, now=self.now
-        )
+            ident, rows=rows, length=length, priority=priority, deadline=deadline, alone=alone,
+            now=self.now,
+        )  # fmt: skip
         refusals = [action for action in actions if isinstance(action, Refuse)]
         for refusal in refusals:
             assert refusal.id == ident
@@ -192,7 +201,7 @@ class BatcherMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         self.batcher.check_invariants()
-        assert self.batcher.queue_rows == sum(self.items[ident][0] for ident in self.queued)
+        assert self.batcher.queue_rows == sum(map(self.rows_queued, self.queued))
         assert self.batcher.running == len(self.lanes)
         running = {ident for held in self.lanes.values() for ids in held for ident in ids}
         assert not running & self.answered

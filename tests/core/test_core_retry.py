@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.core.retry import (
-    ATTEMPTS_MAX,
+    FRESH,
     HELD_MAX,
+    Past,
     Step,
+    blamed,
     next_retry,
     when_held,
     when_picked,
@@ -19,13 +23,106 @@ def routed(copy: int) -> Routed:
     return Routed(state, "blue", "retry", 1)
 
 
-def test_a_request_is_routed_again_until_its_attempts_are_used_up() -> None:
-    assert when_returned(attempts=ATTEMPTS_MAX - 1) == Step("route", "returned")
-    assert when_returned(attempts=ATTEMPTS_MAX) == Step("give-up", "attempts-used-up")
+ROUTE = Step("route", "returned")
+DIED_TWICE = Step("fail", "worker-died-twice")
+LOST = Step("give-up", "instances-lost")
+
+#: What a request comes back with, return by return, and what becomes of it each time.
+TIMELINES: dict[str, list[tuple[str, Step]]] = {
+    "two workers died under it: it is not sent to a third": [
+        ("worker-died", ROUTE),
+        ("worker-died", DIED_TWICE),
+    ],
+    "one of a batch, then by itself: it is the one": [
+        ("worker-died-in-company", ROUTE),
+        ("worker-died", DIED_TWICE),
+    ],
+    "by itself, then in company: a second death is enough": [
+        ("worker-died", ROUTE),
+        ("worker-died-in-company", DIED_TWICE),
+    ],
+    "always in company, never the only suspect: four are enough": [
+        ("worker-died-in-company", ROUTE),
+        ("worker-died-in-company", ROUTE),
+        ("worker-died-in-company", ROUTE),
+        ("worker-died-in-company", DIED_TWICE),
+    ],
+    "instances that are killed say nothing of it, but four are too many": [
+        ("connection-lost", ROUTE),
+        ("connection-lost", ROUTE),
+        ("connection-lost", ROUTE),
+        ("connection-lost", LOST),
+    ],
+    "an instance was lost in between": [
+        ("worker-died", ROUTE),
+        ("connection-lost", ROUTE),
+        ("copy-lost", ROUTE),
+        ("worker-died", DIED_TWICE),
+    ],
+    "what had not begun is not counted": [
+        (reason, ROUTE)
+        for reason in (
+            "copy-lost", "copy-failed", "copy-closed", "draining", "unknown-copy", "worker-lost",
+            "another-is-tried-alone", "a reason of a later version",
+        )
+    ] * 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", TIMELINES)
+def test_what_becomes_of_a_request_that_came_back(story: str) -> None:
+    past = FRESH
+    steps = []
+    for reason, _ in TIMELINES[story]:
+        past = past.after(reason)
+        steps.append(when_returned(past))
+    assert steps == [step for _, step in TIMELINES[story]]
+
+
+def test_a_request_whose_worker_died_is_computed_alone_from_then_on() -> None:
+    assert not FRESH.alone
+    assert not FRESH.after("connection-lost").after("draining").alone
+    for reason in ("worker-died", "worker-died-in-company"):
+        assert FRESH.after(reason).alone
+        assert FRESH.after(reason).after("copy-lost").alone
+
+
+def test_a_death_is_laid_at_a_request_that_was_there_alone_or_the_only_suspect() -> None:
+    assert blamed(0) == "worker-died"
+    assert blamed(7) == "worker-died-in-company"
+    assert blamed(7, alone=True) == "worker-died"
+
+
+#: Who is poison, of a batch of eight; the rule must find them and nobody else.
+@pytest.mark.parametrize("poison", [{0}, {7}, {2, 3}, set(range(8)), set()])
+def test_of_a_poisoned_batch_only_the_poison_fails(poison: set[int]) -> None:
+    """Plays a copy of two workers: each takes what is sent as one batch, or alone."""
+    deaths = 0
+    past = {request: FRESH for request in range(8)}
+    waiting = [list(range(8))]
+    ends: dict[int, str] = {}
+    while waiting:
+        batch = waiting.pop(0)
+        if not poison & set(batch):
+            ends |= dict.fromkeys(batch, "answered")
+            continue
+        deaths += 1
+        for request in batch:
+            past[request] = past[request].after(blamed(len(batch) - 1))
+            step = when_returned(past[request])
+            if step == ROUTE:
+                assert past[request].alone
+                waiting.append([request])
+            else:
+                ends[request] = step.reason
+    assert ends == {
+        request: "worker-died-twice" if request in poison else "answered" for request in range(8)
+    }
+    assert deaths == (1 + len(poison) if poison else 0)
 
 
 def test_an_answer_that_has_begun_cannot_be_begun_again() -> None:
-    assert when_returned(attempts=1, streamed=True) == Step("fail", "stream-broken")
+    assert when_returned(Past(deaths=1), streamed=True) == Step("fail", "stream-broken")
 
 
 def test_another_copy_gets_it_at_once() -> None:

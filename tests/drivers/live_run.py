@@ -21,6 +21,7 @@ import orjson
 from penstock.config import LimitConfig
 from penstock.core.admission import Admission, Refusal
 from penstock.core.batching import Action, RunBatch
+from penstock.core.retry import blamed
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.errors import ModelError, PenstockError
 from penstock.gateway.deadlines import Deadlines
@@ -218,14 +219,15 @@ class InstanceLink:
         invocation.ident = ident
         self._pending[ident] = invocation
         frame = frames.encode_invoke(
-            ident, copy, deadline_ms, invocation.priority, invocation.meta, invocation.body
-        )
+            ident, copy, deadline_ms, invocation.priority, invocation.meta, invocation.body,
+            flags=frames.ALONE if invocation.past.alone else 0,
+        )  # fmt: skip
         (received,) = self._decoder.feed(frame)
         wanted = frames.decode_invoke(received.payload, received.meta_bytes)
         now = self._live.time.now
         request = Request(
             self._replies, ident, wanted.meta, wanted.body, now, now + wanted.deadline_ms / 1000,
-            wanted.priority,
+            wanted.priority, bool(received.flags & frames.ALONE),
         )  # fmt: skip
         self.requests[ident] = request
         self._queued.append(invocation.number)
@@ -358,7 +360,8 @@ class GeneratingLink:
             broken = frames.Reply(424, 1, 0, 0, 0, 0, b"", error)
             self._events.on_error(self._pending.pop(number), broken)
         for number in not_begun:
-            self._events.on_returned(self._pending.pop(number), "worker-died")
+            reason = blamed(len(begun) + len(not_begun) - 1)
+            self._events.on_returned(self._pending.pop(number), reason)
         self._tell("copy-lost")
 
     def come_back(self) -> None:

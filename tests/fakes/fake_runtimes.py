@@ -10,7 +10,7 @@ from tests.fakes.model_files import weights
 
 from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
-from penstock.runtimes.base import Payload, PayloadReply, Tensors
+from penstock.runtimes.base import Payload, PayloadReply, Returned, Tensors
 from penstock.wire.frames import decode_request_meta
 
 
@@ -44,16 +44,17 @@ class FakePayloadRuntime:
     def __init__(self, lanes: int = 1, *, hold: bool = False) -> None:
         self.lanes = lanes
         self.hold = hold
+        self.shares_worker = False
         self.pids: list[int] = []
         self.held: list[
-            tuple[int, list[Payload], Callable[[list[PayloadReply | None] | None], None]]
+            tuple[int, list[Payload], Callable[[list[PayloadReply | Returned] | None], None]]
         ] = []
 
     def invoke(
         self,
         lane: int,
         batch: Sequence[Payload],
-        done: Callable[[list[PayloadReply | None] | None], None],
+        done: Callable[[list[PayloadReply | Returned] | None], None],
     ) -> None:
         if self.hold:
             self.held.append((lane, list(batch), done))
@@ -61,8 +62,8 @@ class FakePayloadRuntime:
             asyncio.get_running_loop().call_soon(done, self.answers(batch))
 
     @staticmethod
-    def answers(batch: Sequence[Payload]) -> list[PayloadReply | None]:
-        replies: list[PayloadReply | None] = []
+    def answers(batch: Sequence[Payload]) -> list[PayloadReply | Returned]:
+        replies: list[PayloadReply | Returned] = []
         for item in batch:
             if item.body == b"fail":
                 replies.append(PayloadReply(error=ModelError("model-code-failed", "told to")))

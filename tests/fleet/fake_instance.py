@@ -4,6 +4,8 @@ It is started as any instance is: one JSON line on standard input, `ready` on st
 frames on its socket, until SIGTERM or the end of standard input. How a load ends is said by the
 model's URI: `fake://ok`, `fake://slow` (until the file named by the model's environment variable
 GATE exists), `fake://bad` (the model is wrong), `fake://not-now`, `fake://hang`, `fake://die`.
+What it says that it needs, and what it takes when it is loaded, are the variables NEED_MIB and
+OWN_MIB: in MiB, or the path of a file that says so.
 
 Command line switches: `--deaf` ignores SIGTERM, `--exit` ends before it is ready, `--mute` never
 says that it is ready, `--worker` leaves a process behind that holds its output open.
@@ -60,13 +62,16 @@ class Instance:
         self.copies: dict[int, dict[str, Any]] = {}
 
     async def control(self, op: dict[str, Any]) -> dict[str, Any]:
+        if op["op"] == "prepare":
+            return {"digest": "", "need": {"memory_bytes": _bytes_of(op, "NEED_MIB")}}
         if op["op"] == "load":
             return await self.load(op)
         if op["op"] == "unload":
             self.copies.pop(op["copy"], None)
             return {}
         if op["op"] == "status":
-            return {"rss_bytes": 1200, "copies": [{"copy": copy} for copy in self.copies]}
+            copies = [{"copy": copy, "requests": 1} for copy in self.copies]
+            return {"rss_bytes": 1200, "copies": copies, **self.memory()}
         if op["op"] == "emit":  # for tests: say this event to everybody
             for connection in self.connections:
                 connection.event(op["event"])
@@ -95,7 +100,18 @@ class Instance:
                 await asyncio.sleep(0.01)
         self.copies[op["copy"]] = op
         description = {"name": op["endpoint"], "outstanding_max": 64, "uri": op["source"]["uri"]}
-        return {"description": description, "load_s": 0.25, "memory_bytes": 1000}
+        reply = {"description": description, "load_s": 0.25, "memory_bytes": 1000}
+        return reply | self.memory()
+
+    def memory(self) -> dict[str, int]:
+        taken = sum(_bytes_of(op, "OWN_MIB") for op in self.copies.values())
+        return {"own_bytes": taken, "own_bytes_max": taken}
+
+
+def _bytes_of(op: dict[str, Any], name: str) -> int:
+    """A number of MiB, or the file that says it now."""
+    told = op["environment"].get(name, "0")
+    return int(told if told.isdigit() else Path(told).read_text()) * 2**20
 
 
 async def main() -> None:

@@ -10,7 +10,7 @@ from penstock.core.placement import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.base import InstanceType
 from penstock.fleet.catalogue import InstanceCatalogue
-from penstock.fleet.machine import this_machine
+from penstock.fleet.machine import available_bytes, memory_groups, this_machine
 
 GIB = 2**30
 LAPTOP = InstanceCatalogue(MachineCapacity(cores=8.0, memory_bytes=16 * GIB))
@@ -32,17 +32,35 @@ def test_a_small_aws_type_keeps_its_size_price_and_watts() -> None:
         name="ml.c5.large",
         cores=2.0,
         memory_bytes=4 * GIB,
+        promised=False,
+        share_bytes=4 * GIB,
         accelerators=0,
         price_per_hour=0.102,
         watts=11.6,
     )
 
 
-def test_a_large_aws_type_shrinks_to_the_cores_and_to_half_the_memory() -> None:
-    """Half: an update must find room for the new generation beside the old one."""
+def test_a_large_aws_type_shrinks_to_the_machine() -> None:
+    """It reserves nothing, so one instance may grow to all that there is."""
     kind = LAPTOP.resolve("ml.p4d.24xlarge")
-    assert (kind.cores, kind.memory_bytes, kind.accelerators) == (8.0, 8 * GIB, 0)
+    assert (kind.cores, kind.memory_bytes, kind.accelerators) == (8.0, 16 * GIB, 0)
+    assert kind.share_bytes == 8 * GIB  # caches: those of two generations fit
     assert kind.price_per_hour == 37.69
+
+
+def test_where_aws_types_are_reserved_they_get_half_of_the_memory_at_most() -> None:
+    """Half: an update must find room for the new generation beside the old one."""
+    strict = InstanceCatalogue(LAPTOP.machine, strict=True)
+    assert strict.resolve("ml.p4d.24xlarge").memory_bytes == 8 * GIB
+    assert strict.resolve("ml.c5.large").memory_bytes == 4 * GIB
+
+
+def test_own_types_are_promises_and_names_of_aws_are_bounds() -> None:
+    strict = InstanceCatalogue(LAPTOP.machine, strict=True)
+    for name in LAPTOP.names():
+        assert LAPTOP.resolve(name).promised == name.startswith("ml.local."), name
+        assert strict.resolve(name).promised, name
+    assert not LAPTOP.resolve("ml.z9q.4xlarge").promised
 
 
 def test_accelerators_are_those_that_the_machine_has() -> None:
@@ -74,12 +92,62 @@ def test_every_listed_type_resolves_with_a_price_and_watts() -> None:
         assert 0 < kind.memory_bytes <= 16 * GIB, name
 
 
+def cgroup(folder: Path, limit: str, current: int, stat: str = "", *, first: bool = False) -> Path:
+    """A control group's files, of the second kind or of the first."""
+    folder.mkdir(parents=True)
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if first else (
+        "memory.max", "memory.current")  # fmt: skip
+    (folder / names[0]).write_text(f"{limit}\n")
+    (folder / names[1]).write_text(f"{current}\n")
+    (folder / "memory.stat").write_text(stat)
+    return folder
+
+
 def test_a_containers_memory_limit_counts(tmp_path: Path) -> None:
-    limit = tmp_path / "memory.max"
-    limit.write_text(f"{4 * GIB}\n")
-    assert this_machine((limit,)).memory_bytes == 4 * GIB - int(4 * GIB * 0.1)
-    limit.write_text("max\n")
-    assert this_machine((limit,)).memory_bytes == this_machine(()).memory_bytes
+    limited = cgroup(tmp_path / "a", str(4 * GIB), 0)
+    assert this_machine([limited]).memory_bytes == 4 * GIB - int(4 * GIB * 0.1)
+    unlimited = cgroup(tmp_path / "b", "max", 0)
+    assert this_machine([unlimited]).memory_bytes == this_machine([]).memory_bytes
+    assert this_machine([unlimited, limited]).memory_bytes == 4 * GIB - int(4 * GIB * 0.1)
+
+
+def memory_info(folder: Path, available_bytes: int) -> Path:
+    path = folder / "meminfo"
+    path.write_text(
+        f"MemTotal:       16000000 kB\nMemAvailable:   {available_bytes // 1024} kB\nSwap: 0 kB\n"
+    )
+    return path
+
+
+def test_what_is_free_is_what_the_kernel_says(tmp_path: Path) -> None:
+    assert available_bytes([], memory_info(tmp_path, 3 * GIB)) == 3 * GIB
+    assert available_bytes([], tmp_path / "not there") is None
+
+
+def test_a_container_has_free_what_its_limit_leaves(tmp_path: Path) -> None:
+    """Pages of files are charged to it, and go when memory is short."""
+    info = memory_info(tmp_path, 30 * GIB)
+    stat = f"anon {2 * GIB}\ninactive_file {GIB}\nactive_file {GIB // 2}\n"
+    second = cgroup(tmp_path / "2", str(4 * GIB), 3 * GIB + GIB // 2, stat)
+    assert available_bytes([second], info) == 2 * GIB
+    stat = f"inactive_file 5\ntotal_inactive_file {GIB}\ntotal_active_file {GIB // 2}\n"
+    first = cgroup(tmp_path / "1", str(4 * GIB), 4 * GIB, stat, first=True)
+    assert available_bytes([second, first], info) == GIB + GIB // 2
+    assert available_bytes([second], memory_info(tmp_path, GIB)) == GIB  # the machine has less
+
+
+def test_a_service_is_bound_by_its_own_group_and_by_those_around_it(tmp_path: Path) -> None:
+    own = tmp_path / "cgroup"
+    own.write_text("0::/system.slice/penstock.service\n")
+    mount = tmp_path / "fs"
+    assert memory_groups(mount, own) == [
+        mount / "system.slice" / "penstock.service", mount / "system.slice", mount,
+    ]  # fmt: skip
+    own.write_text("9:cpu:/x\n4:memory:/docker/abc\n")
+    assert memory_groups(mount, own) == [
+        mount / "memory" / "docker" / "abc", mount / "memory" / "docker", mount / "memory",
+    ]  # fmt: skip
+    assert memory_groups(mount, tmp_path / "not there") == []
 
 
 def test_a_slip_in_a_name_of_our_own_family_is_told_and_not_guessed() -> None:

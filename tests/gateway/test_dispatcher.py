@@ -8,8 +8,6 @@ import random
 import pytest
 from tests.gateway.gateway_fakes import PREFIX, Bench, reply, routes
 
-from penstock.core.retry import ATTEMPTS_MAX
-
 
 def test_an_answer_goes_to_the_responder_and_the_slot_is_free_once_it_is_written() -> None:
     bench = Bench(1)
@@ -75,17 +73,31 @@ def test_new_requests_are_refused_while_accepted_ones_are_held() -> None:
     )
 
 
-def test_a_request_that_ends_each_worker_it_meets_is_the_models_error() -> None:
-    bench = Bench(*range(1, ATTEMPTS_MAX + 2))
+def test_a_request_that_ends_each_worker_it_meets_ends_two() -> None:
+    bench = Bench(1, 2, 3, 4)
     invocation, told = bench.invoke()
-    for _ in range(ATTEMPTS_MAX):
+    for _ in range(2):
         assert told.told == []
         [link] = [link for link in bench.links.values() if link.sent]
         link.give_back("worker-died")
-    assert told.told == [("error", "model-crashed")]
+    assert told.told == [("error", "model-worker-died")]
     assert invocation.error is not None
     assert invocation.error.status == 424
     assert set(bench.outstanding().values()) == {0}
+
+
+def test_what_never_began_is_sent_as_often_as_its_deadline_allows() -> None:
+    bench = Bench(1, 2)
+    invocation, told = bench.invoke(deadline_s=30.0)
+    for _ in range(100):
+        [link] = [link for link in bench.links.values() if link.sent]
+        link.give_back("copy-lost")
+        bench.timers.advance(0.05)
+    assert told.told == []
+    [link] = [link for link in bench.links.values() if link.sent]
+    link.reply()
+    assert told.told == [("reply", b"answer")]
+    assert invocation.attempts == 101
 
 
 def test_a_lost_connection_retries_what_was_unanswered_but_not_what_was_streamed() -> None:
@@ -301,7 +313,7 @@ def test_whatever_happens_each_request_ends_once_and_no_slot_is_lost(seed: int) 
             invocation = link.take()
             bench.dispatcher.on_reply(invocation, reply())
         elif action == "back" and link.sent:
-            link.give_back(rng.choice(("worker-died", "draining")))
+            link.give_back(rng.choice(("worker-died", "worker-died-in-company", "draining")))
         elif action == "lose":
             link.lose() if link.usable else link.come_back()
         elif action == "event":

@@ -6,120 +6,18 @@ import asyncio
 import random
 import re
 import socket
-import ssl
-import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.gateway.gateway_fakes import PREFIX, RawClient, post, run, until
+from tests.gateway.gateway_fakes import PREFIX, post, run, until
+from tests.gateway.http_site import POST, Gatekeeper, Site, application, site
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError
 from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.call import Call, status_line
+from penstock.gateway.call import status_line
 from penstock.gateway.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
-from penstock.wire.aws.errors import AwsError
-
-
-class ScriptedDoor:
-    """Echoes at once; under /hot/later it waits to be told."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Call] = []
-        self.refused: list[str] = []
-        self.written_urls: list[bytes] = []
-        self.abandoned_urls: list[bytes] = []
-
-    def handle(self, call: Call) -> bool:
-        if call.path == b"/hot/later":
-            self.waiting.append(call)
-        elif call.path == b"/hot/broken":
-            raise RuntimeError("a bug")
-        elif call.path == b"/hot/big":
-            call.answer(status_line(200), b"x" * 20_000_000)
-        elif call.path == b"/hot/declined":
-            return False
-        else:
-            call.answer(status_line(200) + b"x-query: " + call.query + b"\r\n", call.body)
-        return True
-
-    def refuse(self, call: Call, error: PenstockError) -> None:
-        self.refused.append(error.code)
-        call.answer(status_line(error.status), error.code.encode())
-
-    def written(self, call: Call) -> None:
-        self.written_urls.append(call.url)
-
-    def abandoned(self, call: Call) -> None:
-        self.abandoned_urls.append(call.url)
-
-
-async def application(scope: Any, receive: Any, send: Any) -> None:
-    if scope["path"] == "/raise":
-        raise RuntimeError("a bug")
-    if scope["path"] == "/wait":
-        await receive()
-        application.waiting += 1  # type: ignore[attr-defined]
-        scope["state"]["gone"] = await receive()
-        application.disconnects.append(scope["state"]["gone"]["type"])  # type: ignore[attr-defined]
-        return
-    body = (await receive())["body"]
-    if scope["path"] == "/stream":
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        for piece in (b"one ", b"two ", body):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-        return
-    text = f"{scope['method']} {scope['path']} {scope['query_string'].decode()} ".encode() + body
-    status = 204 if scope["path"] == "/nothing" else 200
-    headers = [(b"content-type", b"text/plain"), (b"x-id", scope["penstock.request_id"].encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
-
-
-application.disconnects = []  # type: ignore[attr-defined]
-application.waiting = 0  # type: ignore[attr-defined]
-
-
-class Site:
-    def __init__(self, listener: HttpListener, door: ScriptedDoor, port: int) -> None:
-        self.listener = listener
-        self.door = door
-        self.port = port
-        self.clients: list[RawClient] = []
-
-    async def client(self, **options: Any) -> RawClient:
-        client = await RawClient.to(self.port, **options)
-        self.clients.append(client)
-        return client
-
-
-@asynccontextmanager
-async def site(
-    *, authenticator: Any = None, tls: ssl.SSLContext | None = None, **limits: Any
-) -> AsyncIterator[Site]:
-    door = ScriptedDoor()
-    listener = HttpListener(
-        limits=LimitConfig(**limits),
-        clock=SystemClock(),
-        ids=RequestIds(PREFIX),
-        doors=[(b"/hot/", door)],
-        fallback=AsgiDoor(application),
-        authenticator=authenticator,
-    )
-    port = await listener.start("127.0.0.1", 0, tls=tls)
-    served = Site(listener, door, port)
-    try:
-        yield served
-    finally:
-        for client in served.clients:
-            client.close()
-        await listener.stop(0.0)
 
 
 def test_an_answer_has_status_date_request_id_and_length_in_these_bytes() -> None:
@@ -177,7 +75,7 @@ def test_bodies_come_with_a_length_or_in_chunks_and_in_any_number_of_reads() -> 
     async def main() -> None:
         async with site() as served:
             client = await served.client()
-            head = b"POST /hot/x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
             data = head + b"3\r\nabc\r\n4;ext=1\r\ndefg\r\n0\r\nX-Trailer: 1\r\n\r\n"
             for byte in data + post("/hot/x", b"0123456789"):
                 client.write(bytes([byte]))
@@ -193,9 +91,7 @@ def test_expect_100_continue_is_answered_before_the_body_is_sent() -> None:
     async def main() -> None:
         async with site() as served:
             client = await served.client()
-            client.write(
-                b"POST /hot/x HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
-            )
+            client.write(POST + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n")
             assert await client.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             client.write(b"ok")
             assert (await client.answer())[2] == b"ok"
@@ -242,22 +138,28 @@ def test_http_1_0_and_connection_close_end_the_connection() -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"POST /hot/x HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
-        (b"POST /hot/x HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400),
-        (b"POST /hot/x HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
-        (b"POST /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
-        (b"POST /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
-        (b"POST /hot/x HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
-        (b"POST /hot/x HTTP/1.1\r\nContent-Length : 1\r\n\r\na", 400),
-        (b"GET /hot/x HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400),
+        (
+            POST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+            400,
+        ),
+        (
+            POST + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+            400,
+        ),
+        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
+        (POST + b"Content-Length: -1\r\n\r\n", 400),
+        (POST + b"Content-Length : 1\r\n\r\na", 400),
+        (b"GET /hot/x HTTP/1.1\r\nHost: x\r\nA: b\r\n folded\r\n\r\n", 400),
         (b"GET /hot/x HTTP/1.1\nHost: x\n\n", 400),
-        (b"GET /hot/\x00 HTTP/1.1\r\n\r\n", 400),
+        (b"GET /hot/\x00 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"GET /hot/x HTTP/9.9\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-        (b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n", 405),
-        (b"GET /hot/x HTTP/1.1\r\nA: " + b"b" * 70_000 + b"\r\n\r\n", 431),
-        (b"GET /hot/x HTTP/1.1\r\nA: " + b"b" * 400_000, 431),
+        (b"CONNECT a:443 HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"GET /hot/x HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /hot/x HTTP/1.1\r\nHost: x\r\nA: " + b"b" * 400_000, 431),
     ],
 )
 def test_what_is_not_http_or_could_be_read_in_two_ways_is_refused_and_closed(
@@ -279,9 +181,9 @@ def test_a_body_over_the_limit_is_refused_before_it_is_sent_and_the_answer_arriv
     async def main() -> None:
         async with site(body_bytes_max=1000) as served:
             client = await served.client()
-            client.write(b"POST /hot/x HTTP/1.1\r\nContent-Length: 1001\r\n\r\n")
+            client.write(POST + b"Content-Length: 1001\r\n\r\n")
             assert (await client.answer())[::2] == (413, b"body-too-large")
-            chunked = b"POST /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n"
             for sent in (post("/hot/x", b"x" * 3_000_000), chunked + b"3e9\r\n" + b"y" * 1001):
                 client = await served.client()
                 client.write(sent)
@@ -297,7 +199,7 @@ def test_chunks_that_are_all_framing_are_refused_as_well() -> None:
     async def main() -> None:
         async with site(body_bytes_max=1000) as served:
             client = await served.client()
-            client.write(b"POST /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+            client.write(POST + b"Transfer-Encoding: chunked\r\n\r\n1;")
             client.write(b"a" * 2_000_000)
             assert (await client.answer())[0] == 413
 
@@ -311,10 +213,10 @@ def test_slow_heads_slow_bodies_and_idle_connections_are_ended() -> None:
             silent = await served.client()
             assert await silent.closed() == b""
             slow_head = await served.client()
-            slow_head.write(b"GET /hot/x HTTP/1.1\r\nHos")
+            slow_head.write(b"GET /hot/x HTTP/1.1\r\nHost: x\r\nHos")
             assert (await slow_head.answer())[0] == 408
             slow_body = await served.client()
-            slow_body.write(b"POST /hot/x HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc")
+            slow_body.write(POST + b"Content-Length: 9\r\n\r\nabc")
             assert (await slow_body.answer())[::2] == (408, b"request-too-slow")
             idle = await served.client()
             idle.write(post("/hot/x", b"1"))
@@ -424,7 +326,7 @@ def test_absolute_targets_are_paths_and_a_bug_in_a_door_is_a_500_without_its_sto
     async def main() -> None:
         async with site() as served:
             client = await served.client()
-            client.write(b"GET http://somewhere:1/hot/x?q HTTP/1.1\r\nHost: x\r\n\r\n")
+            client.write(b"GET http://x:1/hot/x?q HTTP/1.1\r\nHost: x:1\r\n\r\n")
             assert (await client.answer())[1]["x-query"] == "q"
             client.write(post("/hot/broken"))
             assert (await client.answer())[::2] == (500, b"internal")
@@ -434,37 +336,20 @@ def test_absolute_targets_are_paths_and_a_bug_in_a_door_is_a_500_without_its_sto
     run(main)
 
 
-class Gatekeeper:
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, bytes, bytes, bytes]] = []
-
-    def check(
-        self,
-        method: str,
-        raw_path: bytes,
-        query: bytes,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes,
-    ) -> None:
-        self.seen.append((method, raw_path, query, body))
-        given = dict(headers).get(b"Authorization")
-        if raw_path == b"/hot/open":
-            return
-        if given is None:
-            raise AwsError("MissingAuthenticationTokenException", "Who?", status=403)
-        if body != given:
-            raise CallerError("wrong", "The signature is not of this body.", status=403)
-
-
 def test_strangers_are_refused_before_their_body_and_others_are_checked_with_it() -> None:
     async def main() -> None:
         gate = Gatekeeper()
         async with site(authenticator=gate) as served:
             client = await served.client()
-            client.write(b"POST /hot/x?q HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")
+            client.write(b"POST /hot/x?q HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
             status, _, body = await client.answer()
             assert (status, body) == (403, b"MissingAuthenticationTokenException")
-            assert gate.seen == [("POST", b"/hot/x", b"q", b"")]
+            client = await served.client()
+            client.write(POST + b"Content-Length: 9\r\nAuthorization: unknown\r\n\r\n")
+            status, _, body = await client.answer()
+            assert (status, body) == (403, b"UnrecognizedClientException")
+            assert gate.heads == [("POST", b"/hot/x", b"q"), ("POST", b"/hot/x", b"")]
+            assert gate.seen == []
             client = await served.client()
             client.write(post("/hot/x", b"signed", "Authorization: signed"))
             assert (await client.answer())[2] == b"signed"
@@ -540,28 +425,6 @@ def test_a_port_in_use_is_an_error_that_says_what_to_do() -> None:
     run(main)
 
 
-def test_tls_serves_the_same(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    trusting = ssl.create_default_context(cafile=str(cert))
-
-    async def main() -> None:
-        async with site(tls=context) as served:
-            client = await served.client(ssl=trusting, server_hostname="localhost")
-            client.write(post("/hot/x", b"secret") + post("/hot/big"))
-            assert (await client.answer())[2] == b"secret"
-            assert len((await client.answer())[2]) == 20_000_000
-            await until(lambda: served.door.written_urls == [b"/hot/x", b"/hot/big"])
-
-    run(main)
-
-
 def mutated(rng: random.Random) -> bytes:
     """A request that was right before something happened to it."""
     body = rng.randbytes(rng.choice((0, 5, 300)))
@@ -570,8 +433,8 @@ def mutated(rng: random.Random) -> bytes:
             (
                 post("/hot/x", body, "Content-Type: application/json"),
                 post("/other", body),
-                b"PUT /hot/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
-                b"GET /hot/x?y=z HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n",
+                POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
+                b"GET /hot/x?y=z HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n",
             )
         )
     )

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -131,8 +131,18 @@ class Instance:
 
 
 @contextmanager
-def instance(folder: Path, *, memory_bytes: int = 0) -> Iterator[Instance]:
-    """Runs until the end of the block; the cache is below `folder`."""
+def instance(
+    folder: Path,
+    *,
+    memory_bytes: int = 0,
+    environment: Mapping[str, str] | None = None,
+    artifact: Mapping[str, object] | None = None,
+) -> Iterator[Instance]:
+    """Runs until the end of the block; the cache is below `folder`.
+
+    `environment` comes on top of this process's; `artifact`: its `ArtifactSettings`.
+    """
+    folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pi") as short:  # socket paths are at most 107 bytes
         path = f"{short}/s"
         settings = {
@@ -141,6 +151,7 @@ def instance(folder: Path, *, memory_bytes: int = 0) -> Iterator[Instance]:
             "cores": 1,
             "memory_bytes": memory_bytes,
             "cache_dir": str(folder / "cache"),
+            "artifact": dict(artifact or {}),
         }
         log = folder / "instance.log"
         with log.open("ab") as output:
@@ -149,7 +160,7 @@ def instance(folder: Path, *, memory_bytes: int = 0) -> Iterator[Instance]:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
-                env={**os.environ, "PYTHONPATH": str(SRC)},
+                env={**os.environ, "PYTHONPATH": str(SRC), **(environment or {})},
             )
         assert process.stdin
         assert process.stdout

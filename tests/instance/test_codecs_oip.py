@@ -203,8 +203,79 @@ def test_grpc_shapes_and_counts_are_checked() -> None:
         decode(request.SerializeToString(), content_type=OIP_GRPC)
 
 
-def test_output_that_is_not_text_asks_for_binary() -> None:
+def test_output_that_is_not_text_names_its_element_and_asks_for_binary() -> None:
     decoded = decode({"inputs": [X, WORD]})
     with pytest.raises(ModelError) as caught:
-        decoded.encode(OUTPUTS | {"said": np.array([b"\xff"], dtype=object)})
-    assert caught.value.hint == "Ask for it as binary data."
+        decoded.encode(OUTPUTS | {"said": np.array([b"ok", b"a\xff"], dtype=object)})
+    assert (caught.value.code, caught.value.original_status) == ("not-text", 406)
+    assert caught.value.message == (
+        "output 'said': element 1 is not UTF-8 (byte 1), and JSON and CSV hold text alone; ask for "
+        'binary data: "parameters": {"binary_data_output": true} of the Open Inference Protocol, '
+        "or gRPC"
+    )
+
+
+#: All that a BYTES element may hold: every byte value, nothing, zero bytes, halves of characters.
+ANY_BYTES = [bytes(range(256)), b"", b"\0", b"a\0b\0\0", b"\xed\xa0\x80", b"\xf4\x8f\xbf\xbf"]
+RAW = b"".join(struct.pack("<I", len(each)) + each for each in ANY_BYTES)
+BLOBS = CodecModel(
+    name="blobs", version="1", batched=True,
+    inputs=(TensorSpec(name="word", dtype="BYTES", shape=(-1, 3)),),
+    outputs=(TensorSpec(name="said", dtype="BYTES", shape=(-1, 3)),),
+)  # fmt: skip
+
+
+def grpc_bytes(*, raw: bool) -> bytes:
+    request = ModelInferRequest(model_name="blobs")
+    entry = request.inputs.add(name="word", datatype="BYTES", shape=[2, 3])
+    if raw:
+        request.raw_input_contents.append(RAW)
+    else:
+        entry.contents.bytes_contents.extend(ANY_BYTES)
+    return bytes(request.SerializeToString())
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_bytes_over_grpc_are_those_that_came(raw: bool) -> None:
+    decoded = decode_tensors(
+        BLOBS, RequestMeta(door="oip-grpc", content_type=OIP_GRPC), grpc_bytes(raw=raw)
+    )
+    assert decoded.tensors["word"].tolist() == [ANY_BYTES[:3], ANY_BYTES[3:]]
+    answer = ModelInferResponse.FromString(decoded.encode({"said": decoded.tensors["word"]})[0])
+    assert list(answer.raw_output_contents) == [RAW]
+    assert list(answer.outputs[0].shape) == [2, 3]
+
+
+def test_bytes_in_binary_tensors_are_those_that_came() -> None:
+    entry = {"name": "word", "shape": [2, 3], "datatype": "BYTES",
+             "parameters": {"binary_data_size": len(RAW)}}  # fmt: skip
+    head = json.dumps({"inputs": [entry], "parameters": {"binary_data_output": True}}).encode()
+    decoded = decode_tensors(
+        BLOBS, RequestMeta(door="oip", json_header_bytes=len(head)), head + RAW
+    )
+    assert decoded.tensors["word"].tolist() == [ANY_BYTES[:3], ANY_BYTES[3:]]
+    body, meta = decoded.encode({"said": decoded.tensors["word"]})
+    assert body[decode_reply_meta(meta).json_header_bytes :] == RAW
+
+
+def test_strings_in_json_are_the_bytes_of_their_utf8() -> None:
+    data = ["", "a\0b", "h\u00e9", "\U0001f600", "x", "y"]
+    entry = {"name": "word", "shape": [2, 3], "datatype": "BYTES", "data": data}
+    decoded = decode_tensors(
+        BLOBS, RequestMeta(door="oip"), json.dumps({"inputs": [entry]}).encode()
+    )
+    flat = decoded.tensors["word"].reshape(-1).tolist()
+    assert flat == [b"", b"a\0b", b"h\xc3\xa9", b"\xf0\x9f\x98\x80", b"x", b"y"]
+    answered = json.loads(decoded.encode({"said": decoded.tensors["word"]})[0])
+    assert answered["outputs"][0]["data"] == data
+
+
+@pytest.mark.parametrize("door", ["oip", "oip-grpc"])
+def test_numbers_are_not_answered_as_bytes(door: str) -> None:
+    """Three zero bytes are no way to write the number 3."""
+    entry = {"name": "word", "shape": [1, 3], "datatype": "BYTES", "data": ["a", "b", "c"]}
+    body = json.dumps({"inputs": [entry]}).encode() if door == "oip" else grpc_bytes(raw=True)
+    kind = OIP_GRPC if door == "oip-grpc" else None
+    decoded = decode_tensors(BLOBS, RequestMeta(door=door, content_type=kind), body)
+    with pytest.raises(ModelError, match="'said' as INT64, its configuration says BYTES"):
+        decoded.encode({"said": np.array([[1, 2, 3]])})

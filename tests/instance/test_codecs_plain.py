@@ -113,6 +113,16 @@ def test_accept_chooses_the_form_of_the_answer(
     assert (written, decode_reply_meta(meta).content_type) == (body, content_type)
 
 
+def test_bytes_in_npy_lose_nothing_or_are_refused() -> None:
+    """NPY pads elements with zero bytes and takes them off again when it is read."""
+    decoded = decode(POINTS, npy(np.zeros((1, 2))), content_type="application/x-npy")
+    mixed = np.array([b"\xff", b"a\0b", "\u00e9"], dtype=object)
+    answered = np.load(io.BytesIO(decoded.encode({"y": mixed})[0]))
+    assert answered.tolist() == [b"\xff", b"a\0b", b"\xc3\xa9"]
+    with pytest.raises(ModelError, match="'y' has an element that ends with a zero byte"):
+        decoded.encode({"y": np.array([b"a\0"], dtype=object)})
+
+
 def test_npy_is_answered_with_npy() -> None:
     decoded = decode(POINTS, npy(np.zeros((1, 2))), content_type="application/x-npy")
     written, _ = decoded.encode({"y": np.array([[0.5, 2.0]], dtype=np.float32)})

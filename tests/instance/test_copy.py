@@ -14,6 +14,7 @@ from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.engines import PayloadEngine
 from penstock.instance.request import Request
+from penstock.runtimes.base import NOT_BEGUN, Returned
 from penstock.wire import frames
 
 GONE = ModelError("worker-died", "it died")
@@ -41,13 +42,14 @@ class Sink:
 
 
 class Rig:
-    def __init__(self, **spec: Any) -> None:
+    def __init__(self, *, shares_worker: bool = False, **spec: Any) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
         self.sink = Sink()
         self.events: list[str] = []
         batching = BatchSpec(**({"rows_max": 4} | spec))
         self.runtime = FakePayloadRuntime(batching.lanes, hold=True)
+        self.runtime.shares_worker = shares_worker
         self.copy = Copy(
             7,
             PayloadEngine(self.runtime),
@@ -76,6 +78,11 @@ class Rig:
         """The oldest batch under way is over."""
         _, batch, done = self.runtime.held.pop(0)
         done(None if died else self.runtime.answers(batch))
+
+    def accept_alone(self, ident: int, body: bytes) -> None:
+        now = self.clock.monotonic()
+        self.copy.accept(Request(self.sink, ident, b"", body, now, None, 0, True), now)
+        self.copy.driver.turn(now)
 
 
 def test_replies_and_errors_go_to_their_own_requests() -> None:
@@ -113,6 +120,55 @@ def test_a_dead_worker_gives_back_what_runs_and_what_waits() -> None:
     rig.finish()
     assert rig.sink.said[3:] == [(4, "d")]
     assert rig.events == ["copy-lost", "copy-ready"]
+
+
+def test_of_a_batch_whose_worker_died_each_is_told_what_is_known_of_it() -> None:
+    """The second was being computed, so the first had been and the third had not begun."""
+    rig = Rig(rows_max=3)
+    rig.read(b"a", b"b", b"c")
+    _, _, done = rig.runtime.held.pop(0)
+    done([Returned("worker-died-in-company"), Returned("worker-died"), NOT_BEGUN])
+    assert rig.sink.said == [
+        (1, "returned worker-died-in-company"),
+        (2, "returned worker-died"),
+        (3, "returned worker-lost"),
+    ]
+    rig.read(b"d", b"e", start=4)
+    rig.finish(died=True)
+    assert rig.sink.said[3:] == [
+        (4, "returned worker-died-in-company"),
+        (5, "returned worker-died-in-company"),
+    ]
+
+
+def test_what_is_tried_alone_has_no_batch_mates() -> None:
+    rig = Rig(rows_max=4, lanes=1, wait_s_max=0.0)
+    rig.read(b"a")
+    rig.read(b"b", start=2)
+    rig.accept_alone(3, b"c")
+    rig.read(b"d", start=4)
+    batches = []
+    while rig.runtime.held:
+        batches.append([item.body for item in rig.runtime.held[0][1]])
+        rig.finish()
+    assert [b"c"] in batches
+    assert sorted(body for batch in batches for body in batch) == [b"a", b"b", b"c", b"d"]
+
+
+def test_where_lanes_share_a_process_one_suspect_is_tried_at_a_time() -> None:
+    """Its death then is its own, whoever ran beside it."""
+    rig = Rig(rows_max=1, lanes=3, shares_worker=True)
+    rig.read(b"fresh")
+    rig.accept_alone(2, b"suspect")
+    rig.accept_alone(3, b"another")
+    assert rig.sink.said == [(3, "returned another-is-tried-alone")]
+    for ident in (1, 2):
+        _, _, done = rig.runtime.held.pop(0)
+        done([Returned("worker-died-in-company")])
+        reason = "worker-died-in-company" if ident == 1 else "worker-died"
+        assert rig.sink.said[ident:] == [(ident, f"returned {reason}")]
+    rig.accept_alone(4, b"another")
+    assert len(rig.sink.said) == 3
 
 
 def test_a_copy_with_another_living_lane_goes_on() -> None:

@@ -144,6 +144,42 @@ def test_chat_stream_with_usage_and_logprobs() -> None:
     ]  # fmt: skip
 
 
+OTHER = {"i": 1, "n": 1, "t": [32], "x": "Yo", "p": 5, "s": 43}
+OTHER_END = {"i": 1, "n": 1, "t": [2], "g": "length"}
+
+
+def test_chat_with_several_answers() -> None:
+    made = call(CHAT | {"n": 2}, door="openai", asked={"operation": "chat"})
+    assert made.sampling == Sampling(temperature=1.0, sequences=2)
+    events = [without_logprobs(each) for each in (FIRST, OTHER, OTHER_END, SECOND)]
+    answered = json.loads(whole(made, *events))
+    assert [
+        (each["index"], each["message"]["content"], each["finish_reason"])
+        for each in answered["choices"]
+    ] == [(0, "Hi", "stop"), (1, "Yo", "length")]
+    assert answered["usage"]["prompt_tokens"] == 5
+    assert answered["usage"]["completion_tokens"] == 4
+    made = call(CHAT | {"n": 2, "stream": True}, door="openai", asked={"operation": "chat"})
+    lines = b"".join(streamed(made, *events)).split(b"\n\n")
+    assert lines.pop(-2) == b"data: [DONE]"
+    choices = [json.loads(line[6:])["choices"][0] for line in lines if line]
+    assert [(each["index"], each["delta"], each["finish_reason"]) for each in choices] == [
+        (0, {"role": "assistant", "content": ""}, None),
+        (0, {"content": "Hi"}, None),
+        (1, {"role": "assistant", "content": ""}, None),
+        (1, {"content": "Yo"}, None),
+        (1, {}, "length"),
+        (0, {}, "stop"),
+    ]
+
+
+def test_completions_with_several_answers() -> None:
+    asked = {"prompt": "Say", "n": 2, "best_of": 2}
+    made = call(asked, door="openai", asked={"operation": "completions"})
+    answered = json.loads(whole(made, FIRST, OTHER, OTHER_END, SECOND))
+    assert [(each["index"], each["text"]) for each in answered["choices"]] == [(0, "Hi"), (1, "Yo")]
+
+
 def test_completions_whole_and_stream() -> None:
     asked = {"prompt": ["Say"], "logprobs": 1}
     made = call(asked, door="openai", asked={"operation": "completions"})
@@ -252,12 +288,12 @@ def test_a_schema_is_passed_on_from_each_dialect() -> None:
     ("body", "door", "asked", "code"),
     [
         (CHAT | {"tools": [{}]}, "openai", {"operation": "chat"}, "parameter-unsupported"),
-        (CHAT | {"n": 2}, "openai", {"operation": "chat"}, "parameter-unsupported"),
+        ({"prompt": "x", "best_of": 2}, "openai", {"operation": "completions"},
+         "parameter-unsupported"),
         (CHAT | {"stream_options": {"include_usage": True}}, "openai", {"operation": "chat"},
          "invalid-parameter"),
         (CHAT | {"top_logprobs": 2}, "openai", {"operation": "chat"}, "invalid-parameter"),
         (CHAT | {"stream": "yes"}, "openai", {"operation": "chat"}, "invalid-parameter"),
-        (CHAT | {"temperature": "hot"}, "openai", {"operation": "chat"}, "invalid-parameter"),
         (CHAT | {"response_format": {"type": "xml"}}, "openai", {"operation": "chat"},
          "invalid-parameter"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "openai",
@@ -274,7 +310,7 @@ def test_a_schema_is_passed_on_from_each_dialect() -> None:
         ({"inputs": "x", "parameters": {"grammar": {"type": "regex", "value": "a"}}}, "runtime",
          None, "parameter-unsupported"),
         (grpc_request(stream=("BOOL", [True])), "oip-grpc", None, "invalid-parameter"),
-        (grpc_request(text_input=("BYTES", [b"\xff"])), "oip-grpc", None, "invalid-parameter"),
+        (grpc_request(text_input=("BYTES", [b"\xff"])), "oip-grpc", None, "bad-input"),
         (grpc_request(text_input=("BYTES", [b"a", b"b"])), "oip-grpc", None, "invalid-parameter"),
         (b"\xff", "oip-grpc", None, "bad-protobuf"),
     ],

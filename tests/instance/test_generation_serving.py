@@ -68,6 +68,34 @@ def test_greedy_answers_are_what_the_graph_itself_says(folder: Path, client: Str
         assert ids_of(client.ask(1, asked)) == greedy(folder, prompt_ids(text), 24)
 
 
+def test_several_answers_to_one_prompt_differ_by_their_seeds(client: StreamClient) -> None:
+    """Each is the answer that its own seed gives alone, whole and streamed."""
+    asked = {"prompt": "Hello", "max_tokens": 8, "temperature": 1.0, "ignore_eos": True}
+    alone = [
+        client.ask(1, asked | {"seed": seed}, **COMPLETIONS).json["choices"][0]["text"]
+        for seed in (7, 8, 9)
+    ]
+    assert len(set(alone)) > 1
+    whole = client.ask(1, asked | {"seed": 7, "n": 3}, **COMPLETIONS).json
+    assert [each["text"] for each in whole["choices"]] == alone
+    assert [each["index"] for each in whole["choices"]] == [0, 1, 2]
+    assert whole["usage"]["completion_tokens"] == 24
+    lines = client.ask(1, asked | {"seed": 7, "n": 3, "stream": True}, **COMPLETIONS).lines
+    texts = ["", "", ""]
+    for line in lines[:-1]:
+        texts[line["choices"][0]["index"]] += line["choices"][0]["text"]
+    assert texts == alone
+    ends = [each["choices"][0]["finish_reason"] for each in lines[:-1]]
+    assert ends.count("length") == 3
+
+
+def test_more_answers_than_the_engine_runs_at_once_are_refused(client: StreamClient) -> None:
+    refused = client.ask(1, {"prompt": "Hello", "n": 128}, **COMPLETIONS)
+    assert refused.error["code"] == "invalid-parameter"
+    assert refused.error["param"] == "n"
+    assert "128 answers are asked for" in refused.error["message"]
+
+
 def test_a_streamed_answer_is_the_whole_one_token_by_token(client: StreamClient) -> None:
     asked = {"inputs": "Hello", "parameters": {"max_new_tokens": 9, "details": True}}
     whole = client.ask(1, asked).json[0]
@@ -183,7 +211,7 @@ def test_a_killed_engine_comes_back_and_other_models_never_notice(client: Stream
     assert broken.error["family"] == "model"
     returned = client.whole(unseen)
     assert returned.kind == frames.RETURNED
-    assert returned.reason == "worker-died"
+    assert returned.reason == "worker-died-in-company"  # beside the one that streamed
     assert client.event("copy-lost")["copy"] == 1
     assert client.event("copy-ready")["copy"] == 1
     assert client.ask(1, {"inputs": "Hello"}).kind == frames.REPLY
@@ -212,8 +240,9 @@ def test_a_killed_engine_comes_back_and_other_models_never_notice(client: Stream
         ({"inputs": "x", "parameters": {"stop": [""]}}, "invalid-parameter", "1 to 256"),
         ({"inputs": "x", "parameters": {"best_of": 3}}, "parameter-unsupported", "best_of"),
         ({"messages": [], "temperature": 1}, "invalid-parameter", "messages"),
-        ({"prompt": "x", "n": 2}, "parameter-unsupported", "n is"),
-        ({"prompt": "x", "min_tokens": 9, "max_tokens": 3}, "invalid-parameter", "min_tokens"),
+        ({"prompt": "x", "n": 65}, "invalid-parameter", "at most 64 at once"),
+        ({"prompt": "x", "temperature": 2.1}, "decimal-above-max-value", "'temperature'"),
+        ({"prompt": "x", "min_tokens": 9, "max_tokens": 3}, "invalid-value", "min_tokens"),
         ({"prompt": "x", "logprobs": 5}, "logprobs-unsupported", "5 likeliest"),
     ],
 )  # fmt: skip
@@ -229,6 +258,16 @@ def test_what_cannot_be_answered_is_refused_in_the_models_name(
 def test_other_doors_get_the_error_as_the_callers(client: StreamClient) -> None:
     error = client.ask(1, {"messages": "hi"}, **CHAT).error
     assert (error["family"], error["status"]) == ("caller", 400)
+
+
+def test_tools_are_refused_by_an_engine_that_reads_no_calls(client: StreamClient) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    asked = {"messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
+    error = client.ask(1, asked, **CHAT).error
+    assert (error["code"], error["param"], error["status"]) == (
+        "parameter-unsupported", "tools", 400,
+    )  # fmt: skip
+    assert error["message"].startswith("tools is not supported: the engine openvino_genai")
 
 
 def test_the_end_tells_counts_and_times(client: StreamClient) -> None:
@@ -268,14 +307,14 @@ SCHEMA = {
 def test_a_schema_holds_the_answer_to_it(client: StreamClient) -> None:
     """A model with random weights writes no JSON by itself; at a high temperature it leaves the
     white space that a schema allows anywhere."""
-    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
-    asked = {"prompt": "x", "max_tokens": 400, "temperature": 50.0, "response_format": wanted}
-    free = client.ask(1, asked | {"response_format": {"type": "text"}, "seed": 1}, **COMPLETIONS)
-    assert "{" not in free.json["choices"][0]["text"][:1]
+    hot = {"max_new_tokens": 400, "temperature": 50.0, "details": True}
+    free = client.ask(1, {"inputs": "x", "parameters": hot | {"seed": 1}}).json[0]
+    assert "{" not in free["generated_text"][:1]
     for seed in range(3):
-        answer = client.ask(1, asked | {"seed": seed}, **COMPLETIONS).json["choices"][0]
-        assert answer["finish_reason"] == "stop"
-        value = json.loads(answer["text"])
+        settings = hot | {"seed": seed, "grammar": {"type": "json", "value": SCHEMA}}
+        answer = client.ask(1, {"inputs": "x", "parameters": settings}).json[0]
+        assert answer["details"]["finish_reason"] == "eos_token"
+        value = json.loads(answer["generated_text"])
         assert list(value) == ["a", "b"]
         assert value["a"] in (True, False)
         assert value["b"] in ("x", "yy")

@@ -19,6 +19,8 @@ pytestmark = [
     ),
 ]
 
+CHAT = {"asked": {"operation": "chat"}, "door": "openai"}
+RESPONSES = {"asked": {"operation": "responses"}, "door": "openai"}
 COMPLETIONS = {"asked": {"operation": "completions"}, "door": "openai"}
 STREAM = {"asked": {"stream": True}}
 
@@ -38,7 +40,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamClient]:
             "context_tokens_max": 256,
             "sequences_max": 8,
             "cache_mb": 1024,
-            "options": {"dtype": "float32", "enforce_eager": "true"},
+            "options": {
+                "dtype": "float32",
+                "enforce_eager": "true",
+                "tool_call_parser": "hermes",
+                "enable_auto_tool_choice": "true",
+            },
         },
     }
     (model / "model.yaml").write_text(json.dumps(described))
@@ -91,3 +98,79 @@ def test_a_cancelled_answer_leaves_room_for_others(client: StreamClient) -> None
     for ident in idents:
         client.cancel(ident)
     assert client.ask(1, long).told["tokens_out"] == 240
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Bern", "Oslo"]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+FUNCTION = {"name": "weather", "parameters": PARAMETERS, "strict": True}
+TOOLS = [{"type": "function", "function": FUNCTION}]
+HOT = [{"role": "user", "content": "Hot?"}]
+
+
+def city(arguments: str) -> str:
+    (only,) = json.loads(arguments).items()
+    assert only[0] == "city"
+    return str(only[1])
+
+
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_a_call_that_is_asked_for_is_made_whole_and_streamed(
+    client: StreamClient, choice: object
+) -> None:
+    """The engine's own grammar holds a model with random weights to a call."""
+    asked = {
+        "messages": HOT, "tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False,
+        "max_tokens": 200, "temperature": 1.0, "seed": 3,
+    }  # fmt: skip
+    (told,) = client.ask(1, asked, **CHAT).json["choices"]
+    (call,) = told["message"]["tool_calls"]
+    assert call["function"]["name"] == "weather"
+    assert city(call["function"]["arguments"]) in ("Bern", "Oslo")
+    assert call["id"]
+    assert told["finish_reason"] == ("tool_calls" if choice == "required" else "stop")
+    lines = client.ask(1, asked | {"stream": True}, **CHAT).lines[:-1]
+    deltas = [line["choices"][0]["delta"] for line in lines]
+    parts = [part for delta in deltas for part in delta.get("tool_calls", ())]
+    assert parts[0]["function"]["name"] == "weather"
+    written = "".join(part["function"]["arguments"] for part in parts)
+    assert json.loads(written) == json.loads(call["function"]["arguments"])
+    assert lines[-1]["choices"][0]["finish_reason"] == told["finish_reason"]
+
+
+def test_a_response_has_the_call_as_an_item(client: StreamClient) -> None:
+    asked = {
+        "input": "Hot?", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required",
+        "parallel_tool_calls": False, "max_output_tokens": 200,
+    }  # fmt: skip
+    (item,) = client.ask(1, asked, **RESPONSES).json["output"]
+    assert (item["type"], item["name"]) == ("function_call", "weather")
+    assert city(item["arguments"]) in ("Bern", "Oslo")
+
+
+def test_tools_that_are_not_called_leave_the_text_as_it_is(client: StreamClient) -> None:
+    asked = {"messages": HOT, "max_tokens": 12, "temperature": 0}
+    plain = client.ask(1, asked, **CHAT).json["choices"][0]
+    none = client.ask(1, asked | {"tools": TOOLS, "tool_choice": "none"}, **CHAT).json["choices"][0]
+    assert none["message"]["content"] == plain["message"]["content"]
+    assert "tool_calls" not in none["message"]
+
+
+def test_tools_that_the_engine_does_not_take_are_named(client: StreamClient) -> None:
+    wrong = [{"type": "function", "function": {"name": "f", "parameters": {}, "strict": "very"}}]
+    error = client.ask(1, {"messages": HOT, "tools": wrong}, **CHAT).error
+    assert (error["code"], error["param"], error["status"]) == ("invalid-parameter", "tools", 400)
+
+
+def test_several_answers_come_from_one_request(client: StreamClient) -> None:
+    asked = {"prompt": "x", "n": 3, "max_tokens": 8, "temperature": 1.0, "seed": 5}
+    answered = client.ask(1, asked | {"ignore_eos": True}, **COMPLETIONS).json
+    assert [each["index"] for each in answered["choices"]] == [0, 1, 2]
+    assert len({each["text"] for each in answered["choices"]}) > 1
+    assert answered["usage"]["completion_tokens"] == 24

@@ -30,7 +30,9 @@ def predict_fn(data, model):
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    with instance(tmp_path_factory.mktemp("instance")) as running:
+    # Some models here leave files where their test looks for them.
+    folder = tmp_path_factory.mktemp("instance")
+    with instance(folder, artifact={"isolation": False}) as running:
         yield running
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.artifacts.description import Batching
-from penstock.compile.report import processor
 from penstock.core.batching import Batcher, RunBatch
 from penstock.instance.described import batch_spec
 from penstock.instance.runs_measured import runs_measured
+from penstock.runtimes.processor import processor
 
 BATCHING = Batching(rows_max=32, buckets=(16, 128), latency_s_p99_max=0.010)
 TIMINGS = [
@@ -42,6 +42,11 @@ def test_another_number_of_threads_never_makes_a_seed_too_long(tmp_path: Path) -
 
 def test_figures_of_another_processor_say_nothing_here(tmp_path: Path) -> None:
     assert runs_measured(reported(tmp_path, processor="a faster one"), BATCHING, threads=2) == ()
+
+
+def test_figures_of_another_instruction_set_say_nothing_here(tmp_path: Path) -> None:
+    reported(tmp_path, instruction_set="SSE41")
+    assert runs_measured(tmp_path, BATCHING, threads=2) == ()
 
 
 def test_shapes_that_are_not_served_are_left_out(tmp_path: Path) -> None:

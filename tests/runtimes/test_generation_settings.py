@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import CallerError
-from penstock.runtimes.generation.base import Sampling, checked
+from penstock.runtimes.generation.base import Sampling
+from penstock.runtimes.generation.limits import checked
 from penstock.runtimes.generation.wire import HEAD, add_message, read_messages, sampling_of
 
 

@@ -285,10 +285,21 @@ def own(how):
         yield object()
     if how == "no event":
         yield 7
+    if how == "surrogate":
+        raise ValueError("\\udc80")
+    if how == "surrogate said":
+        yield {"event": "image", "data": "\\udc80", "after": "text"}
+    if how == "surrogate exit":
+        raise SystemExit("\\ud800")
 """
 
 
-@pytest.mark.parametrize("how", ["raise", "die", "object", "no event"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "raise", "die", "object", "no event", "surrogate", "surrogate said", "surrogate exit",
+    ],
+)  # fmt: skip
 def test_a_function_that_fails_has_its_fallback_and_harms_nobody(tmp_path: Path, how: str) -> None:
     async def scenario() -> None:
         async with served(tmp_path, BRANCH, code=OWN) as shown:

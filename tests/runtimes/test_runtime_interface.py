@@ -16,8 +16,9 @@ from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
 from penstock.artifacts.detect import detect
 from penstock.errors import ModelError, PenstockError
-from penstock.runtimes.base import LoadContext, Payload, PayloadReply
+from penstock.runtimes.base import LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.loader import load_payload_runtime, load_tensor_runtime
+from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 
@@ -66,6 +67,15 @@ def test_inputs_may_be_views_and_read_only(tensor_runtime: Any) -> None:
     wide.flags.writeable = False
     outputs = tensor_runtime.run(0, {"x": wide[:, ::2]})
     assert outputs["y"].tolist() == [[0.0, 0.5, 1.0], [1.5, 2.0, 2.5], [3.0, 3.5, 4.0]]
+
+
+def test_string_tensors_are_any_bytes(tmp_path: Path) -> None:
+    """ONNX Runtime's strings are text; a model that passes them on gives back what came."""
+    runtime = load_tensor_runtime(context(model_files.strings(tmp_path / "m")))
+    given = [bytes(range(256)), b"", b"\0", b"a\0\xff\0", "h\u00e9".encode(), b"\xf4\x8f\xbf\xbf"]
+    same = runtime.run(0, {"text": objects(given)})["same"]
+    runtime.close()
+    assert same.tolist() == given
 
 
 ECHO = "def model_fn(d): return None\ndef predict_fn(data, model):\n    if data == 'fail': raise ValueError('told to')\n    return data\ndef input_fn(data, kind): return data.decode() if isinstance(data, bytes) else data\ndef output_fn(data, accept): return data, KIND\nKIND = 'text/x-test'\n"  # noqa: E501
@@ -142,8 +152,8 @@ async def payload_runtime(kind: str, folder: Path, listener: Listener) -> AsyncI
         await runtime.close()  # closing twice is allowed
 
 
-async def batch(runtime: Any, bodies: list[bytes]) -> list[PayloadReply | None] | None:
-    answered: asyncio.Future[list[PayloadReply | None] | None] = asyncio.Future()
+async def batch(runtime: Any, bodies: list[bytes]) -> list[PayloadReply | Returned] | None:
+    answered: asyncio.Future[list[PayloadReply | Returned] | None] = asyncio.Future()
     meta = encode_request_meta(RequestMeta(content_type="text/x-test", custom_attributes="mine"))
     runtime.invoke(0, [Payload(meta, body) for body in bodies], answered.set_result)
     assert not answered.done(), "done is called later, never from within invoke"
@@ -159,13 +169,13 @@ def test_one_reply_per_payload_in_order_and_errors_stay_with_theirs(
             replies = await batch(runtime, [b"a", b"fail", b"c" * 100_000])
             assert replies is not None
             first, failed, last = replies
-            assert first is not None
+            assert isinstance(first, PayloadReply)
             assert first.body == b"a"
             assert first.content_type == "text/x-test"
-            assert failed is not None
+            assert isinstance(failed, PayloadReply)
             assert isinstance(failed.error, ModelError)
             assert failed.error.original_status == 500
-            assert last is not None
+            assert isinstance(last, PayloadReply)
             assert last.body == b"c" * 100_000
 
     asyncio.run(scenario())
@@ -175,7 +185,7 @@ def test_a_foreign_server_gets_and_gives_custom_attributes(tmp_path: Path) -> No
     async def scenario() -> None:
         async with payload_runtime("process", tmp_path, Listener()) as runtime:
             (reply,) = await batch(runtime, [b"attributes"]) or [None]
-            assert reply is not None
+            assert isinstance(reply, PayloadReply)
             assert (reply.body, reply.custom_attributes) == (b"mine", "seen")
 
     asyncio.run(scenario())
@@ -187,12 +197,14 @@ def test_a_foreign_server_that_ends_is_started_again(tmp_path: Path) -> None:
         async with payload_runtime("process", tmp_path, listener) as runtime:
             replies = await batch(runtime, [b"a", b"die", b"b"])
             assert replies is not None
-            assert [reply and reply.body for reply in replies] == [b"a", None, None]
+            assert isinstance(replies[0], PayloadReply)
+            assert replies[0].body == b"a"
+            assert replies[1:] == [Returned("worker-died"), Returned("worker-lost")]
             await listener.until("ready")
             assert [what for what, _ in listener.said] == ["lost", "ready"]
             replies = await batch(runtime, [b"again"])
             assert replies
-            assert replies[0]
+            assert isinstance(replies[0], PayloadReply)
             assert replies[0].body == b"again"
 
     asyncio.run(scenario())

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ModelError
-from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.tensor_bytes import objects, pack, unpack
 from penstock.runtimes.triton_contract import TritonContract
 from penstock.runtimes.worker_wire import ERROR, PLAIN
 
@@ -48,6 +48,46 @@ class TritonPythonModel:
     def finalize(self):
         self.factor = None
 """
+
+
+ECHO = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+            kinds = np.array([f"{x.dtype} {type(each).__name__}" for each in x.reshape(-1)])
+            tensors = [pb_utils.Tensor("y", x), pb_utils.Tensor("kinds", kinds)]
+            responses.append(pb_utils.InferenceResponse(tensors))
+        return responses
+"""
+
+
+def test_bytes_are_bytes_in_the_model_and_behind_it(tmp_path: Path) -> None:
+    """As in Triton, a BYTES tensor is an object array of `bytes`, whatever they are."""
+    path = list(sys.path)
+    (tmp_path / "model.py").write_text(ECHO)
+    specs = [["x", "BYTES", [-1]]], [["y", "BYTES", [-1]], ["kinds", "BYTES", [-1]]]
+    loaded = TritonContract(
+        {"model_dir": str(tmp_path), "file": "model.py", "name": "m", "version": "1",
+         "rows_max": 0, "inputs": specs[0], "outputs": specs[1], "parameters": {}}
+    )  # fmt: skip
+    given = [bytes(range(256)), b"", b"\0", b"\xff\0"]
+    try:
+        ((body, _, _, outcome),) = loaded.answer(
+            [(b"", pack({"x": objects(given)}))], lambda at: None
+        )
+    finally:
+        sys.path[:] = path
+        for name in ("model", "triton_python_backend_utils"):
+            sys.modules.pop(name, None)
+    assert outcome == PLAIN
+    answered = unpack(body)
+    assert answered["y"].tolist() == given
+    assert answered["kinds"].tolist() == [b"object bytes"] * 4
 
 
 @pytest.fixture

@@ -151,11 +151,11 @@ def test_without_another_copy_accepted_requests_are_held_and_new_ones_refused() 
     assert outcome.ends == {"router: no-healthy-copy": 1}
 
 
-def test_a_request_that_meets_only_dying_copies_is_given_up() -> None:
+def test_a_request_under_which_two_workers_died_fails() -> None:
     faults = tuple(Fault(at_s=0.5 + n, copy=1, back_after_s=0.25) for n in range(4))
     _, outcome = run(scenario(0.0, faults=faults))
-    assert outcome.ends == {"gateway: given-up": 1}
-    assert outcome.retries == 3
+    assert outcome.ends == {"gateway: worker-died-twice": 1}
+    assert outcome.retries == 1
 
 
 def test_clients_of_a_closed_loop_wait_for_their_answers() -> None:

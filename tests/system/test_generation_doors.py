@@ -71,7 +71,7 @@ def test_openai_and_triton_clients_get_the_same_text(server: Server, language_mo
     assert seen["usage"] == seen["streamed_usage"] == seen["sagemaker_usage"] > 0
     assert seen["chat"] == seen["chat_streamed"]
     assert language_model in seen["models"]
-    assert seen["refused"] == "invalid_parameter"
+    assert seen["refused"] == ["decimal_below_min_value", "temperature"]
     grpc = f"127.0.0.1:{server.grpc_port}"
     seen = tour(client_python("tritonclient"), "triton_stream_tour.py", grpc, *given)
     assert seen == {"a": text, "b": text}
@@ -80,6 +80,81 @@ def test_openai_and_triton_clients_get_the_same_text(server: Server, language_mo
     assert json.loads(body)["text_output"] == text
     _, body = server.post(f"/v2/models/{language_model}/generate_stream", asked)
     assert "".join(event["text_output"] for event in events_of(body)) == text
+
+
+def test_litellm_gets_the_same_text_whole_and_streamed_sync_and_async(
+    server: Server, language_model: str
+) -> None:
+    given = (server.url, language_model, PROMPT, str(TOKENS))
+    seen = tour(client_python("litellm"), "litellm_tour.py", *given)
+    text = seen["whole"]
+    assert text
+    assert seen["tokens"] == TOKENS
+    assert seen["whole_async"] == text
+    for way in ("streamed", "streamed_async"):
+        assert seen[way].pop("chunks") > 2
+        assert seen[way] == {"text": text, "finish": [seen["finish"]]}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": TOKENS, "stream": True},
+        {
+            "prompt": PROMPT,
+            "max_tokens": TOKENS,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        },
+        {"inputs": PROMPT, "parameters": {"max_new_tokens": TOKENS}},
+        {"text_input": PROMPT, "parameters": {"max_tokens": TOKENS}},
+    ],
+    ids=["chat", "completions", "tgi", "triton"],
+)
+def test_a_payload_part_is_one_event_in_every_dialect(
+    server: Server, language_model: str, asked: dict[str, Any]
+) -> None:
+    answer = server.client("sagemaker-runtime").invoke_endpoint_with_response_stream(
+        EndpointName=language_model, Body=json.dumps(asked), ContentType="application/json"
+    )
+    pieces = [event["PayloadPart"]["Bytes"] for event in answer["Body"]]
+    assert [piece.count(b"data:") for piece in pieces] == [1] * len(pieces)
+    assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
+    # What a client parses: each piece by itself, up to OpenAI's last word.
+    if "messages" in asked or "prompt" in asked:
+        assert pieces.pop() == b"data: [DONE]\n\n"
+    assert all(json.loads(piece.removeprefix(b"data:")) for piece in pieces)
+
+
+def test_openai_responses_are_the_chats_text(server: Server, language_model: str) -> None:
+    given = (language_model, PROMPT, str(TOKENS))
+    python = client_python("openai")
+    chat = tour(python, "openai_tour.py", server.url, *given)["chat"]
+    seen = tour(python, "openai_responses_tour.py", server.url, *given)
+    assert {seen["whole"], seen["streamed"], seen["helper"], *seen["async"]} == {chat}
+    tokens_in, tokens_out, total = seen["usage"]
+    assert 0 < tokens_out <= TOKENS
+    assert total == tokens_in + tokens_out
+    assert seen["models"] == [language_model, "response"]
+    assert seen["numbers"]
+    end = "response.completed" if seen["status"] == "completed" else "response.incomplete"
+    assert seen["kinds"] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        end,
+    ]
+    assert seen["conversation"]
+    refused = "invalid_request_error"
+    assert seen["stored"] == ["parameter_unsupported", "store", refused]
+    assert seen["previous"] == ["parameter_unsupported", "previous_response_id", refused]
+    assert seen["hot"] == ["decimal_above_max_value", "temperature", refused]
+    assert seen["retrieved"] == "response_not_found"
 
 
 def test_clients_that_leave_their_streams_leave_nothing_behind(
@@ -104,8 +179,9 @@ def test_metrics_and_explain_tell_of_tokens(server: Server, language_model: str)
     story = wait_until(
         lambda: server.get(f"/admin/requests/{ident}"), seconds=10, what="the request's story"
     )
-    assert story["stream"]["chunks"] == len(pieces)
     assert story["stream"]["tokens_out"] == len(pieces)
+    # A turn of the engine may have made several events.
+    assert 1 <= story["stream"]["chunks"] <= len(pieces)
     assert story["stream"]["time_to_first_token_ms"] <= story["total_ms"]
 
     def tokens_out() -> bool:

@@ -1,27 +1,37 @@
 """Who may come in: nobody is asked on loopback; elsewhere SigV4 or a bearer key is needed.
 
-A request is checked as a whole, body included, before anything is done with it. Which service a
-signature must be scoped to follows from the path and the target, as in dispatch: a signature made
-for another service does not open this one.
+A request is looked at twice. `check_head` refuses, before any of the body is waited for, whatever
+the head alone shows to be in vain: no key, an unknown one, a date of long ago, an operation that
+the key is not for. `check` proves the rest over the whole request before anything is done with it.
+Which service a signature must be scoped to follows from the path and the target, as in dispatch: a
+signature made for another service does not open this one. What a key may do is `core/grants.py`'s
+to say.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-from typing import Protocol
+from typing import Final, Protocol
 
+from penstock.api.asked import Asked, asked_of, endpoint_in
 from penstock.clock import Clock
 from penstock.config import ListenConfig
+from penstock.core.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
 from penstock.errors import CallerError
 from penstock.wire.aws import bearer, sigv4
-from penstock.wire.aws.errors import AwsError
+from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
 from penstock.wire.aws.http import HttpRequest
+from penstock.wire.aws.sigv4 import SignedWith
 
 #: Paths that tell nothing but whether the server lives: load balancers hold no keys.
 OPEN_PATHS = frozenset({b"/ping", b"/v2/health/live", b"/v2/health/ready"})
+#: More than any key of ours or of AWS's, and than any token made with one.
+_TOKEN_BYTES_MAX: Final = 16_384
 
 _ENDPOINTS = b"/endpoints/"
+#: The platform's own instances ask models, and nothing else.
+_OWN: Final = Grant(INVOKE)
 
 
 class KeyRing(Protocol):
@@ -30,6 +40,8 @@ class KeyRing(Protocol):
     def secret(self, access_key_id: str) -> str | None: ...
 
     def bearer(self, token: str) -> str | None: ...
+
+    def grant(self, key_id: str) -> Grant | None: ...
 
 
 def is_loopback(host: str) -> bool:
@@ -63,6 +75,31 @@ class Authenticator:
         self._clock = clock
         self._own_key = own_key.encode()
 
+    def check_head(
+        self, method: str, raw_path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        """Returns if the request may pass, should its body prove what the head claims.
+
+        Raises AwsError (403) for what no body can make right. Costs no more than the head's bytes.
+        """
+        if raw_path in OPEN_PATHS:
+            return
+        asked = asked_of(method, raw_path, headers)
+        token = _bearer_of(headers)
+        if token is not None:
+            permit(self._token_grant(token, raw_path), asked)
+            return
+        http = _http(method, raw_path, query, headers, b"")
+        signed = sigv4.parse_authorization(http.headers)
+        self._secret(signed.access_key)
+        sigv4.check_claims(
+            http,
+            signed,
+            now_wall_s=self._clock.wall(),
+            service_expected=scope_expected(http),
+        )
+        permit(self._grant(signed.access_key), asked)
+
     def check(
         self,
         method: str,
@@ -74,50 +111,104 @@ class Authenticator:
         """Returns if the request may pass. Raises AwsError (403) if not."""
         if raw_path in OPEN_PATHS:
             return
-        for name, value in headers:
-            if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":
-                token = value[7:].strip()
-                if not self._is_own(token, raw_path):
-                    self.check_bearer(token.decode("latin-1"))
-                return
-        http = HttpRequest(
-            method,
-            raw_path.decode("latin-1"),
-            query.decode("latin-1"),
-            [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
-            body,
-        )
-        signed = sigv4.parse_authorization(http.headers)
-        secret = self._secret(signed.access_key)
+        asked = asked_of(method, raw_path, headers)
+        token = _bearer_of(headers)
+        if token is not None:
+            grant = self._token_grant(token, raw_path)
+        else:
+            http = _http(method, raw_path, query, headers, body)
+            signed = sigv4.parse_authorization(http.headers)
+            grant = self._proved(http, signed)
+        if grant.endpoints and asked.in_body:
+            asked = Asked(asked.operation, endpoint_in(asked.in_body, headers, body), "")
+        permit(grant, asked)
+
+    def bearer_grant(self, token: str) -> Grant:
+        """What a bearer key of ours, or a presigned SageMaker token, may do.
+
+        A token of the second kind was made to ask models, whatever its maker may do besides. Raises
+        AwsError (403) for a token that is neither.
+        """
+        if token.startswith(bearer.PREFIX):
+            parsed = bearer.parse_bearer(token)
+            key_id = parsed.signed.access_key
+            bearer.verify_bearer(parsed, self._secret(key_id), now_wall_s=self._clock.wall())
+            return self._grant(key_id).only(INVOKE)
+        known = self.ring.bearer(token) if len(token) <= _TOKEN_BYTES_MAX else None
+        if known is None:
+            raise _unknown()
+        return self._grant(known)
+
+    def _token_grant(self, token: bytes, raw_path: bytes) -> Grant:
+        own = bool(self._own_key) and raw_path.startswith(_ENDPOINTS)
+        if own and hmac.compare_digest(token, self._own_key):
+            return _OWN
+        return self.bearer_grant(token.decode("latin-1"))
+
+    def _proved(self, http: HttpRequest, signed: SignedWith) -> Grant:
         sigv4.verify(
             http,
             signed,
-            secret,
+            self._secret(signed.access_key),
             now_wall_s=self._clock.wall(),
             service_expected=scope_expected(http),
         )
-
-    def _is_own(self, token: bytes, raw_path: bytes) -> bool:
-        return (
-            bool(self._own_key)
-            and raw_path.startswith(_ENDPOINTS)
-            and hmac.compare_digest(token, self._own_key)
-        )
-
-    def check_bearer(self, token: str) -> None:
-        """Returns if the token is one of our bearer keys, or a presigned SageMaker token."""
-        if token.startswith(bearer.PREFIX):
-            parsed = bearer.parse_bearer(token)
-            secret = self._secret(parsed.signed.access_key)
-            bearer.verify_bearer(parsed, secret, now_wall_s=self._clock.wall())
-        elif self.ring.bearer(token) is None:
-            raise _unknown()
+        return self._grant(signed.access_key)
 
     def _secret(self, access_key: str) -> str:
         secret = self.ring.secret(access_key)
         if secret is None:
             raise _unknown()
         return secret
+
+    def _grant(self, key_id: str) -> Grant:
+        grant = self.ring.grant(key_id)
+        if grant is None:  # deleted between two looks
+            raise _unknown()
+        return grant
+
+
+def permit(grant: Grant, asked: Asked) -> None:
+    """Returns if the key may do it. Raises AwsError (`AccessDeniedException`, 403).
+
+    Where only the body names the endpoint, and nobody has read it yet, that part is left open.
+    """
+    endpoint = min(grant.endpoints, default=None) if asked.in_body else asked.endpoint
+    if allowed(grant, asked.operation, endpoint):
+        return
+    wanted = needed(asked.operation)
+    if not allowed(Grant(grant.scope), asked.operation):
+        raise _denied(
+            f"This key has the scope {grant.scope} and may not call {asked.operation}, which needs "
+            f"the scope {wanted}. Make one with 'penstock keys create --scope {wanted}'."
+        )
+    names = ", ".join(sorted(grant.endpoints))
+    if asked.operation == INVOKE_ENDPOINT and asked.endpoint is None:
+        raise _denied(
+            f"This key is for {names} only, and the body does not say, or is too large to say, for "
+            "which endpoint it is. Ask /endpoints/NAME/openai/v1/... instead."
+        )
+    about = f"endpoint {asked.endpoint[:63]!r}" if asked.endpoint else f"all of {asked.operation}"
+    raise _denied(f"This key is for {names} only, and not for {about}.")
+
+
+def _bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes | None:
+    for name, value in headers:
+        if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":
+            return value[7:].strip()
+    return None
+
+
+def _http(
+    method: str, raw_path: bytes, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+) -> HttpRequest:
+    return HttpRequest(
+        method,
+        raw_path.decode("latin-1"),
+        query.decode("latin-1"),
+        [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers],
+        body,
+    )
 
 
 def scope_expected(http: HttpRequest) -> str:
@@ -135,3 +226,7 @@ def _unknown() -> AwsError:
         "The security token included in the request is invalid.",
         status=403,
     )
+
+
+def _denied(message: str) -> AwsError:
+    return AwsError(ACCESS_DENIED, message, status=403)

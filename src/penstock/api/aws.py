@@ -7,10 +7,12 @@ from parameters to a result, in their own folders; errors become the protocol's 
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from botocore.model import OperationModel, ServiceModel
 
@@ -23,6 +25,9 @@ from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER, service_model
 from penstock.wire.aws.sigv4 import parse_authorization
 
 log = logging.getLogger(__name__)
+
+#: Larger bodies are read on a thread, beside which the loop goes on.
+_READ_AT_ONCE_BYTES: Final = 32 << 10
 
 Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -51,6 +56,7 @@ class AwsFrontDoor:
     def __init__(self, services: Sequence[AwsService], *, region_default: str) -> None:
         self._services = {service.name: service for service in services}
         self._region_default = region_default
+        self._large = asyncio.Semaphore(1)  #: their trees are many times as large as they are
 
     async def handle(self, http: HttpRequest, request_id: str) -> HttpResponse:
         """Always an answer: what goes wrong is told in the caller's protocol."""
@@ -63,12 +69,13 @@ class AwsFrontDoor:
         model = service_model(name)
         operation: OperationModel | None = None
         try:
-            operation, params = protocol.parse_request(model, http, served=service.operations)
-            validate.validate(
-                operation.input_shape,
-                params,
-                code=VALIDATION_CODES.get(name, "ValidationException"),
-            )
+            code = VALIDATION_CODES.get(name, "ValidationException")
+            read = functools.partial(_read, protocol, model, http, service.operations, code)
+            if len(http.body) <= _READ_AT_ONCE_BYTES and "content-encoding" not in http.headers:
+                operation, params = read()
+            else:
+                async with self._large:
+                    operation, params = await asyncio.to_thread(read)
             context = service.context(region_of(http) or self._region_default)
             result = await service.operations[operation.name](context, params)
             return protocol.serialize_response(operation, result, request_id=request_id)  # type: ignore[no-any-return]
@@ -90,6 +97,15 @@ class AwsFrontDoor:
         told = as_aws_error(error)
         told.status = error.status
         return _error(protocol, service_model(name or SAGEMAKER), told, request_id)
+
+
+def _read(
+    protocol: Any, model: ServiceModel, http: HttpRequest, served: Container[str], code: str
+) -> tuple[OperationModel, dict[str, Any]]:
+    """The operation and its parameters, checked. Raises AwsError."""
+    operation, params = protocol.parse_request(model, http, served=served)
+    validate.validate(operation.input_shape, params, code=code)
+    return operation, params
 
 
 def dispatch(http: HttpRequest) -> tuple[str, Any]:

@@ -43,6 +43,7 @@ from penstock.control.plane import ControlPlane
 from penstock.errors import CallerError
 from penstock.fleet.base import PlatformAccess
 from penstock.fleet.local import LocalFleet, runtime_dir_for
+from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.server import GatewayServer, tls_context
 from penstock.gateway.timers import LoopTimers
@@ -105,6 +106,7 @@ class Platform:
         self._registry = MetricRegistry(self._store)
         self._stack = AsyncExitStack()
         self._own_key = secrets.token_urlsafe(32) if config.listen.auth else ""
+        self._budget = BodyBudget(config.limits.bodies_bytes_max)  #: of all doors together
         self._listening = asyncio.Event()
         self.addresses = Addresses(http="", grpc="")
 
@@ -177,12 +179,14 @@ class Platform:
         authenticator = (
             Authenticator(ring, self._clock, own_key=self._own_key) if listen.auth else None
         )
+        bodies = BodyBudget(limits.bodies_bytes_max)
         models = OipModels(dispatcher, self._registry)
         grpc = OipGrpc(
             dispatcher,
             models,
             limits,
-            check_bearer=authenticator.check_bearer if authenticator else None,
+            grant_of=authenticator.bearer_grant if authenticator else None,
+            budget=self._budget,
         )
         stack.push_async_callback(grpc.stop, GRPC_STOP_S)
         grpc_port = await grpc.start(
@@ -208,6 +212,7 @@ class Platform:
             authenticator,
             interest=(*RUNTIME_INTEREST, *OIP_INTEREST, *OPENAI_INTEREST),
             refusal=build_refusal(self._aws),
+            bodies=bodies,
         )
         port = await server.start()
         stack.push_async_callback(server.stop)

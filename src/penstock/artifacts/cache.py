@@ -1,22 +1,24 @@
 """Unpacked artifacts on disk, each under the digest of its content, shared by every process.
 
     <root>/<sha256>/entry.json     written before the entry appears: what it must hold
+    <root>/<sha256>/checked.json   when its bytes were last compared with that (`cache_contents`)
     <root>/<sha256>/files/...      the artifact, read-only by convention
     <root>/.sources/<key>.json     source and stamp -> digest, so that nothing is read twice
     <root>/.staging/<random>/      entries being made or thrown away, each locked by its process
     <root>/.locks/<key>            one process fetches a source, the others wait for it
 
-An entry appears by one rename and is never changed, so a reader needs no lock. Nothing is synced to
-disk: after a power failure `find` compares names and sizes with `entry.json` and drops what is not
-whole. Files that a running model adds (compiled Python, for one) are not looked at. Processes
-may be killed anywhere; locks are the kernel's and die with them. This module does not know how
-artifacts are fetched or what they mean.
+An entry appears by one rename, once all of it is on the disk, and is never changed, so a reader
+needs no lock. `find` compares names, sizes and bytes with `entry.json`, as often as it takes, and
+drops what is damaged: it is fetched again. Files that a running model adds (compiled Python, for
+one) are not looked at. Processes may be killed anywhere; locks are the kernel's and die with them.
+This module does not know how artifacts are fetched or what they mean.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 import secrets
@@ -26,12 +28,14 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from penstock.artifacts import cache_contents
 from penstock.artifacts.budget import Budget, disk_errors
 from penstock.clock import Clock, SystemClock
 
 _LOCK_POLL_S = 0.05
-_SCHEMA = 1
+_log = logging.getLogger(__name__)
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -76,15 +80,30 @@ class ArtifactCache:
         if not _DIGEST.match(digest):
             return None
         folder = self.root / digest
-        listed = _read_json(folder / "entry.json")
-        if listed is None or not _is_whole(folder / "files", listed):
-            if folder.exists():
+        if not folder.exists():
+            return None
+        listed = _read_json(folder / "entry.json") or {}
+        checked = _read_json(folder / "checked.json")
+        damage = cache_contents.damage(folder / "files", listed, checked)
+        if damage:
+            if folder.exists():  # nobody has evicted it meanwhile
+                _log.warning("artifact %s is damaged and is fetched again: %s", digest, damage)
                 self._discard(folder)
             return None
+        self._note_checked(folder, listed, checked)
         used = self._clock.wall()
         with suppress(OSError):  # another user's cache may be read all the same
             os.utime(folder / "entry.json", (used, used))
         return CacheEntry(digest, folder / "files", _size(listed))
+
+    @staticmethod
+    def _note_checked(
+        folder: Path, listed: Mapping[str, Any], before: Mapping[str, Any] | None
+    ) -> None:
+        with suppress(OSError):  # another user's cache is compared every time
+            stamps = cache_contents.stamps(folder / "files", listed)
+            if stamps != before:
+                _write_json(folder, "checked.json", stamps)
 
     def find_source(self, key: str, fingerprint: str) -> CacheEntry | None:
         """The entry that `remember` recorded for this source, if the source is unchanged."""
@@ -117,18 +136,22 @@ class ArtifactCache:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
-    def commit(self, files: Path, digest: str, *, what: str) -> CacheEntry:
+    def commit(
+        self, files: Path, digest: str, *, what: str, digests: Mapping[str, str] | None = None
+    ) -> CacheEntry:
         """Turns the folder `files`, inside a staging folder, into the entry of `digest`.
 
-        Where another process was faster its entry is used and ours is left to be removed.
+        `digests`: SHA-256 of files that is known already, by their paths. Where another process was
+        faster its entry is used and ours is left to be removed.
         """
         made = files.parent / f"entry-{digest}"
-        sizes = {path: facts.st_size for path, facts in _walk(files)}
-        record = {"schema": _SCHEMA, "size": sum(sizes.values()), "files": sizes}
         with disk_errors(what, self.root):
+            record = cache_contents.record(files, digests or {})
             made.mkdir()
             files.rename(made / "files")
             _write_json(made, "entry.json", record)
+            self._note_checked(made, record, None)
+            cache_contents.sync(made)
             while True:
                 try:
                     made.rename(self.root / digest)
@@ -140,7 +163,8 @@ class ArtifactCache:
                         raise
                 else:
                     break
-        return CacheEntry(digest, self.root / digest / "files", sum(sizes.values()))
+            cache_contents.sync_one(self.root)
+        return CacheEntry(digest, self.root / digest / "files", _size(record))
 
     @contextmanager
     def source_lock(self, key: str, budget: Budget) -> Iterator[None]:
@@ -225,26 +249,9 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _is_whole(files: Path, listed: dict[str, object]) -> bool:
-    sizes = listed.get("files")
-    if listed.get("schema") != _SCHEMA or not isinstance(sizes, dict):
-        return False
-    try:
-        return all((files / name).stat().st_size == size for name, size in sizes.items())
-    except OSError:
-        return False
-
-
-def _size(listed: dict[str, object]) -> int:
+def _size(listed: Mapping[str, object]) -> int:
     size = listed.get("size")
     return size if isinstance(size, int) else 0
-
-
-def _walk(top: Path) -> Iterator[tuple[str, os.stat_result]]:
-    for folder, _, names in os.walk(top):
-        for name in names:
-            path = Path(folder, name)
-            yield path.relative_to(top).as_posix(), path.stat()
 
 
 def _read_json(path: Path) -> dict[str, object] | None:

@@ -153,12 +153,6 @@ def _code_file(root: Path, environment: Mapping[str, str]) -> str:
     program = environment.get("SAGEMAKER_PROGRAM", "")
     if not program:
         return CODE if (root / CODE).is_file() else ""
-    if environment.get("SAGEMAKER_SUBMIT_DIRECTORY", "").startswith("s3://"):
-        raise CallerError(
-            "artifact-incomplete",
-            "SAGEMAKER_SUBMIT_DIRECTORY is a second archive on S3, which is not fetched",
-            hint="Put the code into the artifact, in its folder code/.",
-        )
     file = f"code/{program}"
     inside(root, file, key="SAGEMAKER_PROGRAM")
     return file

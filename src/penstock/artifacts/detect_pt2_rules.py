@@ -75,7 +75,7 @@ _PATH = re.compile(r"[A-Za-z0-9_.\-]{0,1024}")
 
 _GLOBALS = re.compile(
     r"torch\._tensor _rebuild_from_type_v2|torch\._utils _rebuild_(tensor_v2|parameter)"
-    r"|torch (Tensor|Size|device|[A-Z][A-Za-z0-9]*Storage|bool|u?int(8|16|32|64)"
+    r"|torch (Tensor|Size|device|[A-Z][A-Za-z0-9]{0,31}Storage|bool|u?int(8|16|32|64)"
     r"|b?float(16|32|64))|collections OrderedDict|torch\.nn\.parameter Parameter"
     r"|torch\.storage UntypedStorage"
 )

@@ -132,7 +132,7 @@ def _http(uri: str, parts: SplitResult, budget: Budget) -> Listing:
         raise _invalid(budget, "the URL has no host")
     if not parts.path.strip("/") or parts.path.endswith("/"):
         raise _invalid(budget, "an https:// URL must name one file; directories can't be listed")
-    from penstock.artifacts.object_store import list_http  # noqa: PLC0415 - kept off local starts
+    from penstock.artifacts.http_source import list_http  # noqa: PLC0415 - kept off local starts
 
     return list_http(uri, budget=budget)
 

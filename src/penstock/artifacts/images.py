@@ -8,7 +8,6 @@ what it is.
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -56,10 +55,24 @@ def image_hint(image: str, image_commands: Mapping[str, tuple[str, ...]]) -> Ima
     if image.startswith("local://"):
         return _local(image)
     for word, kind in _TABLE:
-        # A whole word, so that "lmi" is not found in "filmindex"; a version may follow ("lmi11.0").
-        if re.search(rf"(?<![a-z0-9]){word}(?![a-z])", image.lower()):
+        if _has_word(image.lower(), word):
             return ImageHint(kind=kind)
     return ImageHint(kind="unknown")
+
+
+def _has_word(text: str, word: str) -> bool:
+    """A whole word, so that "lmi" is not found in "filmindex"; a version may follow ("lmi11.0")."""
+    at = text.find(word)
+    while at >= 0:
+        before, after = text[at - 1 : at] if at else "", text[at + len(word) : at + len(word) + 1]
+        if not _is_letter(before) and not before.isdecimal() and not _is_letter(after):
+            return True
+        at = text.find(word, at + 1)
+    return False
+
+
+def _is_letter(character: str) -> bool:
+    return "a" <= character <= "z"
 
 
 def not_mapped(image: str, cause: str) -> CallerError:

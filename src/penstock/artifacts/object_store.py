@@ -1,4 +1,4 @@
-"""Sources behind a network: S3 buckets and https:// URLs, through obstore.
+"""S3 buckets as sources, through obstore.
 
 obstore is imported on first use: most models lie on the local disk. Its errors are told apart here
 once, and neither credentials nor signed queries reach a message.
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
@@ -27,29 +27,9 @@ RETRY_S = 20
 RETRIES_MAX = 4
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # what obstore says when there is no Last-Modified
-
-
-def list_http(url: str, *, budget: Budget) -> Listing:
-    """One object behind a URL. The request is open when this returns; `chunks` reads it out.
-
-    The whole URL is the store's base and the key is empty: a presigned URL keeps its query and its
-    percent-encoding untouched. Plain http is let through for loopback only, by the caller.
-    """
-    obstore = importlib.import_module("obstore")
-    store_module = importlib.import_module("obstore.store")
-    client_options = _client_options(budget, allow_http=url.lower().startswith("http://"))
-    try:
-        store = store_module.HTTPStore.from_url(
-            url,
-            client_options=client_options,
-            retry_config=_retry_config(),
-        )
-        result = obstore.get(store, "")
-    except Exception as error:
-        raise _remote_error(budget.what, error) from error
-    path = url.split("?", 1)[0].split("#", 1)[0]
-    name = safe_path(path.rsplit("/", 1)[-1] or "model", where=budget.what)
-    return Listing(files=(_opened_file(name, result, budget),), single=True)
+#: A name and a password in a URL.
+_USER: Final = re.compile(r"//[^/\s@]*@")
+_STATUS: Final = re.compile(r"status code: (\d{3})")
 
 
 def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int) -> Listing:
@@ -69,7 +49,7 @@ def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: 
     prefix = key.strip("/")
     files = _prefix_files(obstore, store, prefix, budget=budget, files_max=files_max)
     if not files:
-        raise _not_found(budget.what)
+        raise not_found(budget.what)
     return Listing(files=tuple(sorted(files, key=lambda file: file.name)), single=False)
 
 
@@ -160,6 +140,9 @@ def _stamp(meta: Any) -> str:
 def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
+    # The AWS tools' own variable for this one service goes before the one for all services, which
+    # in the shell of somebody who uses this server is mostly this server.
+    endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", "")
     if endpoint:
         options["endpoint"] = endpoint
     provider = _s3_credentials()
@@ -180,7 +163,7 @@ def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
     except Exception as error:
         raise CallerError(
             "artifact-uri-invalid",
-            f"{budget.what}: the S3 settings do not work: {_first_line(error)}",
+            f"{budget.what}: the S3 settings do not work: {_told(error)}",
             hint="Check control.s3_endpoint and the AWS environment variables of the server.",
         ) from error
 
@@ -229,11 +212,15 @@ def _private_authority(budget: Budget) -> dict[str, Any]:
     try:
         return {"root_certificate": Path(bundle).read_bytes()}
     except OSError as error:
-        raise CallerError(
-            "artifact-ca-bundle",
-            f"{budget.what}: the file that AWS_CA_BUNDLE names can't be read: {error.strerror}",
-            hint=f"Correct or unset it in the server's environment; it is {bundle!r}.",
-        ) from None
+        raise bundle_unreadable(budget.what, bundle, error) from None
+
+
+def bundle_unreadable(what: str, bundle: str, error: OSError) -> CallerError:
+    return CallerError(
+        "artifact-ca-bundle",
+        f"{what}: the file that AWS_CA_BUNDLE names can't be read: {error.strerror}",
+        hint=f"Correct or unset it in the server's environment; it is {bundle!r}.",
+    )
 
 
 def _retry_config() -> dict[str, Any]:
@@ -243,36 +230,52 @@ def _retry_config() -> dict[str, Any]:
 def _remote_error(what: str, error: Exception) -> PenstockError:
     exceptions = importlib.import_module("obstore.exceptions")
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
-        return _not_found(what)
+        return not_found(what)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
-        return CallerError(
-            "artifact-access-denied",
-            f"{what}: access is denied",
-            hint="Check the credentials in the server's environment (AWS_ACCESS_KEY_ID, "
-            "AWS_SECRET_ACCESS_KEY, AWS_PROFILE), or whether a presigned URL has expired.",
-        )
+        return access_denied(what)
     text = str(error)
     if "InvalidCertificate" in text:
-        return CallerError(
-            "artifact-certificate-untrusted",
-            f"{what}: the server's certificate is not trusted",
-            hint="For a private certificate authority, start the server with AWS_CA_BUNDLE or "
-            "SSL_CERT_FILE naming its PEM file; else check the certificate's names and dates.",
-        )
+        return certificate_untrusted(what)
     if "MissingContentLength" in text:
-        return CallerError(
-            "artifact-size-unknown",
-            f"{what}: the server does not say how large the artifact is (no Content-Length)",
-            hint="Serve it as a static file, or copy it to S3 or to this machine's disk.",
-        )
+        return size_unknown(what)
+    return unreachable(what, _told(error))
+
+
+def certificate_untrusted(what: str) -> CallerError:
+    return CallerError(
+        "artifact-certificate-untrusted",
+        f"{what}: the server's certificate is not trusted",
+        hint="For a private certificate authority, start the server with AWS_CA_BUNDLE or "
+        "SSL_CERT_FILE naming its PEM file; else check the certificate's names and dates.",
+    )
+
+
+def size_unknown(what: str) -> CallerError:
+    return CallerError(
+        "artifact-size-unknown",
+        f"{what}: the server does not say how large the artifact is (no Content-Length)",
+        hint="Serve it as a static file, or copy it to S3 or to this machine's disk.",
+    )
+
+
+def access_denied(what: str) -> CallerError:
+    return CallerError(
+        "artifact-access-denied",
+        f"{what}: access is denied",
+        hint="Check the credentials in the server's environment (AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY, AWS_PROFILE), or whether a presigned URL has expired.",
+    )
+
+
+def unreachable(what: str, cause: str) -> NotNowError:
     return NotNowError(
         "artifact-unreachable",
-        f"{what}: {_first_line(error)}",
+        f"{what}: {cause}",
         hint="Check the address, the network and, for s3://, control.s3_endpoint; then try again.",
     )
 
 
-def _not_found(what: str) -> CallerError:
+def not_found(what: str) -> CallerError:
     return CallerError(
         "artifact-not-found",
         f"{what}: there is no such object, nor anything below that prefix",
@@ -280,8 +283,20 @@ def _not_found(what: str) -> CallerError:
     )
 
 
-def _first_line(error: Exception) -> str:
-    """obstore's own words without its debug tree and without queries, which may be signatures."""
+def _told(error: Exception) -> str:
+    """What happened, without obstore's debug tree, queries, which may be signatures, or a body.
+
+    What the far end wrote is not passed on: who may name a URL must not read answers that are for
+    the server alone.
+    """
+    answered = _STATUS.search(str(error))
+    if answered is not None:
+        return f"the server answered {answered[1]}"
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    line = re.sub(r"//[^/\s@]*@", "//", line)
-    return re.sub(r"\?\S*", "", line)[:300]
+    return without_secrets(line)
+
+
+def without_secrets(line: str) -> str:
+    """Without names and passwords in URLs, and without their queries."""
+    line = _USER.sub("//", line)
+    return " ".join(word.partition("?")[0] for word in line.split(" "))[:300]

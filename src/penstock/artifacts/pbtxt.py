@@ -27,7 +27,7 @@ Message: TypeAlias = "dict[str, list[Value]]"
 
 _TOKEN = re.compile(
     r"""
-    (?P<skip>(?:[ \t\r\n\f\v]+|\#[^\n]*)+)
+    (?P<skip>[ \t\r\n\f\v]+|\#[^\n]*)
     |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
     |(?P<number>0[xX][0-9a-fA-F]+
         |(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?)

@@ -23,6 +23,7 @@ from penstock.artifacts.fetch import copy_file, directory_digest, look
 from penstock.artifacts.images import image_hint
 from penstock.artifacts.listing import Listing, SourceFile
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.artifacts.submitted_code import code_uri, joined
 from penstock.artifacts.unpack import UnpackLimits, not_an_archive, unpack
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError
@@ -51,7 +52,7 @@ def prepare(
     remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
     """
     settings = settings or ArtifactSettings()
-    entry = obtain(source, cache, settings, cancelled=cancelled, clock=clock)
+    entry = _whole(source, cache, settings, cancelled, clock)
     detected = detect(
         compile_uncompiled(entry.root, entry.digest),
         image=source.image,
@@ -61,6 +62,25 @@ def prepare(
         trusted=source.trusted or settings.trusts(source.uri),
     )
     return dataclasses.replace(detected, digest=entry.digest)
+
+
+def _whole(
+    source: ArtifactSource,
+    cache: ArtifactCache,
+    settings: ArtifactSettings,
+    cancelled: threading.Event | None,
+    clock: Clock | None,
+) -> CacheEntry:
+    """The artifact, with the code that its environment says lies elsewhere."""
+    uri = code_uri(source.environment)
+    if not uri or image_hint(source.image, settings.image_commands).kind == "process":
+        return obtain(source, cache, settings, cancelled=cancelled, clock=clock)
+    weights = None
+    if source.uri:
+        weights = obtain(source, cache, settings, cancelled=cancelled, clock=clock)
+    submitted = ArtifactSource(uri=uri, compressed=True, seconds_max=source.seconds_max)
+    code = obtain(submitted, cache, settings, cancelled=cancelled, clock=clock)
+    return joined(weights, code, cache, what=submitted.shown_uri())
 
 
 def obtain(
@@ -134,8 +154,8 @@ def _fetched(
     if entry is None:
         files = staging / "files"
         limits = UnpackLimits(members_max=settings.files_max, ratio_max=settings.ratio_max)
-        unpack(download, files, budget=budget, limits=limits)
-        entry = cache.commit(files, digest, what=budget.what)
+        digests = unpack(download, files, budget=budget, limits=limits)
+        entry = cache.commit(files, digest, what=budget.what, digests=digests)
     return entry
 
 
@@ -151,7 +171,8 @@ def _kept_files(
         _make_read_only(folder / file.name, executable=file.executable)
         facts.append((file.name, file.size, file.executable, digest))
     total = directory_digest(facts)
-    return cache.find(total) or cache.commit(folder, total, what=budget.what)
+    digests = {name: digest for name, _, _, digest in facts}
+    return cache.find(total) or cache.commit(folder, total, what=budget.what, digests=digests)
 
 
 def _kept_file(
@@ -168,7 +189,8 @@ def _kept_file(
     download.rename(folder / file.name)
     _make_read_only(folder / file.name, executable=file.executable)
     total = directory_digest([(file.name, file.size, file.executable, digest)])
-    return cache.find(total) or cache.commit(folder, total, what=budget.what)
+    digests = {file.name: digest}
+    return cache.find(total) or cache.commit(folder, total, what=budget.what, digests=digests)
 
 
 def _without_data(

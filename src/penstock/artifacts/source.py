@@ -84,6 +84,7 @@ class ArtifactSettings:
     s3_local: dict[str, str] = field(default_factory=dict)  #: bucket -> directory
     image_commands: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: pattern -> argv
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes that count as trusted
+    isolation: bool = True  #: processes with models' code are confined, those of trusted ones not
     #: A single-machine model: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
     files_max: int = 20_000  #: members of an archive, or files of a prefix or directory
@@ -98,6 +99,7 @@ class ArtifactSettings:
             s3_local={bucket: str(path) for bucket, path in config.s3_local.items()},
             image_commands={key: tuple(argv) for key, argv in config.image_commands.items()},
             trusted_artifacts=tuple(config.trusted_artifacts),
+            isolation=config.isolation,
         )
 
     def trusts(self, uri: str) -> bool:
@@ -123,6 +125,7 @@ class ArtifactSettings:
             "s3_local": dict(self.s3_local),
             "image_commands": {key: list(argv) for key, argv in self.image_commands.items()},
             "trusted_artifacts": list(self.trusted_artifacts),
+            "isolation": self.isolation,
             "bytes_max": self.bytes_max,
             "files_max": self.files_max,
             "ratio_max": self.ratio_max,

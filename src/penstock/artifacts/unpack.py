@@ -10,6 +10,7 @@ The formats are parsed by `tarfile` and `zipfile` in `archive_readers.py`; the r
 
 from __future__ import annotations
 
+import hashlib
 import os
 import posixpath
 import shutil
@@ -36,8 +37,10 @@ class UnpackLimits:
     ratio_max: float = 200.0  #: unpacked bytes per archive byte, above RATIO_FREE_BYTES
 
 
-def unpack(archive: Path, to: Path, *, budget: Budget, limits: UnpackLimits) -> None:
-    """Unpacks `archive` into `to`, which must not exist. On an error `to` is removed again.
+def unpack(archive: Path, to: Path, *, budget: Budget, limits: UnpackLimits) -> dict[str, str]:
+    """Unpacks `archive` into `to`, which must not exist; returns the SHA-256 of each file.
+
+    On an error `to` is removed again.
 
     Raises `CallerError`: `archive-unreadable`, `archive-truncated`, `archive-unsafe`,
     `archive-bomb`, `artifact-path-unsafe`, `artifact-too-large`, `artifact-disk-full`.
@@ -54,7 +57,9 @@ def unpack(archive: Path, to: Path, *, budget: Budget, limits: UnpackLimits) -> 
                 if kind == "zip"
                 else tar_members(file, gzipped=kind == "tar.gz", what=budget.what)
             )
-            _Unpacking(to, archive.stat().st_size, budget, limits).run(members)
+            unpacking = _Unpacking(to, archive.stat().st_size, budget, limits)
+            unpacking.run(members)
+            return unpacking.digests
     except BaseException:
         shutil.rmtree(to, ignore_errors=True)
         raise
@@ -82,6 +87,7 @@ class _Unpacking:
         self._folders: set[str] = {""}
         self._links: dict[str, str] = {}  #: path -> path of its target, both inside
         self._bytes = 0
+        self.digests: dict[str, str] = {}  #: SHA-256 of each file, by its path
 
     def run(self, members: Iterator[Member]) -> None:
         for count, member in enumerate(members, start=1):
@@ -146,11 +152,14 @@ class _Unpacking:
             descriptor = os.open(
                 target_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644
             )
+        digest = hashlib.sha256()
         with open(descriptor, "wb", buffering=0) as target:
             while chunk := member.read(CHUNK_BYTES):
                 self._count(len(chunk))
+                digest.update(chunk)
                 self._write_all(target, chunk)
             os.fchmod(descriptor, 0o555 if member.executable else 0o444)
+        self.digests[path] = digest.hexdigest()
 
     def _write_all(self, target: BinaryIO, chunk: bytes) -> None:
         view = memoryview(chunk)
@@ -196,6 +205,7 @@ class _Unpacking:
                 )
             with disk_errors(self._what, self._to):
                 os.link(self._to / target, self._to / path, follow_symlinks=False)
+            self.digests[path] = self.digests[target]
 
     def _unsafe(self, name: str, cause: str) -> CallerError:
         return CallerError(

@@ -24,7 +24,8 @@ def compile_(
         str,
         typer.Option(
             "--target",
-            help="cpu-fp32, cpu-bf16, cpu-int8, cuda-fp32, cuda-fp16, cuda-bf16, or auto.",
+            help="cpu-fp32, cpu-bf16, cpu-int8, cuda-fp32, cuda-fp16, cuda-bf16, or auto: what "
+            "is measured to be fastest on this processor, within its tolerance.",
         ),
     ] = "auto",
     task: Annotated[
@@ -101,16 +102,23 @@ def compile_(
 
 
 def _show(report: dict[str, Any], out: Path) -> None:
-    from penstock.compile.report import parity_rows, timing_rows  # noqa: PLC0415 - as above
+    from penstock.compile.report import auto_rows, parity_rows, timing_rows  # noqa: PLC0415 - as above
 
     print_table(
         f"{report['task']} for {report['target']}, against {report['before']}",
         ("", "value", "limit"),
         parity_rows(report),
     )
+    if "auto" in report:
+        print_table(
+            f"auto on {report['instruction_set']}: {report['auto']['chosen']}",
+            ("candidate", "speed", "mean difference"),
+            auto_rows(report),
+        )
     if report["timings"]:
         print_table(
-            f"a batch (rows x tokens), {report['threads']} threads, {report['processor']}",
+            f"a batch (rows x tokens), {report['threads']} threads, {report['processor']}, "
+            f"{report['instruction_set']}",
             ("batch", "before", "after", "rows before", "rows after", "ratio"),
             timing_rows(report),
         )

@@ -17,7 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import options, settings
+from penstock.cli.deploy import ENDPOINT_NAME
 from penstock.cli.output import note, print_json, print_table
+from penstock.core.grants import Grant
+from penstock.errors import CallerError
 
 if TYPE_CHECKING:
     from penstock.control.keys import AccessKeys
@@ -31,16 +34,35 @@ def create(
         bool, typer.Option("--bearer", help="A bearer key instead of a SigV4 access key.")
     ] = False,
     label: Annotated[str, typer.Option("--label", help="Whose key it is, for people.")] = "",
+    scope: Annotated[
+        str,
+        typer.Option(
+            "--scope", help="What it may do: invoke models, operate (reading, too), or admin."
+        ),
+    ] = "admin",
+    endpoint: Annotated[
+        list[str] | None,
+        typer.Option("--endpoint", help="Only for this endpoint; may be given several times."),
+    ] = None,
     state_dir: options.StateDir = None,
     config: options.ConfigFile = None,
     json_: options.Json = False,
 ) -> None:
     """Make a key and show its secret, this once."""
+    grant = Grant(scope, frozenset(_name(one) for one in endpoint or ()))
     with _opened(state_dir, config) as keys:
         make = keys.create_bearer_key if bearer else keys.create_access_key
-        key = make(label, now=time.time())
+        key = make(label, now=time.time(), grant=grant)
     if json_:
-        print_json({"key_id": key.key_id, "kind": key.kind, "secret": key.secret})
+        print_json(
+            {
+                "key_id": key.key_id,
+                "kind": key.kind,
+                "secret": key.secret,
+                "scope": key.grant.scope,
+                "endpoints": sorted(key.grant.endpoints),
+            }
+        )
     elif bearer:
         print(f"PENSTOCK_KEY={key.secret}")
         note("use it as: curl -H 'Authorization: Bearer ...'; it is not shown again")
@@ -59,10 +81,17 @@ def list_(
     """List keys, without secrets."""
     with _opened(state_dir, config) as keys:
         rows = [
-            (one.key_id, one.kind, one.label, datetime.fromtimestamp(one.created, UTC).isoformat())
+            (
+                one.key_id,
+                one.kind,
+                one.grant.scope,
+                " ".join(sorted(one.grant.endpoints)) or "all",
+                one.label,
+                datetime.fromtimestamp(one.created, UTC).isoformat(),
+            )
             for one in keys.list()
         ]
-    columns = ("key_id", "kind", "label", "created")
+    columns = ("key_id", "kind", "scope", "endpoints", "label", "created")
     if json_:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
@@ -83,6 +112,17 @@ def delete(
         print_json({"deleted": key_id})
     else:
         note(f"key {key_id} is deleted")
+
+
+def _name(text: str) -> str:
+    """An endpoint's name, which counts without case. It need not exist yet."""
+    if not ENDPOINT_NAME.fullmatch(text):
+        raise CallerError(
+            "invalid-endpoint-name",
+            f"{text!r} is no name of an endpoint",
+            hint="Letters, digits and hyphens, 63 at most.",
+        )
+    return text.lower()
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-from penstock.config import ServerConfig
+from penstock.config import CAPACITY_MODES, ServerConfig
 from penstock.errors import CallerError
+from penstock.gateway.host_gate import ANY, is_host, normal_origin
 
 PREFIX = "PENSTOCK_"
 
@@ -26,11 +27,18 @@ CLIENT_VARIABLES = frozenset({"PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"}
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
+#: Settings that are one of a few words, by path.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "log_level": LOG_LEVELS,
+    "control.capacity": CAPACITY_MODES,
+}
+
 #: Inclusive bounds of numbers, by path; everything else only has to be positive or zero.
 BOUNDS: dict[str, tuple[float, float]] = {
     "listen.port": (0, 65_535),
     "listen.grpc_port": (0, 65_535),
     "limits.body_bytes_max": (1, 1 << 30),
+    "limits.bodies_bytes_max": (1, 1 << 40),
     "limits.head_bytes_max": (1024, 1 << 20),
     "limits.connections_max": (1, 1_000_000),
     "limits.request_timeout_s": (0.001, 3600),
@@ -213,19 +221,33 @@ def _in_words(hint: Any) -> str:
 
 def _check(config: ServerConfig) -> None:
     for path, value in walk(config):
+        if path in CHOICES and value not in CHOICES[path]:
+            raise _invalid(path, value, f"allowed: {', '.join(CHOICES[path])}", ())
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         low, high = BOUNDS.get(path, (0, float("inf")))
         if not low <= value <= high:
             raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
-    if config.log_level not in LOG_LEVELS:
-        raise _invalid("log_level", config.log_level, f"allowed: {', '.join(LOG_LEVELS)}", ())
+    _check_names(config)
+    if config.limits.bodies_bytes_max < config.limits.body_bytes_max:
+        allowed = "allowed: at least limits.body_bytes_max, else no such body ever fits"
+        raise _invalid("limits.bodies_bytes_max", config.limits.bodies_bytes_max, allowed, ())
     if (config.listen.tls_cert is None) != (config.listen.tls_key is None):
         raise CallerError(
             "config-invalid",
             "listen.tls_cert and listen.tls_key must be given together",
             hint="Give both --tls-cert and --tls-key, or neither.",
         )
+
+
+def _check_names(config: ServerConfig) -> None:
+    for host in config.listen.hosts:
+        if host != ANY and not is_host(host):
+            allowed = 'allowed: names and addresses without port, or "*"'
+            raise _invalid("listen.hosts", host, allowed, ())
+    for origin in config.listen.origins:
+        if origin != ANY and normal_origin(origin) is None:
+            raise _invalid("listen.origins", origin, 'allowed: scheme://host[:port], or "*"', ())
 
 
 def _invalid(path: str, value: object, allowed: str, known: typing.Iterable[str]) -> CallerError:

@@ -39,7 +39,10 @@ def status(
     if copies:
         print()
         columns = ("copy", "endpoint", "variant", "instance", "state", "outstanding", "pid")
-        print_table("copies", columns, [[copy.get(key) for key in columns] for copy in copies])
+        rows = [
+            [*map(copy.get, columns), (copy.get("proof") or {}).get("state")] for copy in copies
+        ]
+        print_table("copies", (*columns, "answers"), rows)
     if costs:
         print()
         print_table(

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from penstock.artifacts import model_yaml
 from penstock.artifacts.generation_layout import is_language_model
 from penstock.compile import report as reports
+from penstock.compile.auto import compile_fastest
 from penstock.compile.causal_lm import TASK, compile_causal_lm
 from penstock.compile.contract import Compiled, Options, Say
 from penstock.compile.encoder import compile_encoder
@@ -23,7 +25,7 @@ from penstock.compile.graph_file import compile_graph_file
 from penstock.compile.measure import cores
 from penstock.compile.source import HUGGING_FACE, SEQ2SEQ, Source, open_source
 from penstock.compile.staging import check_free, staged
-from penstock.compile.targets import Target, check_present, target_of
+from penstock.compile.targets import AUTO, Target, check_present, cpu_has_bf16, target_of
 from penstock.errors import CallerError
 
 
@@ -43,15 +45,27 @@ def compile_model(
     """
     started, clock = datetime.now(UTC), time.monotonic()
     target = target_of(options.target)
+    limited = partial(_with_tolerance, largest=options.tolerance)
     check_free(out)
     source = open_source(path, trust=options.trust)
     check_present(target)
-    if options.tolerance is not None:
-        target = _with_tolerance(target, options.tolerance)
+    measured = options.target == AUTO and not _is_generating(source, options)
+    target = limited(target)
+
+    def compile_(target: Target, wanted: Options, folder: Path) -> Compiled:
+        compiled = _compiled(source, folder, wanted, target, say)
+        _check_parity(compiled, target)
+        return compiled
+
     with staged(out) as staging:
         try:
-            compiled = _compiled(source, staging, options, target, say)
-            _check_parity(compiled, target)
+            if measured:
+                compiled, target, story = compile_fastest(
+                    options, staging, compile_, bf16=cpu_has_bf16(), limited=limited, say=say
+                )
+                compiled.auto = story
+            else:
+                compiled = compile_(target, options, staging)
             description = dataclasses.replace(
                 compiled.description, name=options.name or compiled.description.name
             )
@@ -86,12 +100,18 @@ def _compiled(
 ) -> Compiled:
     if source.kind == SEQ2SEQ:
         return compile_encoder_decoder(source, staging, options, target, say)
-    language = source.kind == HUGGING_FACE and is_language_model(source.root)
-    if language and options.task in ("", TASK):
+    if _is_generating(source, options):
         return compile_causal_lm(source, staging, options, target, say)
     if source.kind == HUGGING_FACE:
         return compile_encoder(source, staging, options, target, say)
     return compile_graph_file(source, staging, options, target, say)
+
+
+def _is_generating(source: Source, options: Options) -> bool:
+    """Language models are not timed here, an engine's speed being that of its batches: what auto
+    means for them is a rule."""
+    language = source.kind == HUGGING_FACE and is_language_model(source.root)
+    return language and options.task in ("", TASK)
 
 
 def _check_parity(compiled: Compiled, target: Target) -> None:
@@ -106,8 +126,10 @@ def _check_parity(compiled: Compiled, target: Target) -> None:
         )
 
 
-def _with_tolerance(target: Target, largest: float) -> Target:
-    """The mean keeps its proportion to the largest difference."""
+def _with_tolerance(target: Target, largest: float | None) -> Target:
+    """The mean keeps its proportion to the largest difference. None: the target's own."""
+    if largest is None:
+        return target
     if not 0.0 <= largest < float("inf"):
         raise CallerError("tolerance-invalid", f"--tolerance {largest}: give a number from 0 up")
     given = target.tolerance

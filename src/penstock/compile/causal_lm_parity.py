@@ -17,6 +17,7 @@ from penstock.compile import contract
 from penstock.compile.libraries import need
 from penstock.compile.seq2seq_parity import CEILINGS, MEASURE, to_format
 from penstock.compile.token_parity import compare_steps, tolerance_asked, tolerance_for
+from penstock.runtimes.openvino import arithmetic
 
 _TOKENS_NEW = 24
 
@@ -119,7 +120,7 @@ def _graph_logits(
     """The same by the artifact: the prompt at once, then a token a step through the cache."""
     openvino = need("openvino")
     compiled = openvino.Core().compile_model(
-        graph, "CPU", {"INFERENCE_PRECISION_HINT": precision, "KV_CACHE_PRECISION": "f32"}
+        graph, "CPU", {**arithmetic(precision), "KV_CACHE_PRECISION": "f32"}
     )
     found = []
     for tokens, start in zip(fed, starts, strict=True):

@@ -27,6 +27,7 @@ class Options:
     tokenizer: Path | None = None  #: a tokenizer.json for such sources
     inputs: tuple[str, ...] = ()  #: TorchScript: "NAME:DTYPE:SIZE,SIZE" each, -1 = any
     calibration: Path | None = None  #: texts, one per line; cpu-int8 then quantises activations too
+    activations: bool = True  #: False: INT8 is of weights, though there is a calibration set
     samples: Path | None = None  #: texts for the parity check, or an .npz of input tensors
     tokens_max: int = 0  #: longer texts are cut; 0 = as the source says, at most 512
     rows_max: int = 32  #: rows in a batch
@@ -99,3 +100,7 @@ class Compiled:
     source_bytes: int = 0  #: of the weights as the source keeps them
     notes: list[str] = field(default_factory=list)  #: what the caller should know
     choices: dict[str, Any] = field(default_factory=dict)  #: derived settings, for the provenance
+    auto: dict[str, Any] = field(
+        default_factory=dict
+    )  #: how the target was chosen; {} = it was named
+    proof_batches: int = 0  #: kept in the artifact, for processors with other instruction sets

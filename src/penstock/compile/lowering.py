@@ -4,7 +4,8 @@ INT8 comes in two kinds. Weight-only keeps one scale per output channel and lose
 With a calibration set activations are quantised too, by ranges that are fixed here, so that an
 answer cannot depend on its batch mates; they are symmetric and attention's own products are left
 alone, because with zero points OpenVINO needs several times as long to make the kernels of a shape
-that it meets for the first time (measured).
+that it meets for the first time (measured). How many bits weights then have, the processor decides
+(`core.instruction_sets`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from penstock.compile.graph import Arrays, Graph
 from penstock.compile.libraries import need
 from penstock.compile.targets import Target, cpu_has_bf16
 from penstock.compile.torch_graph import not_converted
+from penstock.core.instruction_sets import Int8Recipe, int8_recipe
 from penstock.errors import CallerError
+from penstock.runtimes.processor import instruction_set_here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +71,18 @@ def _lower_openvino(
     precision = target.precision or ("bf16" if cpu_has_bf16() else "f32")
     with _quiet():
         model = _converted(graph)
-        if target.weights == "i8" and calibration:
-            model = _quantised(model, calibration)
+        here = instruction_set_here()
+        recipe = int8_recipe(here, calibrated=bool(calibration))
+        if target.weights == "i8" and recipe.activations:
+            model = _quantised(model, calibration, recipe)
             choices["int8"] = "weights and activations"
             choices["calibration_rows"] = len(calibration)
+            choices["weight_bits"] = recipe.weight_bits
+            if recipe.weight_bits < 8:
+                notes.append(
+                    f"weights have {recipe.weight_bits} bits: {here.name} has no VNNI, and sums of "
+                    "products of 8 bits would be cut off"
+                )
         elif target.weights == "i8":
             model = _weights_only(model)
             choices["int8"] = "weights"
@@ -83,7 +94,7 @@ def _lower_openvino(
             model, str(staging / "model.xml"), compress_to_fp16=target.weights != "f32"
         )
     if precision == "bf16" and not cpu_has_bf16():
-        notes.append("this CPU has no BF16 instructions: OpenVINO emulates them, slowly")
+        notes.append("this CPU has no BF16 instructions: the artifact computes in FP32 here")
     return Lowered(
         runtime="openvino",
         file="model.xml",
@@ -107,8 +118,9 @@ def _weights_only(model: Any) -> Any:
     return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM)
 
 
-def _quantised(model: Any, calibration: Sequence[Arrays]) -> Any:
+def _quantised(model: Any, calibration: Sequence[Arrays], recipe: Int8Recipe) -> Any:
     nncf = need("nncf")
+    halved = nncf.OverflowFix.ENABLE if recipe.weight_bits < 8 else nncf.OverflowFix.DISABLE
     try:
         return nncf.quantize(
             model,
@@ -117,6 +129,7 @@ def _quantised(model: Any, calibration: Sequence[Arrays]) -> Any:
             preset=nncf.QuantizationPreset.PERFORMANCE,
             ignored_scope=nncf.IgnoredScope(types=["ScaledDotProductAttention"], validate=False),
             subset_size=len(calibration),
+            advanced_parameters=nncf.AdvancedQuantizationParameters(overflow_fix=halved),
         )
     except Exception as error:  # NNCF raises its own kinds and what a graph meets while it runs
         raise not_converted("INT8 quantisation", error) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from penstock.compile.graph import Arrays, Graph
 from penstock.compile.lowering import lower
 from penstock.compile.measure import cores, measured, shapes_for
 from penstock.compile.parity import compare
+from penstock.compile.proof_samples import write_samples
 from penstock.compile.samples import Samples
 from penstock.compile.targets import Target
 from penstock.errors import CallerError
@@ -46,7 +47,8 @@ def prove(
             hint="Its weights are damaged, or the samples are outside of what it takes.",
         )
     say(f"converting for {target.name}")
-    lowered = lower(graph, target, staging, samples.calibration)
+    calibration = samples.calibration if options.activations else ()
+    lowered = lower(graph, target, staging, calibration)
     described = dataclasses.replace(
         description,
         runtime=lowered.runtime,
@@ -63,6 +65,9 @@ def prove(
         say(f"comparing with {graph.framework}")
         ours = [artifact.run(batch) for batch in samples.parity]
         parity = compare(reference, ours, described, target.tolerance)
+        kept = 0
+        if lowered.runtime == "openvino" and not parity.failures():
+            kept = _kept(graph, artifact, samples.kept, staging, described, target)
         timings: tuple[Timing, ...] = ()
         if options.measure_s > 0 and not parity.failures():
             say("measuring")
@@ -76,7 +81,21 @@ def prove(
         framework=graph.framework,
         notes=list(lowered.notes),
         choices=dict(lowered.choices),
+        proof_batches=kept,
     )
+
+
+def _kept(
+    graph: Graph,
+    artifact: Artifact,
+    batches: Sequence[Arrays],
+    staging: Path,
+    description: ModelDescription,
+    target: Target,
+) -> int:
+    asked = [(batch, graph.run(batch)) for batch in batches]
+    ours = [artifact.run(batch) for batch in batches]
+    return write_samples(staging, asked, ours, description, target.tolerance)
 
 
 def _timings(

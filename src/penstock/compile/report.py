@@ -16,6 +16,7 @@ from penstock import __version__
 from penstock.compile.contract import Compiled, Options, Timing
 from penstock.compile.source import Source
 from penstock.compile.targets import Target
+from penstock.runtimes.processor import instruction_set_here, processor
 
 REPORT = "report.json"
 PROVENANCE = "provenance.json"
@@ -36,6 +37,7 @@ def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, thread
             "compared": parity.unit,
             "measure": parity.measure,
             "samples": parity.samples,
+            "batches_kept": compiled.proof_batches,
             "difference_max": parity.difference_max,
             "difference_mean": parity.difference_mean,
             "agreement": parity.agreement,
@@ -50,8 +52,10 @@ def report_of(compiled: Compiled, target: Target, *, artifact_bytes: int, thread
         "after": f"{compiled.description.runtime} {compiled.description.precision}".strip(),
         "threads": threads,
         "processor": processor(),
+        "instruction_set": instruction_set_here().name,
         "timings": [_timing(each) for each in compiled.timings],
         "notes": compiled.notes,
+        **({"auto": compiled.auto} if compiled.auto else {}),
     }
 
 
@@ -87,6 +91,7 @@ def provenance_of(
         "choices": {"precision": compiled.description.precision, **compiled.choices},
         "versions": {"penstock": __version__, "python": platform.python_version(), **_versions()},
         "processor": processor(),
+        "instruction_set": instruction_set_here().name,
         "started": started.astimezone(UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
     }
@@ -127,6 +132,19 @@ def parity_rows(report: Any) -> list[tuple[str, str, str]]:
     return rows
 
 
+def auto_rows(report: Any) -> list[tuple[str, str, str]]:
+    """(candidate, speed against the source, mean difference) for the printed table."""
+    story = report["auto"]
+    return [
+        (
+            each["candidate"] + (" (chosen)" if each["candidate"] == story["chosen"] else ""),
+            "refused" if "refused" in each else f"{each['speedup'] or 1.0:.2f}x",
+            each.get("refused") or f"{each['difference_mean']:.2e}",
+        )
+        for each in story["tried"]
+    ]
+
+
 def timing_rows(report: Any) -> list[tuple[str, ...]]:
     """(shape, before, after, rows/s before, after, ratio) for the printed table."""
     return [
@@ -140,17 +158,6 @@ def timing_rows(report: Any) -> list[tuple[str, ...]]:
         )
         for each in report["timings"]
     ]
-
-
-def processor() -> str:
-    """The CPU's name as the kernel tells it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def _timing(timing: Timing) -> dict[str, float]:

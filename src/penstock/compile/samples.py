@@ -52,6 +52,7 @@ class Samples:
 
     parity: tuple[Arrays, ...]  #: of one row and of several
     calibration: tuple[Arrays, ...]  #: one row each; () = weight-only INT8
+    kept: tuple[Arrays, ...] = ()  #: what the artifact may bring along: never a caller's own
 
 
 class TextSamples:
@@ -92,6 +93,7 @@ class TextSamples:
         return Samples(
             parity=tuple(self._batch(part) for part in _parts(rows)),
             calibration=tuple(self._batch([row]) for row in ranges),
+            kept=tuple(self._batch(part) for part in _parts([*map(self._encode, TEXTS)])),
         )
 
     def filled(self, rows: int, tokens: int) -> Arrays:
@@ -162,7 +164,7 @@ def tensor_samples(specs: tuple[TensorSpec, ...], example: Arrays, options: Opti
     made = [dict(example)]
     if all(spec.shape and spec.shape[0] == -1 for spec in specs):
         made += [example_of(specs, rows=rows, seed=rows) for rows in (1, 3, 8)]
-    return Samples(parity=tuple(made), calibration=calibration)
+    return Samples(parity=tuple(made), calibration=calibration, kept=tuple(made[1:]))
 
 
 def _arrays(path: Path, specs: tuple[TensorSpec, ...]) -> Arrays:

@@ -26,6 +26,7 @@ from penstock.compile.token_parity import (
 )
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_seq2seq_model
+from penstock.runtimes.processor import instruction_set_here
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
 from penstock.runtimes.seq2seq.model import ROUNDED_GROUP, Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
@@ -142,16 +143,16 @@ def parity_record(parity: Parity) -> contract.Parity:
 
 def to_format(model: Any, precision: str) -> None:
     """Rounds the source as the artifact is: to BF16, arithmetic included; or weights to INT8, and
-    what they are multiplied by as the runtime does."""
+    what they are multiplied by where the runtime does so on this processor."""
     torch = need("torch")
     if precision in ("bf16", "f16"):  # FP16: programs for GPUs
         model.to(torch.bfloat16 if precision == "bf16" else torch.float16)
         return
-    seen = set()
+    seen, rounds = set(), instruction_set_here().rounds_activations
     for module in model.modules():
         if not isinstance(module, torch.nn.Linear | torch.nn.Embedding):
             continue
-        if isinstance(module, torch.nn.Linear):
+        if rounds and isinstance(module, torch.nn.Linear):
             module.register_forward_pre_hook(_rounded_inputs)
         weight = module.weight.data
         if weight.data_ptr() in seen:  # tied to another that was rounded

@@ -24,8 +24,9 @@ from penstock.artifacts import model_yaml
 from penstock.artifacts.generation_layout import is_language_model
 from penstock.compile.libraries import INSTALL, missing
 from penstock.compile.source import open_source
-from penstock.compile.targets import AUTO
+from penstock.compile.targets import AUTO, target_of
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
+from penstock.runtimes.processor import instruction_set_here
 
 _POLL_S = 0.1
 _LOG_CHARS_MAX = 2000
@@ -67,18 +68,20 @@ def compile_for_serving(
         root: an unpacked Hugging Face directory.
         cache_dir: a folder of this function's own, shared by all processes of the machine.
         digest: of the content of `root`, where it is known; "" reads all of it.
-        target: as for `penstock compile`; "auto" is the CPU's BF16 where it has it, else FP32, and
-            INT8 weights for language models: their speed is that of reading weights.
+        target: as for `penstock compile`; "auto" is a rule here, for measuring would take its time
+            and the cores of what is served: the CPU's BF16 where it has it, else FP32, and INT8
+            weights for language models, whose speed is that of reading weights.
         cancelled: gives up soon after it is set.
 
     Raises CallerError (`compile-not-installed`, and those of the compile, `parity-failed` among
     them), NotNowError (`compile-timeout`, `compile-cancelled`), ModelError (`compile-crashed`).
     """
     root = _step_into(root)
-    if target == AUTO and is_language_model(root):
-        target = "cpu-int8"
+    if target == AUTO:
+        target = "cpu-int8" if is_language_model(root) else target_of(AUTO).name
     digest = digest or open_source(root, trust=False).digest
-    made_by = hashlib.sha256(json.dumps([target, __version__]).encode()).hexdigest()
+    chosen = [target, __version__, instruction_set_here().name]  # it is proved under that one only
+    made_by = hashlib.sha256(json.dumps(chosen).encode()).hexdigest()
     key = f"{digest}-{made_by[:12]}"  # housekeeping tells by the name whose entry it is
     entry = cache_dir / key
     if (entry / model_yaml.FILE_NAME).is_file():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from penstock.compile.contract import Tolerance
 from penstock.compile.libraries import need
 from penstock.errors import CallerError
+from penstock.runtimes.processor import instruction_set_here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,13 @@ _ALL = (
     ),
 )
 TARGETS = {target.name: target for target in _ALL}
-AUTO = "auto"  #: the CPU's fastest format that keeps every answer: BF16 where it has it, else FP32
+AUTO = "auto"  #: measured on this processor (`auto`), or by rule where nothing is measured
 NAMES = (*TARGETS, AUTO)
 
 
 def target_of(name: str) -> Target:
-    """Raises CallerError (`target-unknown`)."""
+    """`AUTO` by rule: the CPU's fastest format that keeps every answer, BF16 where it has it, else
+    FP32. Raises CallerError (`target-unknown`)."""
     if name == AUTO:
         name = "cpu-bf16" if cpu_has_bf16() else "cpu-fp32"
     try:
@@ -107,5 +109,4 @@ def check_present(target: Target) -> None:
 
 def cpu_has_bf16() -> bool:
     """Whether the CPU computes in BF16 itself: OpenVINO obeys the hint elsewhere too, slowly."""
-    openvino = need("openvino")
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return instruction_set_here().bf16

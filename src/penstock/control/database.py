@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, create_engine, event, insert, select
+from sqlalchemy import Connection, Engine, create_engine, event, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, OperationalError
 
@@ -96,21 +96,31 @@ class DatabaseConnection:
     def _prepare(self) -> None:
         with self._engine.begin() as connection:
             schema.metadata.create_all(connection)
+            columns = schema.settings.c
+            wanted = schema.SCHEMA_VERSION
+            # Two processes that open an old database at once must not both change it.
             version = connection.scalar(
-                select(schema.settings.c.value).where(schema.settings.c.name == "schema_version")
+                select(columns.value).where(columns.name == "schema_version").with_for_update()
             )
             if version is None:
                 connection.execute(
-                    insert(schema.settings).values(
-                        name="schema_version", value=str(schema.SCHEMA_VERSION)
-                    )
+                    insert(schema.settings).values(name="schema_version", value=str(wanted))
                 )
-            elif int(version) > schema.SCHEMA_VERSION:
+            elif int(version) > wanted:
                 raise CallerError(
                     "state-too-new",
                     f"the database was written by a newer version (its schema is {version}, this"
-                    f" version knows {schema.SCHEMA_VERSION})",
+                    f" version knows {wanted})",
                     hint="Run the newer version, or use another state directory.",
+                )
+            elif int(version) < wanted:
+                for step in range(int(version) + 1, wanted + 1):
+                    for statement in schema.MIGRATIONS[step]:
+                        connection.exec_driver_sql(statement)
+                connection.execute(
+                    update(schema.settings)
+                    .where(columns.name == "schema_version")
+                    .values(value=str(wanted))
                 )
 
 

@@ -20,6 +20,8 @@ from penstock.clock import Clock
 from penstock.control.instance_client import InstanceClient, Json
 from penstock.control.ledger import EndpointLedger, InstanceEntry
 from penstock.control.ports import RoutePublisher
+from penstock.control.room import Room
+from penstock.core import placement
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -31,6 +33,8 @@ from penstock.core.endpoint_state import (
     STARTING,
     STOPPING,
 )
+from penstock.core.memory_need import MemoryNeed
+from penstock.core.placement import PlacementDecision
 from penstock.core.reconcile import ReconcileSpec
 from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, InstanceSpec, PlatformAccess
@@ -40,6 +44,12 @@ _log = logging.getLogger(__name__)
 #: Failures that trying again can't help: the request or the model is wrong, or its time is up.
 _PERMANENT_FAMILIES: Final = ("caller", "model")
 _PERMANENT_CODES: Final = ("startup-timeout", "download-timeout")
+
+#: Phases in which an instance tells what it takes.
+_MEASURED: Final = (LOADING, READY, LOST, DRAINING)
+
+#: For figures that somebody waits for: instances answer at once, or something is wrong with them.
+_MEASURE_S_MAX: Final = 1.0
 
 #: After this many unanswered status calls an instance counts as gone.
 _SILENT_COUNT_MAX: Final = 3
@@ -64,6 +74,13 @@ class WorkSettings:
     status_s_max: float = 5.0
 
 
+class NoRoom(NotNowError):
+    """A model can't be loaded for lack of memory; the code is the decision's reason."""
+
+    def __init__(self, decision: PlacementDecision) -> None:
+        super().__init__(decision.reason, decision.message)
+
+
 class InstanceWork:
     """Carries operations out for all endpoints of this server."""
 
@@ -76,15 +93,18 @@ class InstanceWork:
         settings: WorkSettings,
         spec: ReconcileSpec,
         changed: Callable[[str], None],
-        room_freed: Callable[[], None],
+        room: Room,
+        room_changed: Callable[[], None],
     ) -> None:
+        """`room_changed` is called when an instance has ended, and when a load has."""
         self._fleet = fleet
         self._publisher = publisher
         self._clock = clock
         self._settings = settings
         self._spec = spec
         self._changed = changed
-        self._room_freed = room_freed
+        self._room = room
+        self._room_changed = room_changed
         self._starts = asyncio.Semaphore(settings.starts_max)
         self._loads = asyncio.Semaphore(settings.loads_max)
         self._where: dict[str, EndpointLedger] = {}
@@ -116,10 +136,10 @@ class InstanceWork:
         self._aside(self._stop(ledger, entry, under_way))
 
     def ask_status(self) -> None:
-        """One status call to each loaded instance; what they measure goes to the ledger."""
+        """One status call to each connected instance; what they measure goes to the ledger."""
         for instance_id, ledger in list(self._where.items()):
             entry = ledger.instances.get(instance_id)
-            if entry is not None and entry.phase == READY and instance_id not in self._asking:
+            if entry is not None and entry.phase in _MEASURED and instance_id not in self._asking:
                 self._asking.add(instance_id)
                 self._aside(self._ask_status(ledger, entry))
 
@@ -173,15 +193,23 @@ class InstanceWork:
         return self._settings.log_dir / ledger.desired.endpoint / name
 
     async def _load(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
+        endpoint, variant = ledger.desired.endpoint, entry.variant
+        request = _load_request(endpoint, entry)
+        # The core's own limit ends a load that hangs; these are only the last resort.
+        download_s = variant.download_timeout_s + 2 * self._spec.margin_s
         async with self._turn_to_load():
             self._phase(entry, LOADING)
-            self._changed(ledger.desired.endpoint)
-            variant = entry.variant
-            timeout_s = variant.download_timeout_s + variant.startup_timeout_s
-            # The core's own limit ends a load that hangs; this one is only the last resort.
+            self._changed(endpoint)
             reply = await self._client(entry).call(
-                _load_request(ledger.desired.endpoint, entry),
-                timeout_s=timeout_s + 2 * self._spec.margin_s,
+                {**request, "op": "prepare"}, timeout_s=download_s
+            )
+        entry.digest = str(reply.get("digest", ""))
+        await self._find_room(ledger, entry, MemoryNeed(**reply["need"]))
+        async with self._turn_to_load():
+            self._phase(entry, LOADING)
+            self._changed(endpoint)
+            reply = await self._client(entry).call(
+                request, timeout_s=download_s + variant.startup_timeout_s
             )
         description = reply.get("description") or {}
         entry.model = description
@@ -189,10 +217,35 @@ class InstanceWork:
         entry.model_memory_bytes = int(reply.get("memory_bytes", 0))
         entry.memory_bytes = entry.model_memory_bytes  # until the first status call
         entry.load_s = float(reply.get("load_s", 0.0))
-        entry.digest = str(reply.get("digest", ""))
+        entry.note_memory(reply)
         entry.ready_since = self._clock.monotonic()
         self._phase(entry, READY)
         self._record(ledger, "copy loaded", "load-done", f"{entry.instance_id} {entry.load_s:.2f}s")
+
+    async def _find_room(
+        self, ledger: EndpointLedger, entry: InstanceEntry, need: MemoryNeed
+    ) -> None:
+        """Sets aside what the model needs, perhaps after a while. Raises `NoRoom`."""
+
+        def waits(decision: PlacementDecision) -> None:
+            self._phase(entry, LOADING, queued=True)  # no time runs while it waits for others
+            self._record(ledger, "wait for room", decision.reason, entry.instance_id)
+
+        decision = await self._room.for_load(entry, need, measure=self._measure, waits=waits)
+        if decision.outcome == placement.NO_ROOM:
+            raise NoRoom(decision)
+        detail = f"{entry.instance_id} needs {entry.need_bytes / 2**30:.2f} GiB, {need.basis}"
+        self._record(ledger, "room for the model", decision.reason, detail)
+
+    async def _measure(self) -> None:
+        """What all instances take, by their own fresh answers; who does not answer at once keeps
+        the figure it had."""
+        asked = [
+            self._take_status(entry, _MEASURE_S_MAX)
+            for instance_id, ledger in list(self._where.items())
+            if (entry := ledger.instances.get(instance_id)) is not None and entry.phase in _MEASURED
+        ]
+        await asyncio.gather(*asked, return_exceptions=True)
 
     @asynccontextmanager
     async def _turn_to_load(self) -> AsyncIterator[None]:
@@ -233,18 +286,24 @@ class InstanceWork:
 
     async def _ask_status(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         try:
-            status = await self._client(entry).status(timeout_s=self._settings.status_s_max)
+            await self._take_status(entry, self._settings.status_s_max)
         except PenstockError as error:
-            entry.silent_count += 1
+            entry.silent_count += entry.phase == READY
             if entry.silent_count >= _SILENT_COUNT_MAX and entry.phase == READY:
                 self._record(ledger, "instance silent", error.code, entry.instance_id)
                 self._phase(entry, GONE)
                 self._changed(ledger.desired.endpoint)
         else:
             entry.silent_count = 0
-            entry.memory_bytes = memory_bytes(status)
         finally:
             self._asking.discard(entry.instance_id)
+
+    async def _take_status(self, entry: InstanceEntry, timeout_s: float) -> None:
+        loaded = entry.ready_since is not None
+        status = await self._client(entry).status(timeout_s=timeout_s)
+        if loaded == (entry.ready_since is not None):  # else it tells of the height of the load
+            entry.memory_bytes = memory_bytes(status)
+            entry.note_memory(status)
 
     def _client(self, entry: InstanceEntry) -> InstanceClient:
         client = self._clients.get(entry.instance_id)
@@ -280,6 +339,7 @@ class InstanceWork:
         if error is not None and entry.phase != STOPPING:
             self._on_failure(ledger, entry, error)
         self._changed(ledger.desired.endpoint)
+        self._room_changed()  # a load is over, and what it keeps is known
 
     def _on_failure(
         self, ledger: EndpointLedger, entry: InstanceEntry, error: BaseException
@@ -289,6 +349,9 @@ class InstanceWork:
             error = InternalError("internal", f"work on {entry.instance_id} failed: {error!r}")
         if error.code == "instance-gone":
             self._phase(entry, GONE)  # the fleet will say how it ended
+            return
+        if isinstance(error, NoRoom):
+            self.give_up(ledger, entry, error.message, error.code, permanent=True)
             return
         permanent = error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
         self.give_up(ledger, entry, _story(entry, error), error.code, permanent=permanent)
@@ -361,7 +424,7 @@ class InstanceWork:
         if client is not None:
             client.close()
         self._changed(ledger.desired.endpoint)
-        self._room_freed()
+        self._room_changed()
 
     def _phase(self, entry: InstanceEntry, phase: str, *, queued: bool = False) -> None:
         entry.phase = phase
@@ -393,7 +456,7 @@ def _load_request(endpoint: str, entry: InstanceEntry) -> Json:
         ).to_dict(),
         "environment": environment,
         "cores": entry.kind.cores,
-        "memory_bytes_max": entry.kind.memory_bytes,
+        "memory_bytes_max": entry.kind.share_bytes or entry.kind.memory_bytes,
         "accelerators": entry.kind.accelerators,
         "download_timeout_s": variant.download_timeout_s,
         "startup_timeout_s": variant.startup_timeout_s,

@@ -7,7 +7,8 @@ HMAC-SHA256 is kept: its secret is 256 random bits, which nobody can guess howev
 a slow hash (scrypt) protects passwords that people choose, and would cost a core per request here.
 
 Secrets are shown once, when a key is made. Gateways ask a `KeyRing`, a snapshot in memory: checking
-a request touches neither database nor disk.
+a request touches neither database nor disk. The database alone says which keys there are: while the
+key file is away or wrong, new SigV4 keys can't come in, and deleted ones can't either.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from cryptography.fernet import Fernet, InvalidToken
 
+from penstock.control.key_file import KeyFile
 from penstock.control.records import KeyRecord
 from penstock.control.store import Store
-from penstock.errors import CallerError, NotNowError
+from penstock.core.grants import Grant
+from penstock.errors import CallerError, PenstockError
 
 SIGV4: Final = "sigv4"
 BEARER: Final = "bearer"
@@ -36,6 +38,7 @@ _ID_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _BEARER_PREFIX: Final = "psk"
 _BEARER: Final = re.compile(r"psk_([A-Z2-7]{16})_([A-Za-z0-9_-]{43})")
 _LABEL_CHARS_MAX: Final = 128
+EVERYTHING: Final = Grant()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,34 @@ class NewKey:
     kind: str
     label: str
     secret: str
+    grant: Grant
 
 
 class KeyRing:
-    """All keys at one moment, ready to check requests."""
+    """All keys at one moment, ready to check requests.
 
-    def __init__(self, records: Sequence[KeyRecord] = (), fernet: Fernet | None = None) -> None:
+    Attributes:
+        fault: why the secrets of some SigV4 keys can't be read: these keys open nothing.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[KeyRecord] = (),
+        fernet: Fernet | None = None,
+        fault: PenstockError | None = None,
+    ) -> None:
+        self.fault = fault
+        self._grants = {one.key_id: one.grant for one in records}
         self._secrets: dict[str, str] = {}
+        self._sealed = {one.key_id: one.secret for one in records if one.kind == SIGV4}
         self._bearers = {one.key_id: one for one in records if one.kind == BEARER}
         self._accepted: dict[str, str] = {}  #: tokens that were checked before -> key id
         for one in records:
             if one.kind == SIGV4 and fernet is not None:
-                self._secrets[one.key_id] = _decrypt(fernet, one)
+                try:
+                    self._secrets[one.key_id] = _decrypt(fernet, one)
+                except CallerError as error:
+                    self.fault = error
 
     def secret(self, access_key_id: str) -> str | None:
         """The secret access key for checking a SigV4 signature; None for an unknown key."""
@@ -79,9 +98,23 @@ class KeyRing:
         self._accepted[token] = record.key_id
         return record.key_id
 
+    def grant(self, key_id: str) -> Grant | None:
+        """What a key may do; None for an unknown one."""
+        return self._grants.get(key_id)
+
     def take(self, other: KeyRing) -> None:
-        """Becomes what `other` is; tokens of keys that are gone are forgotten with them."""
-        self._secrets, self._bearers, self._accepted = other._secrets, other._bearers, {}
+        """Becomes what `other` is; tokens of keys that are gone are forgotten with them.
+
+        A secret that `other` could not decrypt stays known if it is still on record, unchanged.
+        """
+        kept = {
+            key_id: secret
+            for key_id, secret in self._secrets.items()
+            if other._sealed.get(key_id) == self._sealed.get(key_id)
+        }
+        self._secrets = kept | other._secrets if other.fault is not None else other._secrets
+        self._sealed, self._bearers, self._accepted = other._sealed, other._bearers, {}
+        self._grants, self.fault = other._grants, other.fault
 
     def __len__(self) -> int:
         return len(self._secrets) + len(self._bearers)
@@ -92,9 +125,9 @@ class AccessKeys:
 
     def __init__(self, store: Store, state_dir: Path) -> None:
         self._store = store
-        self._key_path = state_dir / "keys.key"
+        self._file = KeyFile(state_dir, self._has_secrets)
 
-    def create_access_key(self, label: str, *, now: float) -> NewKey:
+    def create_access_key(self, label: str, *, now: float, grant: Grant = EVERYTHING) -> NewKey:
         """A SigV4 key. Its id looks like AWS's, with a prefix that AWS does not use."""
         key_id = "PENS" + _random_id()
         secret = base64.b64encode(secrets.token_bytes(30)).decode()
@@ -104,12 +137,13 @@ class AccessKeys:
                 kind=SIGV4,
                 label=_checked_label(label),
                 created=now,
-                secret=self._fernet(create=True).encrypt(secret.encode()),
+                secret=self._file.open(create=True).encrypt(secret.encode()),
+                grant=grant,
             )
         )
-        return NewKey(key_id, SIGV4, label, secret)
+        return NewKey(key_id, SIGV4, label, secret, grant)
 
-    def create_bearer_key(self, label: str, *, now: float) -> NewKey:
+    def create_bearer_key(self, label: str, *, now: float, grant: Grant = EVERYTHING) -> NewKey:
         """A bearer key."""
         key_id = _random_id()
         token = f"{_BEARER_PREFIX}_{key_id}_{secrets.token_urlsafe(32)}"
@@ -122,16 +156,14 @@ class AccessKeys:
                 created=now,
                 secret=_digest(salt, token),
                 salt=salt,
+                grant=grant,
             )
         )
-        return NewKey(key_id, BEARER, label, token)
+        return NewKey(key_id, BEARER, label, token, grant)
 
     def list(self) -> list[KeyRecord]:
         """Oldest first, without any secret."""
-        return [
-            KeyRecord(key_id=one.key_id, kind=one.kind, label=one.label, created=one.created)
-            for one in self._store.list_keys()
-        ]
+        return [replace(one, secret=b"", salt=b"") for one in self._store.list_keys()]
 
     def delete(self, key_id: str) -> None:
         """Raises `CallerError` (`unknown-key`)."""
@@ -143,42 +175,19 @@ class AccessKeys:
     def ring(self) -> KeyRing:
         """A snapshot for checking requests.
 
-        Raises `CallerError` (`key-file-missing`, `key-file-wrong`) if secrets can't be decrypted.
+        Where secrets can't be decrypted the ring is without them and tells its `fault`
+        (`key-file-missing`, `key-file-wrong`, `state-not-writable`). Raises what the store raises.
         """
         records = self._store.list_keys()
-        encrypted = any(one.kind == SIGV4 for one in records)
-        return KeyRing(records, self._fernet(create=False) if encrypted else None)
-
-    def _fernet(self, *, create: bool) -> Fernet:
+        if not any(one.kind == SIGV4 for one in records):
+            return KeyRing(records)
         try:
-            return Fernet(self._key_path.read_bytes().strip())
-        except FileNotFoundError:
-            if not create or any(one.kind == SIGV4 for one in self._store.list_keys()):
-                raise CallerError(
-                    "key-file-missing",
-                    f"{self._key_path} is missing: the secrets of access keys can't be read",
-                    hint="Restore the file, or delete all SigV4 keys and make new ones.",
-                ) from None
-        except ValueError:
-            raise _wrong_file(self._key_path) from None
-        except OSError as error:
-            raise _unreadable(self._key_path, error) from error
-        return Fernet(self._make_key_file())
+            return KeyRing(records, self._file.open(create=False))
+        except PenstockError as error:
+            return KeyRing(records, None, error)
 
-    def _make_key_file(self) -> bytes:
-        """Written whole, then named: a half-written key would lock everybody out."""
-        key = Fernet.generate_key()
-        draft = self._key_path.with_suffix(".new")
-        try:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(key + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._key_path)
-        except OSError as error:
-            raise _unreadable(self._key_path, error) from error
-        return key
+    def _has_secrets(self) -> bool:
+        return any(one.kind == SIGV4 for one in self._store.list_keys())
 
 
 def _random_id() -> str:
@@ -206,17 +215,3 @@ def _checked_label(label: str) -> str:
             "invalid-label", f"a key's label has at most {_LABEL_CHARS_MAX} printable characters"
         )
     return label
-
-
-def _wrong_file(path: Path) -> CallerError:
-    return CallerError(
-        "key-file-wrong", f"{path} is not a key file", hint="Restore it from a backup."
-    )
-
-
-def _unreadable(path: Path, error: OSError) -> NotNowError:
-    return NotNowError(
-        "state-not-writable",
-        f"the key file {path} can't be read or written: {error.strerror}",
-        hint="Free disk space, or correct the permissions of the state directory.",
-    )

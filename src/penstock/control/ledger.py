@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from penstock.core.deployment import EndpointRoutes, VariantSpec
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
+    LOADING,
     READY,
     STOPPING,
     EndpointDesired,
@@ -23,6 +24,7 @@ from penstock.core.endpoint_state import (
     InstanceObserved,
     SlotFailure,
 )
+from penstock.core.memory_need import expected_now
 from penstock.core.placement import PlacedInstance
 from penstock.core.reconcile import ReconcileSpec, failure_count
 from penstock.fleet.base import InstanceType
@@ -60,6 +62,11 @@ class InstanceEntry:
     ready_since: float | None = None
     model_memory_bytes: int = 0  #: what loading the copy took, as the instance measured it
     memory_bytes: int = 0  #: what the instance and its workers take now
+    need_bytes: int = 0  #: what its model was granted before it was loaded; 0 = not known yet
+    own_bytes: int = 0  #: as `memory_bytes`, without the files that it shares with others
+    own_bytes_max: int = 0  #: the most of it: since the start, then since the model is loaded
+    ran: bool = False  #: its copy has answered requests
+    waits_for_room: bool = False  #: to load its model
     load_s: float = 0.0
     digest: str = ""  #: of its artifact, which the cache must keep
     pid: int | None = None
@@ -82,12 +89,28 @@ class InstanceEntry:
         )
 
     def placed(self) -> PlacedInstance:
+        expected_bytes = expected_now(
+            need_bytes=self.need_bytes,
+            own_bytes_max=self.own_bytes_max,
+            loaded=self.ready_since is not None,
+            ran=self.ran,
+            bytes_max=self.kind.memory_bytes,
+        )
         return PlacedInstance(
             instance_id=self.instance_id,
-            memory_bytes=self.kind.memory_bytes,
+            memory_bytes=self.kind.memory_bytes if self.kind.promised else expected_bytes,
+            expected_bytes=expected_bytes,
+            taken_bytes=self.own_bytes,
             accelerators=self.kind.accelerators,
             leaving=self.phase in (DRAINING, DRAINED, STOPPING),
+            settling=self.phase == LOADING and not self.waits_for_room,
         )
+
+    def note_memory(self, measured: Mapping[str, Any]) -> None:
+        """From an instance's reply to `load` or `status`."""
+        self.own_bytes = int(measured.get("own_bytes", 0))
+        self.own_bytes_max = int(measured.get("own_bytes_max", 0))
+        self.ran = any(copy.get("requests") for copy in measured.get("copies", ()))
 
 
 class EndpointLedger:
@@ -181,5 +204,5 @@ class EndpointLedger:
                 counts[entry.variant.name] = counts.get(entry.variant.name, 0) + 1
         return counts
 
-    def placed(self) -> Iterator[PlacedInstance]:
-        return (entry.placed() for entry in self.instances.values())
+    def entries(self) -> Iterator[InstanceEntry]:
+        return iter(self.instances.values())

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
-from penstock.config import ServerConfig
+from penstock.config import CAPACITY_STRICT, ServerConfig
 from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_work import WorkSettings, memory_bytes
@@ -29,7 +29,7 @@ from penstock.core.reconcile import ReconcileSpec
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.catalogue import InstanceCatalogue
-from penstock.fleet.machine import this_machine
+from penstock.fleet.machine import available_bytes, this_machine
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,10 @@ class ControlPlane:
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
         self._keys_task: asyncio.Task[None] | None = None
-        self.catalogue = InstanceCatalogue(machine or this_machine())
+        strict = config.control.capacity == CAPACITY_STRICT
+        self.catalogue = InstanceCatalogue(machine or this_machine(), strict=strict)
+        # A machine that is only told of has what it is told to have.
+        self._available_bytes = available_bytes if machine is None else lambda: None
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
         self.database = Database(lambda: Store(config.state_dir, config.control.database))
 
@@ -99,6 +102,8 @@ class ControlPlane:
             await self.database.open()
             if self._config.listen.auth:
                 await self.refresh_keys()
+                if self.key_ring.fault is not None:
+                    raise self.key_ring.fault
                 self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
             fleet = self._fleet() if callable(self._fleet) else self._fleet
             artifact = ArtifactSettings.from_config(self._config.control).to_dict()
@@ -109,6 +114,7 @@ class ControlPlane:
                 publisher=self._publisher,
                 clock=self._clock,
                 catalogue=self.catalogue,
+                available_bytes=self._available_bytes,
                 settings=WorkSettings(
                     log_dir=self._log_dir,
                     cache_dir=state_dir / "cache",
@@ -216,17 +222,22 @@ class ControlPlane:
         return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
 
     async def refresh_keys(self) -> None:
-        """Reads the keys again, into the same `key_ring`."""
+        """Reads the keys again, into the same `key_ring`, which tells what it could not read."""
         fresh = await self.database.call(_read_ring, self._config.state_dir)
         self.key_ring.take(fresh)
 
     async def _refresh_keys(self) -> None:
+        told = ""  #: the code of what was logged: not again every two seconds
         while True:
             await asyncio.sleep(_KEYS_REFRESH_S)
             try:
                 await self.refresh_keys()
+                fault = self.key_ring.fault
             except PenstockError as error:
-                _log.warning("keys could not be read: %s: %s", error.code, error.message)
+                fault = error
+            if fault is not None and fault.code != told:
+                _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
+            told = fault.code if fault is not None else ""
 
 
 def _read_ring(store: Store, state_dir: Path) -> KeyRing:

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from penstock.clock import Clock
+from penstock.control import endpoint_log
 from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.instance_work import InstanceWork, WorkSettings
 from penstock.control.ledger import Activity, EndpointLedger, InstanceEntry
 from penstock.control.ports import RoutePublisher
 from penstock.control.records import NotFound
+from penstock.control.room import Room
 from penstock.control.store import Store
 from penstock.core import placement
 from penstock.core.deployment import VariantSpec
@@ -62,16 +65,20 @@ class ReconcilerDriver:
         publisher: RoutePublisher,
         clock: Clock,
         catalogue: InstanceCatalogue,
+        available_bytes: Callable[[], int | None],
         settings: WorkSettings,
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
     ) -> None:
+        """`available_bytes`: what the machine has free at this moment; None = not known."""
         self._database = database
         self._publisher = publisher
         self._clock = clock
         self._catalogue = catalogue
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
+        self._log_dir = settings.log_dir
+        self._room = Room(catalogue.machine, self._entries, available_bytes)
         self.work = InstanceWork(
             fleet=fleet,
             publisher=publisher,
@@ -79,7 +86,8 @@ class ReconcilerDriver:
             settings=settings,
             spec=self._spec,
             changed=self._changed,
-            room_freed=self._room_freed,
+            room=self._room,
+            room_changed=self._room_changed,
         )
         self._ledgers: dict[str, EndpointLedger] = {}
         self._dirty: dict[str, None] = {}  #: to be decided again, in order
@@ -131,11 +139,15 @@ class ReconcilerDriver:
         self._dirty[endpoint.lower()] = None
         self._wake.set()
 
-    def _room_freed(self) -> None:
+    def _room_changed(self) -> None:
         for key in self._waiting:
             self._dirty[key] = None
         self._waiting.clear()
+        self._room.changed()
         self._wake.set()
+
+    def _entries(self) -> Iterator[InstanceEntry]:
+        return (entry for ledger in self._ledgers.values() for entry in ledger.entries())
 
     async def _run(self) -> None:
         while True:
@@ -273,6 +285,10 @@ class ReconcilerDriver:
                 del self._ledgers[key]
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
+        if action.failure_reason:  # first: whoever reads the reason may look for more
+            name, wall = ledger.desired.endpoint, self._clock.wall()
+            words = f"{action.status}: {action.failure_reason}"
+            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
         record = await self._database.call(
             Store.set_status,
             ledger.desired.endpoint,
@@ -299,15 +315,7 @@ class ReconcilerDriver:
             ledger.fail_slot(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
             self._changed(key)
             return
-        room = placement.decide(
-            self._catalogue.machine,
-            [one for other in self._ledgers.values() for one in other.placed()],
-            placement.InstanceNeed(
-                instance_type=kind.name,
-                memory_bytes=kind.memory_bytes,
-                accelerators=kind.accelerators,
-            ),
-        )
+        room = self._room.for_start(kind)
         where = f"{action.variant} generation {action.generation} slot {action.ordinal}"
         if room.outcome == placement.WAIT:
             ledger.record(self._clock.wall(), f"wait for room: {where}", room.reason)

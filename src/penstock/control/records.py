@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import EndpointDesired
+from penstock.core.grants import Grant
 from penstock.errors import CallerError
 
 MODEL = "model"
@@ -100,6 +101,9 @@ class KeyRecord:
     created: float
     secret: bytes = field(default=b"", repr=False)
     salt: bytes = field(default=b"", repr=False)
+    grant: Grant = field(
+        default_factory=Grant
+    )  #: what it may do; everything, if nothing else was said
 
 
 class AlreadyExists(CallerError):

@@ -20,12 +20,14 @@ from penstock.control.records import (
     AlreadyExists,
     EndpointBusy,
     EndpointRecord,
+    KeyRecord,
     NotFound,
     ResourceRecord,
     TooManyTags,
 )
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import IN_SERVICE
+from penstock.core.grants import Grant
 
 TAG_COUNT_MAX: Final = 50  #: SageMaker's limit per resource
 
@@ -159,6 +161,19 @@ def settle_deployments(db: Connection, key: str, generation: int, *, restore: bo
     if restore:
         db.execute(this.where(table.c.previous.is_not(None)).values(spec=table.c.previous))
     db.execute(this.values(previous=None))
+
+
+def key(row: RowMapping) -> KeyRecord:
+    endpoints = frozenset(name for name in row["endpoints"].split(",") if name)
+    return KeyRecord(
+        key_id=row["key_id"],
+        kind=row["kind"],
+        label=row["label"],
+        created=row["created"],
+        secret=row["secret"],
+        salt=row["salt"],
+        grant=Grant(row["scope"], endpoints),
+    )
 
 
 def tags_of(db: Connection, arn: str) -> dict[str, str]:

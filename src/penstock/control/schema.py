@@ -11,7 +11,16 @@ from typing import Final
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 #: Raised by every change of a table; a newer database is refused, an older one migrated.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+
+#: What brings a database from the version before to this one; SQLite and PostgreSQL read it alike.
+#: Keys from before there were scopes could do everything, and still can.
+MIGRATIONS: Final = {
+    2: (
+        "ALTER TABLE keys ADD COLUMN scope VARCHAR(16) NOT NULL DEFAULT 'admin'",
+        "ALTER TABLE keys ADD COLUMN endpoints TEXT NOT NULL DEFAULT ''",
+    ),
+}
 
 metadata: Final = MetaData()
 
@@ -90,4 +99,7 @@ keys = Table(
     Column("secret", LargeBinary, nullable=False),
     Column("salt", LargeBinary, nullable=False),
     Column("created", Double, nullable=False),
+    Column("scope", String(16), nullable=False, server_default="admin"),
+    #: names in lower case, a comma between them; none = every endpoint
+    Column("endpoints", Text, nullable=False, server_default=""),
 )

@@ -310,6 +310,8 @@ class Store:
                     secret=key.secret,
                     salt=key.salt,
                     created=key.created,
+                    scope=key.grant.scope,
+                    endpoints=",".join(sorted(key.grant.endpoints)),
                 )
             )
 
@@ -317,7 +319,7 @@ class Store:
         columns = schema.keys.c
         with self._database.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
-            return [KeyRecord(**row) for row in found.mappings()]
+            return [rows.key(row) for row in found.mappings()]
 
     def delete_key(self, key_id: str) -> bool:
         """False if there was none."""

@@ -81,8 +81,9 @@ class Batcher:
     """The queue and the lanes of one copy. `now` never goes back; ids are the driver's, unique."""
 
     __slots__ = (
-        "_ahead", "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining", "_full_reason",
-        "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred", "_priorities",
+        "_ahead", "_alone", "_bucket_rows", "_buckets", "_deadlines", "_doomed", "_draining",
+        "_full_reason", "_lanes_ahead", "_lanes_free", "_level", "_number", "_passes", "_preferred",
+        "_priorities",
         "_queue_rows", "_queue_rows_max", "_queue_wait_s_max", "_queues", "_queues_by_bucket",
         "_ran", "_rows_max", "_runs", "_spec", "_stale", "_started", "_timer_reason",
         "_wait_s_max", "_waiting", "_widths",
@@ -111,6 +112,7 @@ class Batcher:
         self._waiting: dict[int, _Item] = {}  #: what is queued, oldest first
         #: by bucket: heap of items with a deadline, stale entries included
         self._deadlines: list[list[_Item]] = [[] for _ in range(self._widths)]
+        self._alone: dict[int, int] = {}  #: rows of those queued that count as a whole batch
         self._stale = 0  #: entries of `_queues` whose items have left
         self._bucket_rows = [0] * self._widths
         self._queue_rows = 0
@@ -141,9 +143,12 @@ class Batcher:
         length: int = 0,
         priority: int = 0,
         deadline: float | None = None,
+        alone: bool = False,
         now: float,
     ) -> list[Action]:
         """Queues an item of `rows` (>= 1) rows and `length` tokens, or refuses it.
+
+        One that is to run `alone` counts as a whole batch while it waits, so none fits beside it.
 
         Runs only what became full or of a preferred size (and expires what it finds dead doing so);
         everything else waits for `on_timer`, so that the items of one socket read become one batch.
@@ -164,12 +169,15 @@ class Batcher:
             ):
                 return [Refuse(id, "deadline-cannot-be-met")]
         waiting = self._waiting
-        if rows == self._rows_max and not waiting and self._lanes_free:
+        if (alone or rows == self._rows_max) and not waiting and self._lanes_free:
             # What a model without batching sees nearly always: no need to go through the queue.
             lane = self._leave(bucket, rows, now)
             length = self._buckets[bucket] if self._buckets else 0
             return [RunBatch(lane, (id,), rows, length, 0.0, 0, self._full_reason)]
         actions: list[Action] = []
+        own_rows = rows
+        if alone:
+            rows = self._rows_max
         if self._queue_rows + rows > self._queue_rows_max:
             self._expire(now, actions)  # the dead hold no room
             if self._queue_rows + rows > self._queue_rows_max:
@@ -190,6 +198,8 @@ class Batcher:
                 heap[:] = [entry for entry in heap if waiting.get(entry[2]) is entry]
                 heapify(heap)
         waiting[id] = item
+        if alone:
+            self._alone[id] = own_rows
         self._queues[index].append(item)
         self._queue_rows += rows
         self._bucket_rows[bucket] = bucket_rows = self._bucket_rows[bucket] + rows
@@ -296,6 +306,7 @@ class Batcher:
         ids = tuple(self._waiting)
         self._started = [None if started is None else _INF for started in self._started]
         self._waiting.clear()
+        self._alone.clear()
         self._forget_deadlines()
         for queue in self._queues:
             queue.clear()
@@ -355,6 +366,7 @@ class Batcher:
             entry for heap in self._deadlines for entry in heap if waiting.get(entry[2]) is entry
         ]
         assert dated == len(kept), "a deadline is not watched"
+        assert self._alone.keys() <= waiting.keys(), "one to run alone is kept beyond its time"
         self._runs.check_invariants()
         idle = [lane for lane, started in enumerate(self._started) if started is None]
         assert sorted(self._lanes_free) == idle, "a lane is both free and busy"
@@ -580,8 +592,10 @@ class Batcher:
         self._bucket_rows[bucket] -= rows
         if bucket and rows < limit and len(self._lanes_free) == 1:
             rows, oldest = self._take_shorter(bucket, rows, limit, now, oldest, ids)
-        lane = self._leave(bucket, rows, now)
         self._queue_rows -= rows
+        if self._alone:
+            rows = self._alone.pop(ids[0], rows)
+        lane = self._leave(bucket, rows, now)
         if not self._waiting:
             self._forget_deadlines()
         elif self._priorities > 1:
@@ -652,6 +666,8 @@ class Batcher:
         """Takes one item out of the queue without looking for it: its entry becomes stale."""
         waiting, queue = self._waiting, self._queues[item[5]]
         del waiting[item[2]]
+        if self._alone:
+            self._alone.pop(item[2], None)
         self._queue_rows -= item[3]
         self._bucket_rows[item[5] % self._widths] -= item[3]
         self._stale += 1

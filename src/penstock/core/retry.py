@@ -1,15 +1,30 @@
 """What becomes of an accepted request that its copy gave back unanswered.
 
+A request may be what ends its worker, and must then not be sent from worker to worker; or it may
+have stood beside such a one, and must then not be judged with it. Three things that can befall a
+request are told apart and counted in its `Past`:
+
+* its worker died while it was computing this request, and no other (`worker-died`);
+* its worker died while it had this request and others (`worker-died-in-company`): it may have been
+  any of them. From then on the request is sent `alone`, so that the next death has one suspect;
+* its instance or the connection there was lost, which says nothing of the request.
+
+A worker that died twice under a request is enough: the request is the model's failure. So one that
+ends workers ends two of them, and its mates of the first batch are answered, each by itself. Where
+a worker computes many requests at once, being alone means: the only suspect there. What was given
+back without having begun (the copy drains, restarts, is not there) is counted by nobody: held
+between two tries, it costs time, which its deadline bounds.
+
 A driver asks at three moments and carries out the step it is told; times and counts are arguments:
 
-1. `when_returned`: the copy gave it back. It is routed again, or given up.
+1. `when_returned`: the copy gave it back. It is routed again, fails, or is given up.
 2. `when_picked`: the router has answered. It is sent, held, failed, or routed to any variant.
 3. `when_held`: no copy can take it now. It is held, or given up because too many are.
 
 Held requests are picked for again whenever something changed for the better, and at the latest
 `RETRY_S` after the last time, so that lost news costs no deadline. A copy that gave a request back
-may have it again then, but not at once: it would come back at once, and use up the attempts before
-anything has been restarted. Only accepted requests are held: new ones are refused, because their
+may have it again then, but not at once: it would come back at once, before anything has been
+restarted. Only accepted requests are held: new ones are refused, because their
 clients can go elsewhere.
 """
 
@@ -19,8 +34,18 @@ from typing import Final, NamedTuple
 
 from penstock.core.routing.copies import NoRoute, Routed
 
-#: A request that takes down each worker it meets must not take down all of them.
-ATTEMPTS_MAX: Final = 4
+#: Reasons of a RETURNED frame that count. All others say that the request had not begun.
+WORKER_DIED: Final = "worker-died"
+WORKER_DIED_IN_COMPANY: Final = "worker-died-in-company"
+#: What a gateway says where the connection to the instance was lost.
+CONNECTION_LOST: Final = "connection-lost"
+
+#: A worker that dies once may have died of anything; twice under one request is the request.
+DEATHS_MAX: Final = 2
+#: Deaths in changing company, where the request was never the only suspect.
+COMPANY_DEATHS_MAX: Final = 4
+#: Instances lost in a row: a machine that is failing takes no more of them.
+LOSSES_MAX: Final = 4
 #: Held requests; each has a body in memory.
 HELD_MAX: Final = 8192
 #: A worker takes about a second to start: some twenty looks at most, each over in a millisecond.
@@ -35,8 +60,43 @@ class Step(NamedTuple):
     releases: bool = False  #: the slot that the router has just reserved is not used
 
 
+class Past(NamedTuple):
+    """What a request has been through, as far as it counts."""
+
+    deaths: int = 0  #: workers that died while they computed it and nothing else
+    company_deaths: int = 0  #: workers that died while they had it and others
+    losses: int = 0  #: instances that were lost with it
+
+    def after(self, reason: str) -> Past:
+        """With one more return."""
+        if reason == WORKER_DIED:
+            return self._replace(deaths=self.deaths + 1)
+        if reason == WORKER_DIED_IN_COMPANY:
+            return self._replace(company_deaths=self.company_deaths + 1)
+        if reason == CONNECTION_LOST:
+            return self._replace(losses=self.losses + 1)
+        return self
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is sent to be computed alone: workers have died under it."""
+        return self.deaths + self.company_deaths > 0
+
+
+FRESH: Final = Past()
+
+
+def blamed(company: int, *, alone: bool = False) -> str:
+    """The reason for a request whose worker died while it had it and `company` others.
+
+    `alone`: it was sent to be computed alone, so it was the only suspect among them.
+    """
+    return WORKER_DIED if alone or not company else WORKER_DIED_IN_COMPANY
+
+
 _ROUTE = Step("route", "returned")
-_GIVE_UP_ATTEMPTS = Step("give-up", "attempts-used-up")
+_FAIL_DEATHS = Step("fail", "worker-died-twice")
+_GIVE_UP_LOSSES = Step("give-up", "instances-lost")
 _FAIL_STREAM = Step("fail", "stream-broken")
 _SEND = Step("send", "copy-found")
 _HOLD_SAME_COPY = Step("hold", "only-the-copy-that-returned-it", releases=True)
@@ -47,11 +107,14 @@ _FAIL_SESSION = Step("fail", "session-gone")
 _GIVE_UP_HELD = Step("give-up", "too-many-held")
 
 
-def when_returned(*, attempts: int, streamed: bool = False) -> Step:
-    """Sent `attempts` times so far. Part of an answer that was `streamed` can't be taken back."""
+def when_returned(past: Past, *, streamed: bool = False) -> Step:
+    """`past` with this return. Part of an answer that was `streamed` can't be taken back."""
     if streamed:
         return _FAIL_STREAM
-    return _GIVE_UP_ATTEMPTS if attempts >= ATTEMPTS_MAX else _ROUTE
+    suspected = past.deaths > 0 and past.deaths + past.company_deaths >= DEATHS_MAX
+    if suspected or past.company_deaths >= COMPANY_DEATHS_MAX:
+        return _FAIL_DEATHS
+    return _GIVE_UP_LOSSES if past.losses >= LOSSES_MAX else _ROUTE
 
 
 def when_picked(

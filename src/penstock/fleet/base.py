@@ -17,7 +17,9 @@ class InstanceType:
 
     name: str
     cores: float  #: cores of this kind of instance
-    memory_bytes: int
+    memory_bytes: int  #: an instance that takes more is ended
+    promised: bool = True  #: the memory is set aside whole; else it is only an upper bound
+    share_bytes: int = 0  #: what a model sizes its caches by; 0 = all of `memory_bytes`
     accelerators: int = 0
     price_per_hour: float = 0.0  #: US dollars
     watts: float = 0.0  #: under load

@@ -1,8 +1,10 @@
 """Instance types, and what each of them is on this machine.
 
 Names come from configurations that were written for AWS, or for a laptop. A name says how much is
-wanted; the machine says how much there is; the catalogue gives the smaller of the two. Prices and
-watts stay those of the type that was named: they are for comparing, not for placing.
+wanted; the machine says how much there is; the catalogue gives the smaller of the two. Our own
+types promise that much; AWS's, which notebooks and pipelines name out of habit, are upper bounds
+(`core/placement.py`), unless everything is to be reserved. Prices and watts stay those of the type
+that was named: they are for comparing, not for placing.
 """
 
 from __future__ import annotations
@@ -49,8 +51,10 @@ _MULTIPLE = re.compile(r"(\d{1,3})xlarge")
 class InstanceCatalogue:
     """The instance types that this machine can offer."""
 
-    def __init__(self, machine: MachineCapacity) -> None:
+    def __init__(self, machine: MachineCapacity, *, strict: bool = False) -> None:
+        """`strict`: every type is a promise, AWS's too."""
         self.machine = machine
+        self._strict = strict
 
     def names(self) -> list[str]:
         """All names with figures of their own; any other `ml.<family>.<size>` is accepted too."""
@@ -59,8 +63,9 @@ class InstanceCatalogue:
     def resolve(self, name: str) -> InstanceType:
         """The type as far as this machine goes.
 
-        AWS names and unknown ones never take more than half of the memory, so that an update finds
-        room for the new generation beside the old one, however large the name.
+        AWS names and unknown ones are bounds: their instances may grow to all of the memory, with
+        caches sized for half of it. Where they are promises (`strict`) they get half at most.
+        So an update finds room for the new generation beside the old one, however large the name.
 
         Raises:
             CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`,
@@ -78,10 +83,15 @@ class InstanceCatalogue:
                 hint=f"Use {', '.join(_LOCAL_TYPES)}, {MACHINE_TYPE}, or AWS's ml.* names.",
             )
         facts = AWS_INSTANCE_TYPES.get(name) or _derived(name)
+        named_bytes = int(facts.memory_gib * _GIB)
+        share_bytes = min(named_bytes, self.machine.memory_bytes // 2)
+        bytes_max = share_bytes if self._strict else min(named_bytes, self.machine.memory_bytes)
         return InstanceType(
             name=name,
             cores=min(float(facts.cores), self.machine.cores),
-            memory_bytes=min(int(facts.memory_gib * _GIB), self.machine.memory_bytes // 2),
+            memory_bytes=bytes_max,
+            promised=self._strict,
+            share_bytes=share_bytes,
             accelerators=min(facts.accelerators, self.machine.accelerators),
             price_per_hour=facts.price_per_hour,
             watts=facts.watts,

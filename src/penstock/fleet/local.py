@@ -24,8 +24,9 @@ from typing import BinaryIO, Final
 
 import orjson
 
-from penstock.errors import InternalError, NotNowError
+from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet.base import InstanceHandle, InstanceSpec
+from penstock.runtimes.environment import for_instances
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
 _SOCKET_PATH_BYTES_MAX: Final = 100
@@ -112,6 +113,10 @@ class _Child:
         """The child leads its group (`start_new_session`), so its pid is the group's."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
+
+    def tell(self, words: str) -> None:
+        """A line of ours in its log."""
+        _append(self.log, words.encode("utf-8", "backslashreplace") + b"\n")
 
     def last_words(self) -> str:
         """The last line of the log, for messages: mostly the name of the exception."""
@@ -213,6 +218,7 @@ class LocalFleet:
         try:
             process = subprocess.Popen(
                 self._command,
+                env=for_instances(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -250,31 +256,35 @@ class LocalFleet:
                 if await _read_ready(child):
                     return
         except TimeoutError:
-            raise NotNowError(
+            late = NotNowError(
                 "instance-start-timeout",
                 f"instance {spec.instance_id} was not ready within {self._start_s_max:g} s",
                 hint=f"Look at {spec.log_path}.",
-            ) from None
+            )
+            raise logged(late, child.tell) from None
         # Closing its output is not yet ending: such a child is ended by us.
         await asyncio.wait([child.ended], timeout=1.0)
         child.kill_group()
         code = await child.ended
-        raise NotNowError(
+        died = NotNowError(
             "instance-died",
             f"instance {spec.instance_id} ended before it was ready: {_how_it_ended(code)}."
             f"{child.last_words()}",
             hint=f"Look at {spec.log_path}.",
         )
+        raise logged(died, child.tell)
 
     async def _watch(self, instance_id: str, child: _Child) -> None:
         code = await child.ended
         child.kill_group()  # workers that it may have left behind
         await asyncio.wait(child.tasks[:1], timeout=1.0)  # its last output
         child.tasks[0].cancel()
-        words = child.last_words()
+        words, how = child.last_words(), f"the instance ended: {_how_it_ended(code)}."
+        if not child.asked_to_stop:
+            child.tell(how)  # who was killed could not say so
         self._forget(instance_id)
         if not child.asked_to_stop:
-            self.on_exit(instance_id, f"the instance ended: {_how_it_ended(code)}.{words}")
+            self.on_exit(instance_id, f"{how}{words}")
 
     def _forget(self, instance_id: str) -> None:
         child = self._children.pop(instance_id, None)

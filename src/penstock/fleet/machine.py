@@ -1,30 +1,42 @@
-"""What this machine has for instances: cores, memory, accelerators.
+"""What this machine has for instances: cores, memory, accelerators; and what of it is free now.
 
-Containers are given less than the machine: the cgroup's limit counts where it is the smaller one.
-A tenth of the memory, and no less than 256 MiB, stays with the gateway and the operating system.
+Containers and services are given less than the machine: the limits of their cgroups count, those of
+the groups around them too. A tenth of the memory, and no less than 256 MiB, stays with the gateway
+and the operating system.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from penstock.core.placement import MachineCapacity
 
-_CGROUP_LIMITS: Final = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+_CGROUP_MOUNT: Final = Path("/sys/fs/cgroup")
+_OWN_CGROUP: Final = Path("/proc/self/cgroup")
+_MEMORY_INFO: Final = Path("/proc/meminfo")
+
+#: (limit, what is charged), of the second and of the first kind of cgroups.
+_CGROUP_FILES: Final = (
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
+#: Charged, but given back when memory is short: pages of files and caches of the kernel.
+_RECLAIMABLE: Final = (
+    "inactive_file", "active_file", "slab_reclaimable", "total_inactive_file", "total_active_file",
+)  # fmt: skip
 _OWN_SHARE: Final = 0.1
 _OWN_BYTES_MIN: Final = 256 * 2**20
 
 
-def this_machine(cgroup_limits: tuple[Path, ...] = _CGROUP_LIMITS) -> MachineCapacity:
-    """Looks at the machine once; call it at start."""
+def this_machine(groups: Sequence[Path] | None = None) -> MachineCapacity:
+    """Looks at the machine once; call it at start. `groups`: cgroups, None = those of this
+    process."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in cgroup_limits:
-        limit_bytes = _limit_of(path)
+    for folder in memory_groups() if groups is None else groups:
+        limit_bytes, _ = _charged(folder)
         if limit_bytes is not None:
             memory_bytes = min(memory_bytes, limit_bytes)
     own_bytes = max(int(memory_bytes * _OWN_SHARE), _OWN_BYTES_MIN)
@@ -35,6 +47,61 @@ def this_machine(cgroup_limits: tuple[Path, ...] = _CGROUP_LIMITS) -> MachineCap
     )
 
 
+def available_bytes(
+    groups: Sequence[Path] | None = None, memory_info: Path = _MEMORY_INFO
+) -> int | None:
+    """Memory that programs may still take without any being pushed out, at this moment.
+
+    The kernel's estimate, or what the tightest cgroup leaves. None where neither is told.
+    """
+    told = [_memory_available(memory_info)]
+    for folder in memory_groups() if groups is None else groups:
+        limit_bytes, charged_bytes = _charged(folder)
+        if limit_bytes is not None:
+            told.append(max(limit_bytes - charged_bytes, 0))
+    return min((one for one in told if one is not None), default=None)
+
+
+def memory_groups(mount: Path = _CGROUP_MOUNT, own: Path = _OWN_CGROUP) -> list[Path]:
+    """The cgroups that bound this process's memory, from its own to the outermost seen here."""
+    found = []
+    for line in _text(own).splitlines():
+        controllers, _, place = line.partition(":")[2].partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = mount / "memory" if controllers else mount
+        folder = root / place.lstrip("/")
+        # Above a container's own group nothing can be seen, and its path may be the host's.
+        found += [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
+    return found
+
+
+def _charged(folder: Path) -> tuple[int | None, int]:
+    """(limit, what programs hold of it) of a cgroup; no limit where there is none."""
+    for limit_name, charged_name in _CGROUP_FILES:
+        limit = _text(folder / limit_name).strip()
+        if limit.isdigit():
+            charged = _text(folder / charged_name).strip()
+            held_bytes = int(charged) if charged.isdigit() else 0
+            return int(limit), max(held_bytes - _reclaimable(folder), 0)
+    return None, 0
+
+
+def _reclaimable(folder: Path) -> int:
+    rows = dict(line.split(" ", 1) for line in _text(folder / "memory.stat").splitlines())
+    # The first kind tells each twice, for the group alone and in total for all below it.
+    totals = [name for name in _RECLAIMABLE if name.startswith("total_") and name in rows]
+    return sum(int(rows.get(name, 0)) for name in totals or _RECLAIMABLE)
+
+
+def _memory_available(memory_info: Path) -> int | None:
+    for line in _text(memory_info).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return None
+
+
 def _cores() -> int:
     """The cores that this process may use, not those that the machine has."""
     try:
@@ -43,12 +110,12 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _limit_of(path: Path) -> int | None:
+def _text(path: Path) -> str:
+    """What a file of the kernel says; nothing where there is none."""
     try:
-        text = path.read_text().strip()
+        return path.read_text()
     except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+        return ""
 
 
 def _accelerators(devices: Path) -> int:

@@ -85,6 +85,7 @@ class _Exchange:
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self._body, self._give_body_back = call.take_body()
         self._status_and_headers: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._body_given = False
         self.gone = asyncio.Event()  #: answered or abandoned: what `http.disconnect` stands for
@@ -95,6 +96,10 @@ class _Exchange:
             await app(_scope(call), self.receive, self.send)
         except Exception:
             log.exception("%s %s failed", call.method.decode(), call.url[:256])
+        finally:
+            # The application may go on when the client has its answer, or is gone.
+            self._body = b""
+            self._give_body_back()
         if call.finished or call.connection is None:
             return
         if call.started:
@@ -105,7 +110,8 @@ class _Exchange:
     async def receive(self) -> Message:
         if not self._body_given:
             self._body_given = True
-            return {"type": "http.request", "body": self._call.body, "more_body": False}
+            body, self._body = self._body, b""
+            return {"type": "http.request", "body": body, "more_body": False}
         await self.gone.wait()
         return {"type": "http.disconnect"}
 

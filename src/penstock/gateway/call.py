@@ -10,6 +10,7 @@ of routing or models.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
@@ -67,8 +68,8 @@ class Call(Invocation):
     """
 
     __slots__ = (
-        "accept", "connection", "connection_line", "content_type", "finished", "front_door",
-        "headers", "method", "pending", "rare", "started", "url",
+        "accept", "body_held", "connection", "connection_line", "content_type", "finished",
+        "front_door", "headers", "method", "pending", "rare", "started", "url",
     )  # fmt: skip
 
     # Filled in by the door that hands the call to the dispatcher.
@@ -90,12 +91,14 @@ class Call(Invocation):
         rare: dict[bytes, bytes] | None,
         connection_line: bytes,
         front_door: Door,
+        body_held: int = 0,
     ) -> None:
         self.connection: HttpConnection | None = connection  #: None once the client is gone
         self.method = method
         self.url = url
         self.headers = headers
         self.body = body
+        self.body_held = body_held  #: bytes of the budget for bodies, given back with the body
         self.number = number
         self.received = received
         self.content_type = content_type
@@ -141,6 +144,7 @@ class Call(Invocation):
         if connection is None or self.finished or self.started:
             return
         self.finished = True
+        self.drop_body()
         tail = b"%012x\r\ncontent-length: %d\r\n\r\n" % (self.number, len(body))
         common = connection.listener.common_head
         if self.method == b"HEAD":
@@ -188,6 +192,7 @@ class Call(Invocation):
         if connection is None or self.finished or self.started:
             return
         self.finished = True
+        self.drop_body()
         common = connection.listener.common_head
         tail = b"%012x\r\n\r\n" % self.number
         connection.put(self, b"".join((head, self.connection_line, common, tail)), last=True)
@@ -207,8 +212,34 @@ class Call(Invocation):
         if connection is None or self.finished:
             return
         self.finished = True
+        self.drop_body()
         ending = b"0\r\n\r\n" if self.started == 2 and self.method != b"HEAD" else b""
         connection.put(self, ending, last=True)
+
+    def drop_body(self) -> None:
+        """Nobody needs it any more: it must not wait until it is the answer's turn. Idempotent."""
+        self.body = b""
+        self.headers = []
+        held = self.body_held
+        if held and self.connection is not None:
+            self.body_held = 0
+            self.connection.give_back(held)
+
+    def take_body(self) -> tuple[bytes, Callable[[], None]]:
+        """The body for one who may need it longer than the answer takes, and how it is given back.
+
+        Until that is called it counts as held.
+        """
+        assert self.connection is not None
+        connection, held = self.connection, self.body_held
+        body, self.body, self.body_held = self.body, b"", 0
+        return body, lambda: connection.give_back(held)
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        self.drop_body()
+        self.connection = None
+        self.front_door.abandoned(self)
 
     def abort(self) -> None:
         """Cuts the connection: all that can be said once an answer is under way."""

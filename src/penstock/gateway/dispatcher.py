@@ -28,6 +28,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
+from penstock.core.retry import CONNECTION_LOST, FRESH
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import PenstockError
@@ -123,6 +124,7 @@ class Dispatcher:
         invocation.copy = invocation.recorder = invocation.reply = invocation.error = None
         invocation.route = None
         invocation.attempts = 0
+        invocation.past = FRESH
         endpoint = self._endpoints.get(invocation.endpoint)
         invocation.entry = endpoint
         if endpoint is None:
@@ -130,7 +132,8 @@ class Dispatcher:
             return
         outstanding = endpoint.in_flight
         endpoint.in_flight = outstanding + 1
-        self._bodies_bytes += len(invocation.body)
+        invocation.body_bytes = body_bytes = len(invocation.body)
+        self._bodies_bytes += body_bytes
         if self._stopping or self._bodies_bytes > BODIES_BYTES_MAX:
             error = refusals.stopping() if self._stopping else refusals.memory_full()
             self._refuse(invocation, endpoint, error)
@@ -233,7 +236,7 @@ class Dispatcher:
         del self._live[invocation.number]
         if endpoint is not None:
             endpoint.in_flight -= 1
-            self._bodies_bytes -= len(invocation.body)
+            self._bodies_bytes -= invocation.body_bytes
         if self._drains.waits and not self._live:
             self._drains.look()
 
@@ -402,7 +405,7 @@ class Dispatcher:
             if invocation.state == STREAMING:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
-                self._retries.take_back(invocation, "connection-lost")
+                self._retries.take_back(invocation, CONNECTION_LOST)
 
     def on_paused(self, instance_id: str, paused: bool) -> None:
         self.table.set_paused(instance_id, paused)

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from penstock.errors import CallerError, InternalError, NotNowError, PenstockError
+from penstock.errors import InternalError, PenstockError
+from penstock.gateway import http_refusals as refusals
+from penstock.gateway.body_budget import peer_name
 from penstock.gateway.call import Call, Door
+from penstock.gateway.head_check import FIELDS_MAX, HOST, RARE, origin_form
 from penstock.gateway.pipeline import (
     BODY,
     CLOSE_LINE,
@@ -27,11 +30,11 @@ from penstock.gateway.pipeline import (
     HEAD,
     IDLE,
     LINGER,
-    PIPELINE_MAX,
     REFUSED,
     UNDER_WAY,
     AnswerPipeline,
 )
+from penstock.gateway.refusals import memory_full
 
 if TYPE_CHECKING:
     from penstock.gateway.listener import HttpListener
@@ -42,15 +45,10 @@ CONTENT_TYPE: Final = b"content-type"
 ACCEPT: Final = b"accept"
 CONTENT_LENGTH: Final = b"content-length"
 CONNECTION: Final = b"connection"
+EXPECT: Final = b"expect"
 #: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
-FIELDS: Final = (
-    CONTENT_TYPE,
-    ACCEPT,
-    CONTENT_LENGTH,
-    CONNECTION,
-    b"authorization",
-    b"expect",
-)
+FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, EXPECT, HOST, *RARE)
+NOTHING: Final[dict[bytes, bytes]] = {}
 UNLEARNED: Final = b""
 
 SLASH: Final = ord("/")
@@ -66,10 +64,11 @@ class HttpConnection(AnswerPipeline):
     """The protocol of one client connection. Its public methods are for `Call` and the listener."""
 
     __slots__ = (
-        "_accept", "_authorized", "_body", "_body_buffer", "_body_bytes_max",
-        "_connection_header", "_content_type", "_fields",
-        "_head_bytes_max", "_headers", "_lingered_bytes", "_oversize", "_parser",
-        "_rare", "_read_bytes",
+        "_accept", "_body", "_body_buffer", "_body_bytes_max",
+        "_connection_header", "_content_type", "_declared", "_fields",
+        "_head_bytes_max", "_headers", "_held", "_host", "_known_hosts", "_lingered_bytes",
+        "_listed", "_parser",
+        "_peer", "_rare", "_read_bytes",
         "_unusual", "_url",
         "_wire_bytes", "received",
     )  # fmt: skip
@@ -80,7 +79,11 @@ class HttpConnection(AnswerPipeline):
         self._read_bytes = 0  #: of the last read
         self._lingered_bytes = 0
         self._wire_bytes = 0  #: of the head or the body that is being read, at least
+        self._held = 0  #: of the budget for bodies, by the one that is being read
+        self._listed = False  #: among the unfinished bodies
+        self._peer: str | None = None  #: whose bodies are counted together
         self._fields = listener.fields
+        self._known_hosts = listener.head_check.known_hosts
         self._body_bytes_max = listener.limits.body_bytes_max
         self._head_bytes_max = listener.limits.head_bytes_max
         self._unusual = True
@@ -92,14 +95,14 @@ class HttpConnection(AnswerPipeline):
         self._headers: list[tuple[bytes, bytes]] = []
         self._content_type: bytes | None = None
         self._accept: bytes | None = None
+        self._host: bytes | None = None  #: if it is known; others are noted
         self._body = b""
         if self._unusual:
             self._unusual = False
             self._rare: dict[bytes, bytes] | None = None
             self._body_buffer: bytearray | None = None
             self._connection_header = False
-            self._oversize = False
-            self._authorized = False
+            self._declared = 0  #: Content-Length, if it is not small
 
     # The transport's callbacks
 
@@ -111,13 +114,7 @@ class HttpConnection(AnswerPipeline):
         self._write = self._transport.write
         self._parser = httptools.HttpRequestParser(self)
         if not self.listener.admit(self):
-            error = NotNowError(
-                "too-many-connections",
-                f"{self.listener.limits.connections_max} connections are open.",
-                hint="Reuse connections, or try again shortly.",
-                retry_after_s=1.0,
-            )
-            self._refuse(error)
+            self._refuse(refusals.connections_too_many(self.listener.connections_max))
 
     def data_received(self, data: bytes) -> None:
         phase = self._phase
@@ -137,17 +134,20 @@ class HttpConnection(AnswerPipeline):
             log.error("reading a request failed", exc_info=wrapped.__context__ or wrapped)
             self.abort()
         except httptools.HttpParserError as malformed:
-            self._refuse(CallerError("http-malformed", f"This is not HTTP/1.1: {malformed}."))
+            self._refuse(refusals.malformed(malformed))
         else:
             if self._phase in UNDER_WAY:
                 # What came before it in the same read is not counted against a request.
                 same = headers is self._headers and phase == self._phase
                 self._count_wire(self._wire_bytes + len(data) if same else 1)
+                if self._held:
+                    self._list()
 
     def eof_received(self) -> None:
         """A client that has stopped sending is taken as gone: the transport closes."""
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._drop_unfinished()
         self.listener.forget(self)
         self._phase = REFUSED
         self._parser = None  # it holds this object's methods: together they would wait for the GC
@@ -160,6 +160,8 @@ class HttpConnection(AnswerPipeline):
             self._url += url
         elif self._phase < REFUSED:
             self._url = url
+            if url[0] != SLASH:
+                self._unusual = True  # it may name a host
             self._phase = HEAD
             self._since = self.listener.now
 
@@ -172,14 +174,16 @@ class HttpConnection(AnswerPipeline):
             field = self.listener.learn_field(name)
         if field is None:
             return
-        if field is CONTENT_TYPE:
+        if field is HOST and self._host is None and value in self._known_hosts:
+            self._host = value
+        elif field is CONTENT_TYPE:
             self._content_type = value
         elif field is ACCEPT:
             self._accept = value
         elif field is CONTENT_LENGTH:
             if len(value) >= self.listener.length_digits:
-                # llhttp has seen to it that this is one number of digits.
-                self._oversize = int(value) > self._body_bytes_max
+                # llhttp has seen to it that this is one number of digits, below 2**64.
+                self._declared = int(value)
                 self._unusual = True
         elif field is CONNECTION:
             self._connection_header = self._unusual = True
@@ -189,8 +193,6 @@ class HttpConnection(AnswerPipeline):
     def _note(self, field: bytes, value: bytes) -> None:
         """A header that few requests have, and that this connection or a door has use for."""
         self._unusual = True
-        if field == b"authorization":
-            self._authorized = True
         if self._rare is None:
             self._rare = {}
         before = self._rare.get(field)
@@ -201,33 +203,58 @@ class HttpConnection(AnswerPipeline):
             return
         self._phase = BODY
         self._since = self.listener.now
-        if self._wire_bytes + self._read_bytes > self._head_bytes_max:
-            head_bytes = len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers)
-            if head_bytes > self._head_bytes_max:
-                self._refuse(self._head_too_large())
+        before = self._wire_bytes
         self._wire_bytes = 0
-        if self._unusual or self.listener.authenticator is not None:
-            self._judge_head()
+        if self._held:
+            self._let_go()  # what the unfinished head held
+        if (
+            self._unusual
+            or self._host is None
+            or self.listener.authenticator is not None
+            or before + self._read_bytes > self._head_bytes_max
+            or len(self._headers) > FIELDS_MAX
+        ) and not (self._connection_header and self._parser.should_upgrade()):
+            self._judge_head()  # an upgrade comes again, see `_ignore_upgrade`
 
     def _judge_head(self) -> None:
         """What the head alone decides, before any of the body is waited for."""
-        if self._oversize:
-            self._refuse(self._too_large())
-        elif (
-            self.listener.authenticator is not None
-            and not self._authorized
-            and (b"X-Amz-Signature=" not in self._url)
+        rare = self._rare or NOTHING
+        error = self._head_error(rare)
+        if error is not None:
+            self._refuse(error)
+        elif EXPECT in rare:
+            self._expect(rare[EXPECT])
+
+    def _head_error(self, rare: dict[bytes, bytes]) -> PenstockError | None:
+        listener = self.listener
+        limits = listener.limits
+        if len(self._headers) > FIELDS_MAX:
+            return refusals.fields_too_many(FIELDS_MAX)
+        if len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers) > (
+            limits.head_bytes_max
         ):
-            self._refuse_stranger()
-        if self._rare is not None and b"expect" in self._rare and self._phase == BODY:
-            self._expect(self._rare[b"expect"])
+            return refusals.head_too_large(limits)
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        error = listener.head_check.error(method, self._url, version, self._host, rare)
+        if error is not None:
+            return error
+        if self._declared > limits.body_bytes_max:
+            return refusals.body_too_large(limits)
+        if listener.authenticator is not None:
+            error = listener.head_error(method, origin_form(self._url), self._headers)
+        if error is None and not listener.may_have_room(self._declared, self.peer):
+            return memory_full()
+        return error
 
     def on_body(self, data: bytes) -> None:
         if self._phase != BODY:
             return
+        size = len(data)
+        if not self.listener.bodies.take(size) and not self._take_with_room_made(size):
+            return
+        self._held += size
         if not self._body:
             self._body = data
-            size = len(data)
         else:
             buffer = self._body_buffer
             if buffer is None:
@@ -235,9 +262,8 @@ class HttpConnection(AnswerPipeline):
                 self._body_buffer = buffer = bytearray(self._body)
                 self._unusual = True
             buffer += data
-            size = len(buffer)
-        if size > self._body_bytes_max:
-            self._refuse(self._too_large())
+        if self._held > self._body_bytes_max:
+            self._refuse(refusals.body_too_large(self.listener.limits))
 
     def on_message_complete(self) -> None:
         if self._phase != BODY or self._parser.should_upgrade():
@@ -245,6 +271,8 @@ class HttpConnection(AnswerPipeline):
         self._phase = IDLE
         if self._body_buffer is not None:
             self._body = bytes(self._body_buffer)
+        if self._listed:
+            self._unlist()
         line = b""
         listener = self.listener
         if not self._parser.should_keep_alive() or listener.draining:
@@ -258,7 +286,7 @@ class HttpConnection(AnswerPipeline):
         self._forget_request()
         door = call.front_door
         if listener.authenticator is not None:
-            error = listener.authentication_error(call, call.body)
+            error = listener.authentication_error(call)
             if error is not None:
                 door.refuse(call, error)
                 return
@@ -296,12 +324,15 @@ class HttpConnection(AnswerPipeline):
             self._rare,
             connection_line,
             door,
+            self._held,
         )
+        self.held_bytes += self._held
+        self._held = 0
         if self.current is None:
             self.current = call
         else:
             self._queue.append(call)
-            if len(self._queue) >= PIPELINE_MAX:
+            if self._pipeline_full:
                 self._update_reading()
         return call
 
@@ -313,8 +344,7 @@ class HttpConnection(AnswerPipeline):
             return
         self._phase = REFUSED
         self._unread_input = True
-        self._body = b""
-        self._body_buffer = None
+        self._drop_unfinished()
         call = self._new_call(CLOSE_LINE)
         self._unusual = True
         self._forget_request()
@@ -323,23 +353,54 @@ class HttpConnection(AnswerPipeline):
         else:
             call.answer_error(error)
 
-    def _refuse_stranger(self) -> None:
-        """Without any credentials the body need not be waited for: what is public passes."""
-        probe = self._probe()
-        error = self.listener.authentication_error(probe, b"")
-        if error is not None:
-            self._refuse(error)
+    def refuse_for_room(self) -> None:
+        """Others need the memory that this unfinished body holds."""
+        self._refuse(memory_full())
 
-    def _probe(self) -> Call:
-        return Call(
-            self, self._parser.get_method(), self._url, self._headers, b"", 0, self.received,
-            None, None, None, CLOSE_LINE, self.listener.fallback,
-        )  # fmt: skip
+    def _drop_unfinished(self) -> None:
+        """Lets go of the request that is being read."""
+        self._body = b""
+        self._body_buffer = None
+        self._headers = []
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Gives back what the unfinished head or body holds of the budget."""
+        self.listener.bodies.give(self._held)
+        self._held = 0
+        if self._listed:
+            self._unlist()
+
+    def _take_with_room_made(self, size: int) -> bool:
+        """For bytes that don't fit: False if they can't be taken, and the request was refused."""
+        listener = self.listener
+        listener.make_room(size, self.peer)
+        if self._phase in UNDER_WAY:  # else it was this one that had to make room
+            if listener.bodies.take(size):
+                return True
+            self._refuse(memory_full())
+        return False
+
+    def _list(self) -> None:
+        """More of it comes in a later read: until then it may have to make room."""
+        self._listed = True
+        self.listener.unfinished.grown(self, self.peer, self._held, now=self.received)
+
+    def _unlist(self) -> None:
+        self._listed = False
+        self.listener.unfinished.ended(self, self.peer)
+
+    @property
+    def peer(self) -> str:
+        """Whose bodies are counted together with those that come here."""
+        if self._peer is None:
+            address = self.about("peername")
+            self._peer = peer_name(str(address[0])) if address else ""
+        return self._peer
 
     def _expect(self, expectation: bytes) -> None:
         if expectation.lower() != b"100-continue":
-            message = f"Expect: {expectation[:64].decode('latin-1')} can't be met."
-            self._refuse(CallerError("expectation-unknown", message, status=417))
+            self._refuse(refusals.expectation_unknown(expectation))
         elif self._parser.get_http_version() == "1.0":
             return
         elif self.current is None:
@@ -353,9 +414,11 @@ class HttpConnection(AnswerPipeline):
         llhttp takes what follows such a head for the other protocol, body included, so the request
         goes through a new parser without the header, as the last one of its connection.
         """
+        if self._phase >= REFUSED:
+            return  # its head was all that there was to answer
         method = self._parser.get_method()
         if method == b"CONNECT":
-            self._refuse(CallerError("method-unknown", "CONNECT is not served.", status=405))
+            self._refuse(refusals.connect_unserved())
             return
         self._parser = httptools.HttpRequestParser(self)
         lines = [method + b" " + self._url + b" HTTP/1.1"]
@@ -374,26 +437,20 @@ class HttpConnection(AnswerPipeline):
         self._wire_bytes = wire_bytes
         limits = self.listener.limits
         if self._phase == HEAD:
-            if self._wire_bytes > limits.head_bytes_max:
-                self._refuse(self._head_too_large())
-        elif self._wire_bytes > (
-            limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max
-        ):
-            self._refuse(self._too_large())
+            if wire_bytes > limits.head_bytes_max:
+                self._refuse(refusals.head_too_large(limits))
+            elif len(self._headers) > FIELDS_MAX:
+                self._refuse(refusals.fields_too_many(FIELDS_MAX))
+            else:
+                self._hold_head(wire_bytes)
+        elif wire_bytes > limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max:
+            self._refuse(refusals.body_too_large(limits))
 
-    def _too_large(self) -> PenstockError:
-        limit = self.listener.limits.body_bytes_max
-        return CallerError(
-            "body-too-large",
-            f"The body is larger than {limit} bytes.",
-            hint="Send less at once, or start the server with a larger limit.",
-            status=413,
-        )
-
-    def _head_too_large(self) -> PenstockError:
-        limit = self.listener.limits.head_bytes_max
-        message = f"Request line and headers are larger than {limit} bytes."
-        return CallerError("head-too-large", message, status=431)
+    def _hold_head(self, size: int) -> None:
+        """An unfinished head counts like a body: it is of the same size, and of strangers."""
+        more = size - self._held
+        if self.listener.bodies.take(more) or self._take_with_room_made(more):
+            self._held = size
 
     # Flow and time
 
@@ -411,6 +468,8 @@ class HttpConnection(AnswerPipeline):
         elif self._phase == REFUSED:
             if self.current is None and waited_s >= limits.body_timeout_s:
                 self.abort()
+        elif not self._reading:
+            pass  # it is not the client that is slow
         elif self._phase == HEAD:
             if waited_s >= limits.head_timeout_s:
                 self._refuse_late("head", limits.head_timeout_s)
@@ -424,8 +483,7 @@ class HttpConnection(AnswerPipeline):
         if self._phase == HEAD and not self._wire_bytes and self.current is None:
             self._transport.close()  # not one byte came: there is nobody to answer
             return
-        message = f"The {part} of the request took longer than {limit_s:g} s."
-        self._refuse(CallerError("request-too-slow", message, status=408))
+        self._refuse(refusals.too_slow(part, limit_s))
 
     def stop(self) -> None:
         """Takes no further request; ends once those in flight are answered."""
@@ -436,12 +494,3 @@ class HttpConnection(AnswerPipeline):
         if last is not None and self._phase == IDLE:
             last.connection_line = CLOSE_LINE
             self._phase = REFUSED
-
-
-def origin_form(url: bytes) -> bytes:
-    """Path and query of a target in absolute form (RFC 9112, 3.2.2); others unchanged."""
-    scheme, separator, rest = url.partition(b"://")
-    if not separator or scheme.lower() not in (b"http", b"https"):
-        return url
-    slash = rest.find(b"/")
-    return rest[slash:] if slash >= 0 else b"/"

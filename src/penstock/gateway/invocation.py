@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
 if TYPE_CHECKING:
+    from penstock.core.retry import Past
     from penstock.core.routing import CopyState, Routed
     from penstock.gateway.streaming import StreamSeen
 
@@ -66,18 +67,21 @@ class Invocation:
     """
 
     __slots__ = (
-        "affinity", "attempts", "body", "context", "copy", "copy_failures", "deadline", "door",
-        "endpoint", "entry", "error", "ident", "link", "meta", "number", "pinned", "priority",
-        "received", "recorder", "reply", "responder", "route", "state", "stream", "variant",
+        "affinity", "attempts", "body", "body_bytes", "context", "copy", "copy_failures",
+        "deadline", "door", "endpoint", "entry", "error", "ident", "link", "meta", "number",
+        "past", "pinned", "priority", "received", "recorder", "reply", "responder", "route",
+        "state", "stream", "variant",
     )  # fmt: skip
 
     attempts: int  #: copies it was sent to so far
+    body_bytes: int  #: of the body as it was taken; a door may drop the body once it has answered
     copy: CopyState | None  #: the copy that holds the reserved slot
     copy_failures: tuple[int, ...]  #: copies that gave it back
     entry: Any  #: the endpoint as it was when the request was accepted
     error: PenstockError | None
     ident: int  #: id on the instance connection of the present attempt
     link: Any  #: that connection
+    past: Past  #: what befell it on its copies so far
     pinned: bool  #: the caller named the variant
     recorder: Any  #: the metrics of the variant that accepted it; None = refused
     reply: Reply | None

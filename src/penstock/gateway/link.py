@@ -331,8 +331,9 @@ class FrameLink(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         meta_bytes = len(meta)
         size = 9 + meta_bytes + len(body)
+        flags = frames.ALONE if invocation.past.alone else 0
         head = _pack_invoke(
-            size, frames.INVOKE, 0, meta_bytes, ident, copy, deadline_ms, invocation.priority
+            size, frames.INVOKE, flags, meta_bytes, ident, copy, deadline_ms, invocation.priority
         )
         if size <= COPY_BYTES_MAX:
             out.append(head + meta + body)

@@ -12,17 +12,22 @@ import asyncio
 import errno
 import logging
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
 from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.errors import CallerError, InternalError, PenstockError
+from penstock.gateway.body_budget import BodyBudget, UnfinishedBodies
 from penstock.gateway.call import Call, Door
+from penstock.gateway.descriptors import connections_for, limit_now
+from penstock.gateway.head_check import HeadCheck
+from penstock.gateway.host_gate import HostGate
 from penstock.gateway.http import FIELDS, HttpConnection
 from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds
+from penstock.gateway.tls import TlsAcceptor
 from penstock.wire.aws.errors import AwsError
 
 log = logging.getLogger(__name__)
@@ -36,10 +41,28 @@ SPELLING_BYTES_MAX = 128
 UNREAD_BYTES_MAX = 512 << 20
 #: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
 BACKLOG = 2048
+#: Connections over the limit that are kept until they have read why they are not served.
+TURNED_AWAY_MAX = 32
+#: A body below 10,000 bytes mostly comes with its head.
+LENGTH_DIGITS = 5
 
 
 class Authenticator(Protocol):
-    """Who may come in."""
+    """Who may come in. A request is shown twice: its head, and then all of it."""
+
+    def check_head(
+        self,
+        method: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: list[tuple[bytes, bytes]],
+    ) -> None:
+        """Raises PenstockError or AwsError where the head alone shows that it may not pass.
+
+        Called once the head is there, so that strangers can't make the server hold bodies: no
+        credentials, malformed ones, an unknown key, an old date. Returns for those that the body
+        must still prove.
+        """
 
     def check(
         self,
@@ -49,11 +72,7 @@ class Authenticator(Protocol):
         headers: list[tuple[bytes, bytes]],
         body: bytes,
     ) -> None:
-        """Raises PenstockError or AwsError for a request that may not pass.
-
-        A request without credentials is shown twice: once with an empty body as soon as its head is
-        there, so that strangers can't make the server hold bodies, and once whole.
-        """
+        """Raises PenstockError or AwsError for a whole request that may not pass."""
 
 
 class Denied(CallerError):
@@ -75,13 +94,20 @@ class HttpListener:
         fallback: Door,
         authenticator: Authenticator | None = None,
         interest: Iterable[bytes] = (),
+        bodies: BodyBudget | None = None,
+        gate: HostGate | None = None,
     ) -> None:
         """
         Args:
             doors: (path prefix, door), tried in order.
             fallback: takes every other path, and what a door hands back.
             interest: lower-case names of headers that doors want to find in `Call.rare`.
+            bodies: what all doors of this process may hold; None = one of the limits' size.
+            gate: which hosts and pages may call; None = loopback's names and no other pages.
         """
+        self.head_check = HeadCheck(gate or HostGate())
+        self.bodies = bodies or BodyBudget(limits.bodies_bytes_max)
+        self.unfinished: UnfinishedBodies[HttpConnection] = UnfinishedBodies()
         self.limits = limits
         self.ids = ids
         self.doors = tuple(doors)
@@ -90,7 +116,17 @@ class HttpListener:
         self.monotonic = clock.monotonic
         self.now = clock.monotonic()  #: of the last tick: exact enough for timeouts
         self.draining = False
-        self.length_digits = len(str(limits.body_bytes_max))
+        #: of lengths that are looked at when they are announced, and not as the body comes
+        self.length_digits = min(LENGTH_DIGITS, len(str(limits.body_bytes_max)))
+        #: what descriptors allow may be less than was asked for
+        self.connections_max = connections_for(limit_now(), limits.connections_max)
+        if self.connections_max < limits.connections_max:
+            log.warning(
+                "at most %d HTTP connections: the limit on open files is %d (ulimit -n)",
+                self.connections_max,
+                limit_now(),
+            )
+        self.tls: TlsAcceptor | None = None
         self.connections: set[HttpConnection] = set()
         self._unflushed: list[AnswerPipeline] = []
         self._clock = clock
@@ -119,24 +155,37 @@ class HttpListener:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: HttpConnection(self),
-                host,
-                port,
-                ssl=tls,
-                reuse_port=reuse_port or None,
-                backlog=BACKLOG,
-            )
+            if tls is not None:
+                self.tls = TlsAcceptor(tls, lambda: HttpConnection(self), room=self._room)
+                port = self.tls.listen(host, port, backlog=BACKLOG, reuse_port=reuse_port)
+            else:
+                self._server = await loop.create_server(
+                    lambda: HttpConnection(self),
+                    host,
+                    port,
+                    reuse_port=reuse_port or None,
+                    backlog=BACKLOG,
+                )
+                port = int(self._server.sockets[0].getsockname()[1])
         except OSError as cause:
+            if self.tls is not None:
+                self.tls.close()
             raise listen_error(cause, host, port) from cause
         self._tick()
-        return int(self._server.sockets[0].getsockname()[1])
+        return port
+
+    def _room(self) -> int:
+        """Connections that may still come; below 0 some are to be turned away without a word."""
+        pending = len(self.tls) if self.tls is not None else 0
+        return self.connections_max + TURNED_AWAY_MAX - len(self.connections) - pending
 
     async def stop(self, timeout_s: float) -> None:
         """Takes no new connection, lets the requests in flight end, then cuts what is left."""
         self.draining = True
         if self._server is not None:
             self._server.close()
+        if self.tls is not None:
+            self.tls.close()
         for connection in list(self.connections):
             connection.stop()
         until = self.monotonic() + timeout_s
@@ -149,13 +198,30 @@ class HttpListener:
             self._timer.cancel()
 
     def admit(self, connection: HttpConnection) -> bool:
-        """Counts a new connection in; False if there are too many."""
-        room = len(self.connections) < self.limits.connections_max
+        """Counts a new connection in; False if there are too many, and it is to be told so.
+
+        Telling takes a socket as well: beyond `TURNED_AWAY_MAX` of them it is closed at once.
+        """
+        room = len(self.connections) < self.connections_max
         self.connections.add(connection)
+        if self._room() < 0:
+            connection.abort()
         return room
 
     def forget(self, connection: HttpConnection) -> None:
         self.connections.discard(connection)
+
+    def may_have_room(self, size: int, peer: str) -> bool:
+        """Whether a body of `size` bytes that `peer` announces would fit as things are."""
+        missing = self.bodies.missing(size)
+        return not missing or bool(self.unfinished.making_room(missing, peer, now=self.monotonic()))
+
+    def make_room(self, size: int, peer: str) -> None:
+        """Cuts unfinished bodies so that `size` bytes of a body of `peer` fit, if that is fair."""
+        missing = self.bodies.missing(size)
+        for connection in self.unfinished.making_room(missing, peer, now=self.monotonic()):
+            log.warning("no room for bodies: one of %s is cut", connection.peer)
+            connection.refuse_for_room()
 
     def flush_soon(self, connection: AnswerPipeline) -> None:
         """The connection has made output: it is written at the end of this turn of the loop."""
@@ -183,20 +249,27 @@ class HttpListener:
         if not self.fallback.handle(call):
             call.answer_error(CallerError("not-found", "Nothing is served here.", status=404))
 
-    def authentication_error(self, call: Call, body: bytes) -> PenstockError | None:
-        """None if the request may pass."""
-        assert self.authenticator is not None
+    def head_error(
+        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]
+    ) -> PenstockError | None:
+        """None if a request with this head may go on to its body."""
+        authenticator = self.authenticator
+        if authenticator is None:
+            return None
+        path, _, query = url.partition(b"?")
+        text = method.decode("latin-1")
+        return _denial(lambda: authenticator.check_head(text, path, query, headers), url)
+
+    def authentication_error(self, call: Call) -> PenstockError | None:
+        """None if the whole request may pass."""
+        authenticator = self.authenticator
+        if authenticator is None:
+            return None
         method = call.method.decode("latin-1")
-        try:
-            self.authenticator.check(method, call.path, call.query, call.headers, body)
-        except PenstockError as error:
-            return error
-        except AwsError as error:
-            return Denied(error.code, error.message, status=error.status)
-        except Exception:
-            log.exception("authentication failed on %s", call.url[:256])
-            return InternalError("internal", "Authentication failed inside Penstock.")
-        return None
+        return _denial(
+            lambda: authenticator.check(method, call.path, call.query, call.headers, call.body),
+            call.url,
+        )
 
     def _tick(self) -> None:
         self.now = now = self.monotonic()
@@ -229,6 +302,19 @@ class HttpListener:
             self.common_head = (
                 b"date: " + date + b"\r\nserver: penstock\r\nx-amzn-requestid: " + prefix
             )
+
+
+def _denial(check: Callable[[], None], url: bytes) -> PenstockError | None:
+    try:
+        check()
+    except PenstockError as error:
+        return error
+    except AwsError as error:
+        return Denied(error.code, error.message, status=error.status)
+    except Exception:
+        log.exception("authentication failed on %s", url[:256])
+        return InternalError("internal", "Authentication failed inside Penstock.")
+    return None
 
 
 def listen_error(cause: OSError, host: str, port: int) -> CallerError:

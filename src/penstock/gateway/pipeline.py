@@ -33,7 +33,9 @@ REFUSED: Final = 3  #: nothing more is read from this connection, it ends after 
 LINGER: Final = 4  #: the last answer is out; what still comes is thrown away so that it can be read
 UNDER_WAY: Final = (HEAD, BODY)
 
-PIPELINE_MAX: Final = 64  #: requests waiting on one connection before reading pauses
+#: Requests waiting on one connection before reading pauses; with bodies that together are larger
+#: than one may be it pauses earlier.
+PIPELINE_MAX: Final = 64
 PENDING_PIECES_MAX: Final = 256
 #: Of an answer in pieces that the client does not read; the producer is cut off beyond it.
 UNREAD_BYTES_MAX: Final = 16 << 20
@@ -69,6 +71,7 @@ class AnswerPipeline(asyncio.Protocol):
         "_unwritten",
         "_write",
         "current",
+        "held_bytes",
         "listener",
         "speaks_1_1",
     )
@@ -80,6 +83,7 @@ class AnswerPipeline(asyncio.Protocol):
         self.listener = listener
         self.current: Call | None = None  #: the request whose answer may be written now
         self.speaks_1_1 = True
+        self.held_bytes = 0  #: bodies of requests that are not answered
         self._queue: deque[Call] = deque()  #: later requests of the pipeline
         self._phase = HEAD
         self._since = listener.now
@@ -192,8 +196,7 @@ class AnswerPipeline(asyncio.Protocol):
         dropped = list(self._queue)
         self._queue.clear()
         for call in dropped:
-            call.connection = None
-            call.front_door.abandoned(call)
+            call.abandon()
         if self._unread_input and self._transport.can_write_eof():
             # Closing while the client still sends would reset the connection and lose the answer.
             self._phase = LINGER
@@ -229,12 +232,27 @@ class AnswerPipeline(asyncio.Protocol):
             self._paused_since = now
         return min(UNREAD_STALL_S_MAX, limit_s) if unread_bytes > UNREAD_BYTES_STALLED else limit_s
 
+    def give_back(self, size: int) -> None:
+        """The body of one of its requests is not needed any more."""
+        self.held_bytes -= size
+        self.listener.bodies.give(size)
+        if not self._reading:
+            self._update_reading()
+
+    @property
+    def _pipeline_full(self) -> bool:
+        queue = self._queue
+        return len(queue) >= PIPELINE_MAX or (
+            bool(queue) and self.held_bytes > self.listener.limits.body_bytes_max
+        )
+
     def _update_reading(self) -> None:
         """Reads only while the client takes its answers and the pipeline is short."""
-        wanted = self._phase == LINGER or (not self._paused and len(self._queue) < PIPELINE_MAX)
+        wanted = self._phase == LINGER or (not self._paused and not self._pipeline_full)
         if wanted != self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
+                self._since = self.listener.now  # what did not come meanwhile was not late
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
@@ -267,8 +285,7 @@ class AnswerPipeline(asyncio.Protocol):
         self._out = []
         self._queue.clear()
         for call in gone:
-            call.connection = None
-            call.front_door.abandoned(call)
+            call.abandon()
         self._report_written()
         self._wake_drain_waiters()
 

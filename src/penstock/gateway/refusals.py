@@ -114,16 +114,18 @@ def memory_full() -> PenstockError:
     )
 
 
+def worker_died(deaths: int) -> PenstockError:
+    """The caller should not try again what ended a worker each time."""
+    return ModelError(
+        "model-worker-died",
+        f"The model's process ended on this request, {deaths} times.",
+        hint="Look into the endpoint's log.",
+        original_message="the model's process ended while it had this request",
+    )
+
+
 def given_up(endpoint: str, reason: str, attempts: int) -> PenstockError:
     """Sent `attempts` times, given back each time, the last time because of `reason`."""
-    if reason.startswith("worker"):
-        # The caller should not try again what took down a worker each time.
-        return ModelError(
-            "model-crashed",
-            f"The model's process ended on this request, {attempts} times.",
-            hint="Look into the endpoint's log.",
-            original_message=f"the model's process ended while it had this request ({reason})",
-        )
     return NotNowError(
         "copies-lost",
         f"Endpoint {endpoint} gave the request back {attempts} times, the last time: {reason}.",

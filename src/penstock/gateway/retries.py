@@ -60,13 +60,17 @@ class Retries:
         """A copy gave it back, or is gone."""
         copy = invocation.copy
         streamed = invocation.state == STREAMING or copy is None
-        step = retry.when_returned(attempts=invocation.attempts, streamed=streamed)
-        if step.do == "fail" or copy is None:
+        invocation.past = past = invocation.past.after(reason)
+        step = retry.when_returned(past, streamed=streamed)
+        if step.reason == "stream-broken" or copy is None:
             self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             return
         self._give_slot_back(invocation)
-        invocation.copy_failures += (copy.copy,)
-        if step.do == "give-up":
+        if copy.copy not in invocation.copy_failures:
+            invocation.copy_failures += (copy.copy,)
+        if step.do == "fail":
+            self._fail(invocation, refusals.worker_died(past.deaths + past.company_deaths))
+        elif step.do == "give-up":
             error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
             self._fail(invocation, error)
         elif not self._route_again(invocation, was_held=False):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.config import LimitConfig, ListenConfig
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.asgi import AsgiApp, AsgiDoor
+from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.call import Call, Door
 from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.host_gate import gate_for
 from penstock.gateway.listener import Authenticator, HttpListener
 
 #: When the server stops: for the last bytes of answers that are made.
@@ -31,6 +34,7 @@ class GatewayServer:
         interest: Iterable[bytes] = (),
         refusal: Callable[[Call, PenstockError], bool] | None = None,
         reuse_port: bool = False,
+        bodies: BodyBudget | None = None,
     ) -> None:
         """
         Args:
@@ -38,6 +42,7 @@ class GatewayServer:
             interest: lower-case names of the headers that these doors look for in `Call.rare`.
             refusal: answers what is refused before the application sees it (see `AsgiDoor`).
             reuse_port: several gateway processes share the port.
+            bodies: what all doors of this process may hold; None = this server's alone.
         """
         self._config = config
         self._limits = limits
@@ -51,6 +56,8 @@ class GatewayServer:
             fallback=AsgiDoor(asgi_app, refusal=refusal),
             authenticator=authenticator,
             interest=interest,
+            bodies=bodies,
+            gate=gate_for(config, (socket.gethostname(),), asks=authenticator is not None),
         )
         self.port = 0
 

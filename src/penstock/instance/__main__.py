@@ -22,6 +22,7 @@ from penstock import scheduling
 from penstock.errors import PenstockError
 from penstock.instance import session_reaper
 from penstock.instance.memory_limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
+from penstock.instance.memory_use import MemoryUse
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes import pipeline_platform
@@ -62,7 +63,8 @@ async def _serve(settings: InstanceSettings) -> int:
     loop = asyncio.get_running_loop()
     # Models are loaded in these threads, and the threads that they start compute as well.
     loop.set_default_executor(ThreadPoolExecutor(initializer=scheduling.compute))
-    server = InstanceServer(settings)
+    memory = MemoryUse()
+    server = InstanceServer(settings, memory=memory)
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
 
@@ -76,7 +78,7 @@ async def _serve(settings: InstanceSettings) -> int:
         server.kill_workers()
         os._exit(1)
 
-    limit = MemoryLimit(settings.memory_bytes, over)
+    limit = MemoryLimit(settings.memory_bytes, over, memory)
 
     def look() -> None:
         limit.look()

@@ -67,13 +67,15 @@ class BatcherDriver(Generic[Item]):
         length: int = 0,
         priority: int = 0,
         deadline: float | None = None,
+        alone: bool = False,
     ) -> int:
         """Queues an item; returns the id that `cancel` takes."""
         ident = self._next_id = self._next_id + 1
         self._items[ident] = item
         actions = self._batcher.add(
-            ident, rows=rows, length=length, priority=priority, deadline=deadline, now=now
-        )
+            ident, rows=rows, length=length, priority=priority, deadline=deadline, alone=alone,
+            now=now,
+        )  # fmt: skip
         if actions:
             self._carry_out(actions)
         return ident

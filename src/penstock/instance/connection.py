@@ -35,6 +35,7 @@ class Host(Protocol):
     copies: dict[int, Copy | GenerationCopy]
     clock: Clock
 
+    def admits(self, peer: socket.socket) -> bool: ...
     def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
     def connected(self, connection: Connection) -> None: ...
     def disconnected(self, connection: Connection) -> None: ...
@@ -61,6 +62,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        if not self._host.admits(self._socket):
+            self._transport.abort()
+            return
         self._socket.setblocking(False)
         self._host.connected(self)
 
@@ -85,12 +89,14 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return  # of one that was not admitted
         now = self._host.clock.monotonic()
         touched: set[Copy | GenerationCopy] = set()
         try:
-            for kind, _, meta_bytes, ident, payload in self._decoder.feed(data):
+            for kind, flags, meta_bytes, ident, payload in self._decoder.feed(data):
                 if kind == frames.INVOKE:
-                    copy = self._invoke(ident, meta_bytes, payload, now)
+                    copy = self._invoke(ident, flags, meta_bytes, payload, now)
                     if copy is not None:
                         touched.add(copy)
                 elif kind == frames.CANCEL:
@@ -122,7 +128,7 @@ class Connection(asyncio.Protocol):
             self._looking = self._loop.call_later(LOOK_S, self._look)
 
     def _invoke(
-        self, ident: int, meta_bytes: int, payload: bytes, now: float
+        self, ident: int, flags: int, meta_bytes: int, payload: bytes, now: float
     ) -> Copy | GenerationCopy | None:
         cut = 9 + meta_bytes
         if len(payload) < cut:
@@ -136,7 +142,8 @@ class Connection(asyncio.Protocol):
             return None
         deadline = now + deadline_ms / 1000 if deadline_ms else None
         meta = payload[9:cut]
-        request = Request(self, ident, meta, payload[cut:], now, deadline, priority)
+        alone = bool(flags & frames.ALONE)
+        request = Request(self, ident, meta, payload[cut:], now, deadline, priority, alone)
         self._requests[ident] = (copy, request)
         try:
             copy.accept(request, now)

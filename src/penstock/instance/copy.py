@@ -12,12 +12,13 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.core.batching import Action, Batcher, BatchSpec, RunBatch
+from penstock.core.retry import WORKER_DIED_IN_COMPANY, blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.request import Item, Request
-from penstock.runtimes.base import PayloadReply
+from penstock.runtimes.base import PayloadReply, Returned
 from penstock.wire import frames
 
 #: Larger bodies are read and written on a helper thread: parsing them would stall the loop.
@@ -61,6 +62,8 @@ class Copy:
         self._engine = engine
         self._spec = spec
         self._passes_bodies = passes_bodies
+        self._shares_worker: bool = getattr(engine, "shares_worker", False)
+        self._suspect: Request | None = None  #: computed alone among its like, see `accept`
         self._loop_bytes_max: int = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self._clock = clock
         self._call_at = call_at
@@ -89,11 +92,17 @@ class Copy:
         if self.state in ("lost", "failed", "closed"):
             self._return(request, f"copy-{self.state}")
             return
+        if request.alone and self._shares_worker:
+            if self._suspect is not None and not self._suspect.answered:
+                self._return(request, "another-is-tried-alone")
+                return
+            self._suspect = request
         self._unanswered += 1
         if self._passes_bodies:
             request.number = self.driver.add(
-                request, priority=request.priority, deadline=request.deadline, now=now
-            )
+                request, priority=request.priority, deadline=request.deadline,
+                alone=request.alone, now=now,
+            )  # fmt: skip
         elif len(request.body) > self._loop_bytes_max and self._helper is not None:
             self._helper.submit(
                 0,
@@ -128,7 +137,7 @@ class Copy:
             request.rows = decoded.rows
             request.number = self.driver.add(
                 request, rows=decoded.rows, length=length, priority=request.priority,
-                deadline=request.deadline, now=now,
+                deadline=request.deadline, alone=request.alone, now=now,
             )  # fmt: skip
             return
         if decoded.rows > self._spec.queue_rows_max:
@@ -155,7 +164,7 @@ class Copy:
                 return
             part.number = self.driver.add(
                 part, rows=part.rows, length=length, priority=request.priority,
-                deadline=request.deadline, now=now,
+                deadline=request.deadline, alone=request.alone, now=now,
             )  # fmt: skip
 
     def cancel(self, request: Request) -> None:
@@ -195,7 +204,7 @@ class Copy:
             self._runs[lane] = ahead
             ahead.started = now
         if results is None:
-            results = [None] * len(run.items)
+            results = [Returned(blamed(len(run.items) - 1))] * len(run.items)
         elif isinstance(results, BaseException):
             results = [results] * len(run.items)
         # The lane first: it runs the next batch while the answers of this one are written.
@@ -207,9 +216,12 @@ class Copy:
             request = item.whole or item
             if request.answered:
                 continue
-            if result is None:
+            if type(result) is Returned:
+                reason = result.reason
+                if reason == WORKER_DIED_IN_COMPANY:
+                    reason = blamed(1, alone=request.alone)
                 self._close(request)
-                request.sink.send(replies.returned_frame(request.ident, "worker-died"))
+                request.sink.send(replies.returned_frame(request.ident, reason))
             elif isinstance(result, BaseException):
                 self._fail(request, replies.as_error(result, "running the model"), run, run_us)
             elif type(result) is PayloadReply:

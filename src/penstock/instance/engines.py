@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.request import Item, Request
 from penstock.instance.tensor_engine import wrong_rows
-from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.base import Payload, PayloadReply, Returned
 from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.wire.frames import decode_request_meta
 
@@ -32,8 +33,8 @@ class Engine(Protocol):
         """Results of consecutive parts as one."""
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
-        """`done` on the loop, once: a list with a result or an exception per item (None: give it
-        back), None if all are to be given back, or an exception for all. A result is what
+        """`done` on the loop, once: a list with a result, an exception or `Returned` per item, None
+        if the worker died that had them all, or an exception for all. A result is what
         `Decoded.encode` takes, or a PayloadReply."""
 
 
@@ -42,6 +43,8 @@ class PayloadEngine:
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
+        #: lanes lead to one process: it may die of the request on another lane
+        self.shares_worker: bool = getattr(runtime, "shares_worker", False)
 
     def run(
         self, lane: int, items: list[Request], bucket: int, done: Callable[[Any], None]
@@ -69,19 +72,21 @@ class PackedTensorEngine:
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         batch = [Payload(b"", pack(item.data)) for item in items]
 
-        def answered(replies: list[PayloadReply | None] | None) -> None:
-            if replies is None:
-                done(None)
-                return
+        def answered(replies: list[PayloadReply | Returned]) -> None:
             pairs = zip(replies, items, strict=True)
-            done([reply and self._result(reply, item.rows) for reply, item in pairs])
+            done([self._result(reply, item.rows) for reply, item in pairs])
 
         self._runtime.invoke(lane, batch, answered)
 
-    def _result(self, reply: PayloadReply, rows: int) -> Any:
+    def _result(self, reply: PayloadReply | Returned, rows: int) -> Any:
+        if isinstance(reply, Returned):
+            return reply
         if reply.error is not None:
             return reply.error
-        outputs = unpack(reply.body)
+        try:
+            outputs = unpack(reply.body)
+        except Exception as error:  # packed in the model's own process
+            return ModelError("model-answer-unreadable", f"its tensors can't be read: {error}")
         if self._model.batched:
             for name, array in outputs.items():
                 if array.ndim == 0 or array.shape[0] != rows:

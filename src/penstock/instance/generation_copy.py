@@ -21,6 +21,7 @@ import orjson
 
 from penstock.clock import Clock
 from penstock.core.batching import Action, Batcher, BatchSpec, RunBatch
+from penstock.core.retry import blamed
 from penstock.errors import CallerError, ModelError, PenstockError, from_dict
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
@@ -82,6 +83,7 @@ class GenerationCopy:
         self._generating: dict[int, Generating] = {}
         self._running: dict[Request, Generating] = {}
         self._idents = itertools.count(1)
+        self._suspect: Request | None = None
         self._lost = False
         self._lanes_held: list[int] = []  #: freed while the engine was lost
         self._unanswered = 0
@@ -110,10 +112,14 @@ class GenerationCopy:
     def accept(self, request: Request, now: float) -> None:
         """Takes a request. The connection calls `driver.turn` after all of one socket read."""
         if self.state in ("lost", "failed", "closed"):
-            request.answered = True
-            request.sink.forget(request.ident)
-            request.sink.send(replies.returned_frame(request.ident, f"copy-{self.state}"))
+            self._turn_back(request, f"copy-{self.state}")
             return
+        if request.alone:
+            # One suspect at a time, until it has begun to be answered: whoever dies is known.
+            if self._suspect is not None and not self._suspect.answered:
+                self._turn_back(request, "another-is-tried-alone")
+                return
+            self._suspect = request
         self._unanswered += 1
         try:
             request.data = self._decode(
@@ -126,6 +132,11 @@ class GenerationCopy:
         request.number = self.driver.add(
             request, priority=request.priority, deadline=request.deadline, now=now
         )
+
+    def _turn_back(self, request: Request, reason: str) -> None:
+        request.answered = True
+        request.sink.forget(request.ident)
+        request.sink.send(replies.returned_frame(request.ident, reason))
 
     def cancel(self, request: Request) -> None:
         """Nobody wants the answer: what waits leaves, what is generated ends within a step."""
@@ -180,6 +191,8 @@ class GenerationCopy:
                 continue
             if generating.first is None and "t" in event:
                 generating.first = now
+                if generating.request is self._suspect:
+                    self._suspect, generating.request.alone = None, False
             generating.answer.add(event)
             try:
                 self._write(generating, event, now)
@@ -300,12 +313,13 @@ class GenerationCopy:
             "the engine's process ended in the middle of the answer",
             hint="Send the request again; the engine starts anew by itself.",
         )
+        company = len(self._generating) - 1
         for generating in list(self._generating.values()):
             request = generating.request
             if generating.streamed:
                 self._fail(request, broken)
             elif not request.answered:
-                self._return(request, "worker-died")
+                self._return(request, blamed(company, alone=request.alone))
             self._leave(generating)
         self._give_back("copy-lost")
         if self.state == "lost":

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.artifacts.description import ModelDescription
 from penstock.core.batching import BatchSpec
+from penstock.core.proof import Proof
 from penstock.instance.copy import Copy
 from penstock.instance.cores import Pinning
 from penstock.instance.generation_copy import GenerationCopy
@@ -31,6 +32,7 @@ class Loaded:
     described: dict[str, Any]  #: what gateways are told of the model
     pinning: Pinning | None = None  #: where the lanes have cores of their own
     digest: str = ""  #: of the artifact in the cache
+    proof: Proof | None = None  #: of a compiled artifact, on this processor
 
     async def close(self) -> None:
         if self.threads is not None:
@@ -48,6 +50,8 @@ class Loaded:
             "batching": self.described["batching"],
             "seeds": [list(each) for each in self.spec.runs_measured],
         }
+        if self.proof is not None:
+            told["proof"] = self.proof.to_dict()
         explain = getattr(self.engine, "explain", None)
         if explain is not None:
             try:

@@ -1,5 +1,6 @@
 """From a load call to a running model: the artifact is brought, then started, each within its time.
 
+Between the two it is known what the model needs, and whoever places may say that there is no room.
 Which runtime a model has is nothing to this module (`starting`).
 """
 
@@ -34,9 +35,17 @@ _LOG = logging.getLogger(__name__)
 _STORY_S = 5.0
 
 
-async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListener) -> Loaded:
-    """Raises a PenstockError that names file, cause and remedy."""
-    detected = await _prepared(call, settings)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that is here and understood, and not loaded."""
+
+    context: LoadContext
+    digest: str  #: of its artifact in the cache
+
+
+async def prepared(call: LoadCall, settings: InstanceSettings) -> Prepared:
+    """Brings the artifact. Raises a PenstockError that names file, cause and remedy."""
+    detected = await _detected(call, settings)
     description = detected.description
     if call.batching:
         description = _overruled(description, call.batching)
@@ -53,23 +62,31 @@ async def load(call: LoadCall, settings: InstanceSettings, listener: LaneListene
         accelerators=call.accelerators,
         environment=environment,
         cache_dir=settings.cache_dir / "compiled",
+        private_dirs=_private_dirs(settings),
+        isolated=settings.artifact.isolation,
         startup_timeout_s=call.startup_timeout_s,
         log=_model_log(call),
     )
+    return Prepared(context, detected.digest)
+
+
+async def load(model: Prepared, listener: LaneListener) -> Loaded:
+    """Starts it. Raises a PenstockError that names file, cause and remedy."""
+    startup_timeout_s = model.context.startup_timeout_s
     try:
-        async with asyncio.timeout(call.startup_timeout_s + _STORY_S):
-            loaded = await start(context, listener)
+        async with asyncio.timeout(startup_timeout_s + _STORY_S):
+            loaded = await start(model.context, listener)
     except TimeoutError:
         raise ModelError(
             "load-timeout",
-            f"the model did not start within {call.startup_timeout_s:g} s",
+            f"the model did not start within {startup_timeout_s:g} s",
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
-    loaded.digest = detected.digest
+    loaded.digest = model.digest
     return loaded
 
 
-async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
+async def _detected(call: LoadCall, settings: InstanceSettings) -> Detected:
     cancelled = threading.Event()
     runtime = call.source.runtime or call.source.image.removeprefix("local://")
 
@@ -106,6 +123,14 @@ async def _prepared(call: LoadCall, settings: InstanceSettings) -> Detected:
         ) from None
     finally:
         cancelled.set()
+
+
+def _private_dirs(settings: InstanceSettings) -> tuple[Path, ...]:
+    """What of the platform lies on this machine. The cache is a part of the state directory."""
+    cache = settings.cache_dir
+    state = cache.parent if (cache.parent / "lock").exists() else cache
+    scheme, _, place = settings.address.partition(":")
+    return (state, Path(place).parent) if scheme == "unix" else (state,)
 
 
 def _overruled(description: ModelDescription, fields: dict[str, Any]) -> ModelDescription:

@@ -1,8 +1,7 @@
 """Holds an instance to the memory of its type: one that takes more is ended, with the reason.
 
-Instances share a machine, and memory is promised once: where nobody looks, the operating system
-ends a neighbour, or the server. Counted is what the instance and everything below it have for
-themselves (pages of files do not count: they go when memory is short). One look may meet a
+Instances share a machine: where nobody looks, the operating system ends a neighbour, or the server.
+Counted is what the instance and everything below it have for themselves. One look may meet a
 passing peak, so it takes two in a row.
 
 A compile on deploy does not count. It is the platform's work and not the model's, needs several
@@ -14,12 +13,10 @@ anything else where that runs out.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
-from penstock.compile.serving import compiling_pids
-from penstock.instance.process_usage import own_bytes, tree_pids
+from penstock.instance.memory_use import MemoryUse
 
 LOOK_EVERY_S = 0.5
 _LOOKS_MAX = 2
@@ -27,27 +24,18 @@ _OOM_SCORE_ADJ = 500  #: of 1000: before the server and other people's programs
 
 
 class MemoryLimit:
-    """`look` is called every `LOOK_EVERY_S`; `on_over(story)` is called once.
-
-    What `exempt` names, and everything below it, does not count.
-    """
+    """`look` is called every `LOOK_EVERY_S`; `on_over(story)` is called once."""
 
     def __init__(
-        self,
-        bytes_max: int,
-        on_over: Callable[[str], None],
-        *,
-        exempt: Callable[[], Collection[int]] = compiling_pids,
+        self, bytes_max: int, on_over: Callable[[str], None], use: MemoryUse | None = None
     ) -> None:
         self._bytes_max = bytes_max
         self._on_over = on_over
-        self._exempt = exempt
+        self._use = use or MemoryUse()
         self._looks = 0
 
     def look(self) -> None:
-        # First: a process that is exempt before its children are looked for has none that count.
-        exempt = {pid for each in self._exempt() for pid in tree_pids(each)}
-        taken = sum(own_bytes(pid) for pid in tree_pids(os.getpid()) if pid not in exempt)
+        taken = self._use.look()
         self._looks = self._looks + 1 if taken > self._bytes_max > 0 else 0
         if self._looks == _LOOKS_MAX:
             self._on_over(

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from penstock.errors import InternalError, NotNowError, PenstockError
+from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, logged
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
@@ -39,6 +39,9 @@ def reply_meta(content_type: str, custom_attributes: str | None) -> bytes:
 
 
 def error_frame(ident: int, error: PenstockError, *, queue_us: int = 0, run_us: int = 0) -> bytes:
+    """The frame of an error; a failure of the model leaves a line in this instance's log first."""
+    if isinstance(error, ModelError):
+        logged(error, _LOG.warning)
     return frames.encode_reply(
         ident,
         kind=frames.ERROR,

@@ -33,7 +33,7 @@ class Item:
 
 class Request(Item):
     __slots__ = (
-        "answered", "body", "deadline", "decoded", "ident", "meta", "parts", "parts_left",
+        "alone", "answered", "body", "deadline", "decoded", "ident", "meta", "parts", "parts_left",
         "priority", "received", "sink",
     )  # fmt: skip
 
@@ -46,6 +46,7 @@ class Request(Item):
         received: float,
         deadline: float | None,
         priority: int,
+        alone: bool = False,
     ) -> None:
         self.whole = None
         self.data = None
@@ -59,6 +60,7 @@ class Request(Item):
         self.received = received  #: monotonic s
         self.deadline = deadline
         self.priority = priority
+        self.alone = alone  #: workers died under it: it is computed apart from others
         self.decoded: Decoded | None = None
         self.parts: list[Item] | None = None
         self.parts_left = 1

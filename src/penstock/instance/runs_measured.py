@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.description import Batching
-from penstock.compile.report import REPORT, processor
+from penstock.compile.report import REPORT
+from penstock.runtimes.processor import instruction_set_here, processor
 
 _BYTES_MAX = 1_000_000  #: a report has about 3 kB
 
@@ -32,7 +33,8 @@ def runs_measured(model_dir: Path, batching: Batching, *, threads: int) -> RunsM
     """
     report = _report(model_dir / REPORT)
     try:
-        if report["processor"] != processor():
+        here = instruction_set_here().name
+        if report["processor"] != processor() or report.get("instruction_set", here) != here:
             return ()
         scale = min(1.0, report["threads"] / threads)
         found = [

@@ -1,6 +1,8 @@
 """The instance: its copies, its connections, and the control operations on them.
 
-    load     prepares an artifact, starts its runtime; answered when the copy takes requests
+    prepare  brings an artifact; answered with the memory that its model needs
+    load     prepares where that was not asked for, starts the runtime; answered when the copy takes
+             requests
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
     explain  one copy's batcher
@@ -13,16 +15,20 @@ instance should have is the control plane's business; nothing here plans.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import gc
 import logging
 import os
-from collections.abc import Coroutine
+import socket
+import struct
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import orjson
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError, ModelError, PenstockError, logged
 from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
@@ -31,12 +37,17 @@ from penstock.instance.generation_copy import GenerationCopy
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.load_call import LoadCall
 from penstock.instance.loaded import Loaded
-from penstock.instance.loading import load
+from penstock.instance.loading import Prepared, load, prepared
+from penstock.instance.memory_account import MemoryAccount
+from penstock.instance.memory_use import MemoryUse
 from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.settings import InstanceSettings
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
+
+#: struct ucred: pid, uid, gid.
+_CREDENTIALS = struct.Struct("3i")
 
 
 class _Listener:
@@ -70,23 +81,33 @@ class _Listener:
 class InstanceServer:
     """Made on the running loop. `listen`, then `drain` and `close`."""
 
-    def __init__(self, settings: InstanceSettings, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: InstanceSettings,
+        *,
+        memory: MemoryUse | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.copies: dict[int, Copy | GenerationCopy] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded] = {}
         self._loading: set[int] = set()
+        self._prepared: dict[int, Prepared] = {}
+        self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._helper = LaneThreads(1, "large-bodies", self._loop)
         self._server: asyncio.AbstractServer | None = None
+        self._parent = os.getppid()
 
     async def listen(self) -> None:
         """Raises CallerError for an address that is none, OSError if it is taken."""
         scheme, _, place = self._settings.address.partition(":")
         if scheme == "unix":
             self._server = await self._loop.create_unix_server(lambda: Connection(self), place)
+            os.chmod(place, 0o600)
         elif scheme == "tcp":
             host, _, port = place.rpartition(":")
             self._server = await self._loop.create_server(lambda: Connection(self), host, int(port))
@@ -97,6 +118,22 @@ class InstanceServer:
             )
 
     # Host of connections
+
+    def admits(self, peer: socket.socket) -> bool:
+        """Over a Unix socket: the process that started this one, and no other.
+
+        All run as one user, so a model's process could find the socket and open it. Who opened it
+        is the kernel's word, and no process can become another one's parent.
+        """
+        if peer.family != socket.AF_UNIX:
+            return True
+        pid, _, _ = _CREDENTIALS.unpack(
+            peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        )
+        if pid == self._parent:
+            return True
+        _LOG.warning("a connection of process %d is refused: it is not the server", pid)
+        return False
 
     def connected(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -116,10 +153,10 @@ class InstanceServer:
         try:
             reply = {"ok": True, **await self._operation(payload)}
         except PenstockError as error:
-            reply = {"error": error.to_dict()}
+            reply = {"error": logged(error, _LOG.warning).to_dict()}
         except Exception as error:  # a bug in an operation must be answered, and must not end us
             reply = {"error": replies.as_error(error, "the control operation").to_dict()}
-        connection.send(frames.encode(frames.CONTROL_REPLY, ident, orjson.dumps(reply)))
+        connection.send(frames.encode(frames.CONTROL_REPLY, ident, _written(reply)))
 
     def _operation(self, payload: bytes) -> Coroutine[Any, Any, dict[str, Any]]:
         try:
@@ -128,6 +165,7 @@ class InstanceServer:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise CallerError("bad-control-call", 'a control call is JSON with "op"') from None
         operations = {
+            "prepare": self._prepare,
             "load": self._load,
             "unload": self._unload,
             "status": self._status,
@@ -143,19 +181,35 @@ class InstanceServer:
     async def _ping(self, call: dict[str, Any]) -> dict[str, Any]:
         return {"instance_id": self._settings.instance_id}
 
+    async def _prepare(self, call: dict[str, Any]) -> dict[str, Any]:
+        wanted = LoadCall.from_dict(call, self._settings)
+        with self._busy_with(wanted.copy):
+            model = await prepared(wanted, self._settings)
+            need = await asyncio.to_thread(self._memory.need, model)
+        self._prepared[wanted.copy] = model
+        return {"digest": model.digest, "need": dataclasses.asdict(need)}
+
+    @contextlib.contextmanager
+    def _busy_with(self, number: int) -> Iterator[None]:
+        """Raises CallerError where there is such a copy, or one is being loaded."""
+        if number in self.copies or number in self._loading:
+            raise CallerError("copy-exists", f"copy {number} is already here")
+        self._loading.add(number)
+        try:
+            yield
+        finally:
+            self._loading.discard(number)
+
     async def _load(self, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         number = wanted.copy
-        if number in self.copies or number in self._loading:
-            raise CallerError("copy-exists", f"copy {number} is already here")
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
-        self._loading.add(number)
         listener = _Listener()
-        try:
-            loaded = await load(wanted, self._settings, listener)
-        finally:
-            self._loading.discard(number)
+        with self._busy_with(number):
+            model = self._prepared.pop(number, None) or await prepared(wanted, self._settings)
+            async with self._memory.loading(model):
+                loaded = await load(model, listener)
         copy = loaded.copy(
             number,
             name=wanted.endpoint,
@@ -175,6 +229,7 @@ class InstanceServer:
             "digest": loaded.digest,
             "load_s": self.clock.monotonic() - started,
             "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
+            **self._memory.measured(),
         }
 
     async def _unload(self, call: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +259,8 @@ class InstanceServer:
     async def _status(self, call: dict[str, Any]) -> dict[str, Any]:
         copies = []
         for number, copy in self.copies.items():
-            pids = self._loaded[number].pids()
+            loaded = self._loaded[number]
+            pids = loaded.pids()
             copies.append(
                 {
                     "copy": number,
@@ -219,6 +275,7 @@ class InstanceServer:
                         if isinstance(copy, GenerationCopy)
                         else {}
                     ),
+                    "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
                     "workers": [
                         {
                             "pid": pid,
@@ -230,10 +287,12 @@ class InstanceServer:
                 }
             )
         pid = os.getpid()
+        self._memory.note(ran=any(copy.requests for copy in self.copies.values()))
         return {
             "instance_id": self._settings.instance_id,
             "pid": pid,
             "rss_bytes": rss_bytes(pid),
+            **self._memory.measured(),
             "cpu_s": cpu_s(pid),
             "loading": sorted(self._loading),
             "copies": copies,
@@ -248,9 +307,9 @@ class InstanceServer:
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
         fields: dict[str, Any] = {"event": event, "copy": number}
+        _LOG.warning("%s: copy %d", event, number)
         if error is not None:
-            fields["error"] = error.to_dict()
-        _LOG.warning("%s: copy %d%s", event, number, f": {error.message}" if error else "")
+            fields["error"] = logged(error, _LOG.warning).to_dict()
         frame = frames.encode(frames.EVENT, 0, orjson.dumps(fields))
         for connection in self._connections:
             connection.send(frame)
@@ -280,3 +339,16 @@ class InstanceServer:
             kill = getattr(loaded.runtime, "kill", None)
             if kill is not None:
                 kill()
+
+
+def _written(reply: dict[str, Any]) -> bytes:
+    """A call is answered even where a model's words about itself are no JSON."""
+    try:
+        return orjson.dumps(reply)
+    except TypeError as error:
+        told = ModelError(
+            "model-description-invalid",
+            f"what the model says of itself can't be written down: {error}",
+            hint="Look for characters that are not UTF-8 in model.yaml and the files beside it.",
+        )
+        return orjson.dumps({"error": told.to_dict()})

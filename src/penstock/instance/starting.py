@@ -22,6 +22,7 @@ from penstock.instance.loaded import Loaded
 from penstock.instance.pipeline_copy import RUNTIME as PIPELINE
 from penstock.instance.pipeline_copy import described as pipeline_described
 from penstock.instance.pipeline_copy import slots_spec as pipeline_slots
+from penstock.instance.proof_here import proof_here
 from penstock.instance.runs_measured import runs_measured
 from penstock.instance.seq2seq_engine import Seq2SeqEngine, decode_batching
 from penstock.instance.tensor_engine import TensorEngine
@@ -77,6 +78,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
                 TextEngine, runtime, description, model, context.model_dir, threads
             )
             labels = engine.labels
+        proved = await asyncio.to_thread(proof_here, context, runtime)
         seeds = await asyncio.to_thread(
             runs_measured, context.model_dir, batching, threads=threads_of(context, lanes)
         )
@@ -96,6 +98,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         threads=threads,
         pinning=pinning,
         described=described(context, model, batching, lanes, labels),
+        proof=proved,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class LoadContext:
         default_factory=dict
     )  #: the model's Environment (CreateModel)
     cache_dir: Path | None = None  #: compiled blobs may be kept here, safe to delete
+    #: The platform's own: keys, database, logs, sockets, artifacts of others.
+    private_dirs: tuple[Path, ...] = ()
+    isolated: bool = True  #: models' processes are confined where the kernel can (`confinement`)
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
 
@@ -77,18 +80,32 @@ class PayloadReply:
     error: PenstockError | None = None
 
 
+class Returned(NamedTuple):
+    """Instead of an answer: the request was not computed to its end and may go to another copy."""
+
+    reason: str  #: of the RETURNED frame; `core.retry` names those that count against the request
+
+
+#: In the place of an answer: the request had not begun when its worker was lost.
+NOT_BEGUN = Returned("worker-lost")
+
+
 class PayloadRuntime(Protocol):
     """A loaded model behind a worker process, driven from the instance's event loop."""
 
     lanes: int
 
     def invoke(
-        self, lane: int, batch: Sequence[Payload], done: Callable[[list[PayloadReply] | None], None]
+        self,
+        lane: int,
+        batch: Sequence[Payload],
+        done: Callable[[list[PayloadReply | Returned] | None], None],
     ) -> None:
         """Starts one batch; `done` is called once, on the loop, with a reply per payload, in order.
 
-        `done(None)` means the worker died before it answered: the instance gives the requests back
-        to the gateway. Per-request failures are replies with `error`.
+        `done(None)` means the worker died and had all of them: the instance gives the requests back
+        to the gateway, as it does with each that is `Returned`. Per-request failures are replies
+        with `error`.
         """
 
     def cancel(self, lane: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.confinement import Walls
 from penstock.runtimes.http_connection import HttpAnswer, HttpConnection
 from penstock.runtimes.output_lines import OutputLines
 
@@ -57,13 +58,15 @@ class ForeignServer:
         environment: Mapping[str, str],
         model_dir: Path,
         timeout_s: float,
+        *,
+        walls: Walls | None = None,
     ) -> None:
         """Returns once /ping answers 200. Raises ModelError: it ended, or was not healthy."""
         argv = [
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
             for part in command
         ]
-        self._spawn(argv, environment, model_dir)
+        self._spawn(argv, environment, model_dir, walls)
         try:
             await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
         except TimeoutError:
@@ -78,13 +81,21 @@ class ForeignServer:
             raise
         self._healthy = True
 
-    def _spawn(self, argv: list[str], environment: Mapping[str, str], model_dir: Path) -> None:
+    def _spawn(
+        self,
+        argv: list[str],
+        environment: Mapping[str, str],
+        model_dir: Path,
+        walls: Walls | None,
+    ) -> None:
         read_end, write_end = os.pipe()
         guard = str(Path(__file__).with_name("process_guard.py"))
+        told = walls.told() if walls is not None else -1
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", guard, *argv],
+                [sys.executable, "-I", guard, str(told), *argv],
                 stdin=subprocess.PIPE,
+                pass_fds=[told] if walls is not None else [],
                 stdout=write_end,
                 stderr=write_end,
                 cwd=str(model_dir) if model_dir.is_dir() else None,
@@ -93,6 +104,8 @@ class ForeignServer:
             )
         finally:
             os.close(write_end)
+            if walls is not None:
+                os.close(told)
         OutputLines(read_end, self._log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)

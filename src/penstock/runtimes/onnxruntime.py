@@ -1,5 +1,8 @@
 """ONNX on ONNX Runtime: string tensors, and GPUs through its CUDA and TensorRT providers.
 
+The library's strings are text. Bytes that are none go in and come out under stand-ins
+(`byte_strings`), so that a model which moves or compares strings gives them back exactly.
+
 One session serves all lanes: a session may run in several threads at once. Sessions do not spin
 while they wait, because the instance's other copies need the cores.
 """
@@ -7,6 +10,7 @@ while they wait, because the instance's other copies need the cores.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ import numpy as np
 from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
+from penstock.runtimes.byte_strings import bytes_of, text_of
 from penstock.runtimes.tensor_bytes import objects
 from penstock.runtimes.tensor_inputs import prepared, threads_of
 
@@ -81,26 +86,27 @@ class OnnxRuntime:
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         feeds = {}
         for name, array in prepared(self.inputs, inputs):
-            feeds[name] = _texts(array, name) if array.dtype.kind == "O" else array
+            feeds[name] = _each(text_of, array) if array.dtype.kind == "O" else array
         try:
             results = self._session.run(self._names, feeds)
+        except UnicodeDecodeError:
+            raise ModelError(
+                "model-failed", "the model made a string that is not UTF-8, which ONNX has not"
+            ) from None
         except Exception as error:
             raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
-        return dict(zip(self._names, results, strict=True))
+        return {
+            name: _each(bytes_of, array) if array.dtype.kind == "O" else array
+            for name, array in zip(self._names, results, strict=True)
+        }
 
     def close(self) -> None:
         with contextlib.suppress(AttributeError):
             del self._session
 
 
-def _texts(array: np.ndarray, name: str) -> np.ndarray:
-    """ONNX strings are UTF-8 text; other bytes cannot be one."""
-    try:
-        return objects([item.decode() for item in array.reshape(-1).tolist()]).reshape(array.shape)
-    except UnicodeDecodeError:
-        raise ModelError(
-            "bad-input", f"input {name!r} is not UTF-8 text", original_status=400
-        ) from None
+def _each(turned: Callable[[Any], Any], array: np.ndarray) -> np.ndarray:
+    return objects([turned(item) for item in array.reshape(-1).tolist()]).reshape(array.shape)
 
 
 def _spec(node: Any) -> TensorSpec:

@@ -26,6 +26,7 @@ from penstock.runtimes.openvino_shapes import (
     weights_bytes,
     worth_it,
 )
+from penstock.runtimes.processor import instruction_set_here
 from penstock.runtimes.tensor_inputs import prepared, threads_of
 
 _DTYPES = {
@@ -157,20 +158,38 @@ def _config(context: LoadContext, lanes: int) -> Mapping[str, Any]:
         "PERFORMANCE_HINT": "LATENCY" if lanes == 1 else "THROUGHPUT",
         "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
     }
-    precision = context.description.precision
-    if precision:
-        config["INFERENCE_PRECISION_HINT"] = _runnable(precision)
+    config.update(arithmetic(context.description.precision))
     if context.cache_dir is not None:
         config["CACHE_DIR"] = str(context.cache_dir)
     return config
 
 
-def _runnable(precision: str) -> str:
-    """A processor without BF16 emulates it, many times slower than FP32: FP32 it is then."""
-    if precision == "bf16":
-        capabilities = shared_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        return precision if "BF16" in capabilities else "f32"
-    return precision
+def arithmetic(precision: str, *, rounded_group: int | None = None) -> dict[str, Any]:
+    """OpenVINO's properties for number formats, by the instruction set that is in force.
+
+    OpenVINO asks the processor, oneDNN the variable ONEDNN_MAX_CPU_ISA as well. Where that takes
+    BF16 or VNNI away, OpenVINO 2026.4.1 still plans for them, and gets no kernel or a wrong answer:
+    so nothing is left to it. On a processor that lacks them these are its own choices.
+
+    Args:
+        precision: of the description; "" = the fastest that the processor has. BF16 becomes FP32
+            where it would be emulated, many times slower.
+        rounded_group: INT8 weights are multiplied by activations that are rounded in groups of this
+            many, where the processor has instructions for it; None = OpenVINO's own number.
+    """
+    here = instruction_set_here()
+    properties: dict[str, Any] = {}
+    if precision == "bf16" and not here.bf16:
+        precision = "f32"
+    if precision:
+        properties["INFERENCE_PRECISION_HINT"] = precision
+    elif here.x86 and not here.bf16:
+        properties["INFERENCE_PRECISION_HINT"] = "f32"
+    if not here.rounds_activations:
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+    elif rounded_group is not None:
+        properties["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = rounded_group
+    return properties
 
 
 def _spec(port: Any, described: tuple[TensorSpec, ...]) -> TensorSpec:

@@ -1,8 +1,8 @@
 """Where a pipeline's `endpoint` steps find the platform: told once to each instance by its server.
 
 A model's own Environment comes first: who names another platform there gets that one, with the key
-given beside it and never with ours. Models' processes do not see these variables (they are given
-none that begin with PENSTOCK_), and neither do the files of an artifact.
+given beside it and never with ours. Models' processes do not see these variables, nor do the files
+of an artifact: `environment` has what they see.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.environment import for_models
 
 URL: Final = "PENSTOCK_URL"  #: where endpoints are asked
 KEY: Final = "PENSTOCK_KEY"  #: a bearer key for them
 CERTIFICATE: Final = "PENSTOCK_CERTIFICATE"  #: PEM file: the server shows this, or what it signed
-_PREFIX: Final = "PENSTOCK_"
 
 
 class PlatformAt(NamedTuple):
@@ -42,7 +42,7 @@ def tell(platform: Mapping[str, str]) -> None:
 def seen_by_artifacts(context: LoadContext) -> dict[str, str]:
     """What `${NAME}` in an artifact's files may stand for."""
     return {
-        **{key: value for key, value in os.environ.items() if not key.startswith(_PREFIX)},
+        **for_models(),
         **context.description.environment,
         **context.environment,
     }

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,10 +19,11 @@ from penstock.errors import ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes import pipeline_worker as wire
 from penstock.runtimes import worker_wire
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.confinement import around_code, make_scratch, remove_scratch
 from penstock.runtimes.pipeline_calls import Hear
 from penstock.runtimes.python import LaneListener, worker_environment
 from penstock.runtimes.restarts import Restarts
-from penstock.runtimes.worker_process import WorkerProcess, python_path
+from penstock.runtimes.worker_process import WorkerProcess
 
 HANG_S: Final = 10.0
 
@@ -34,41 +33,18 @@ Told = Callable[[int, dict[str, Any]], None]
 class StepsProcess(WorkerProcess):
     """A worker that takes commands at any time and speaks at any time."""
 
+    module = "penstock.runtimes.pipeline_worker"
     on_told: Told
 
     def write(self, kind: int, value: dict[str, Any]) -> None:
         if self._transport is not None and self._serving:
             self._transport.write(worker_wire.message(kind, orjson.dumps(value)))
 
-    @staticmethod
-    def _spawn(
-        channel: int,
-        progress: int,
-        output: int,
-        init: Mapping[str, Any],
-        environment: Mapping[str, str],
-    ) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "penstock.runtimes.pipeline_worker", str(channel)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(channel,),
-            cwd=str(init["model_dir"]),
-            env={**environment, "PYTHONPATH": python_path(environment), "PYTHONUNBUFFERED": "1"},
-            process_group=0,
-        )
-
-    def data_received(self, data: bytes) -> None:
-        for kind, _, payload in self._decoder.feed(data):
-            if kind in (wire.PIECE, wire.DONE, wire.BROKEN):
-                self.on_told(kind, orjson.loads(payload))
-            elif self._ready is not None and not self._ready.done():
-                if kind == worker_wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind in (wire.PIECE, wire.DONE, wire.BROKEN):
+            self.on_told(kind, orjson.loads(payload))
+        else:
+            self._begun(kind, payload)
 
 
 class PythonSteps:
@@ -95,6 +71,7 @@ class PythonSteps:
             "functions": dict(functions),
             "threads": threads,
         }
+        self._scratch = make_scratch()
         self._process: StepsProcess | None = None
         self._restarts = Restarts(
             self.start,
@@ -116,9 +93,10 @@ class PythonSteps:
             f"{self._context.endpoint_name}/{self._context.variant_name}",
             self._context.log,
             self._gone,
+            walls=around_code(self._context, self._scratch),
         )
         process.on_told = self._told
-        environment = worker_environment(self._context)
+        environment = worker_environment(self._context, self._scratch)
         await process.start(self._init, environment, self._context.startup_timeout_s)
         self._process = process
 
@@ -182,6 +160,7 @@ class PythonSteps:
         if self._process is not None:
             await self._process.close()
             self._process = None
+        remove_scratch(self._scratch)
 
 
 class PythonWay:

@@ -107,7 +107,7 @@ def _shown(key: str | int) -> str:
     return f"item {key}" if isinstance(key, int) else f"key {key!r}"
 
 
-_ENVIRONMENT: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_ENVIRONMENT: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]{0,1024}))?\}")
 
 
 def from_environment(text: str, environment: Mapping[str, str]) -> str:

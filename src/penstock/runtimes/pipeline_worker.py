@@ -1,4 +1,4 @@
-"""The worker process of Python steps: `python -m penstock.runtimes.pipeline_worker FD`.
+"""The worker process of Python steps: `python -m penstock.runtimes.pipeline_worker FD FD`.
 
 Loads the artifact's code, then runs calls on a few threads; a generator's pieces leave as they are
 made. `model_fn(model_dir)`, where the code has one, is called once, and what it returns is given to
@@ -25,7 +25,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -36,6 +35,7 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes import worker_wire
+from penstock.runtimes.failures import error_bytes, log_traceback, model_error
 from penstock.runtimes.parent_death import die_with_parent
 from penstock.runtimes.sagemaker_contract import import_code
 
@@ -99,21 +99,15 @@ class Worker:
         try:
             result, generator = self._called(ident, running, told)
             self._send(DONE, {"i": ident, "v": result, "g": generator})
-        except PenstockError as error:
-            self._send(BROKEN, {"i": ident, "e": error.to_dict()})
         except BaseException as error:  # whatever the code raises is this call's failure
             self._say_broken(ident, error)
         finally:
             self._running.pop(ident, None)
 
     def _say_broken(self, ident: int, error: BaseException) -> None:
-        traceback.print_exc()
-        told = ModelError(
-            "step-failed",
-            f"{type(error).__name__}: {str(error)[:1000]}",
-            hint="The traceback is in the instance's log.",
-        )
-        self._send(BROKEN, {"i": ident, "e": told.to_dict()})
+        if not isinstance(error, PenstockError):
+            log_traceback(error)
+        self._send(BROKEN, {"i": ident, "e": model_error(error, "step-failed").to_dict()})
 
     def _called(self, ident: int, running: Running, told: dict[str, Any]) -> tuple[Any, bool]:
         function, wants_model = self._functions[told["f"]]
@@ -169,15 +163,10 @@ def loaded(init: dict[str, Any]) -> tuple[dict[str, Function], Any]:
 def _loaded_or_explained(channel: socket.socket, init: dict[str, Any]) -> Worker | PenstockError:
     try:
         return Worker(channel, init)
-    except PenstockError as error:
-        return error
     except BaseException as error:
-        traceback.print_exc()
-        return ModelError(
-            "model-code-failed",
-            f"{init['file']}: {type(error).__name__}: {str(error)[:1000]}",
-            hint="The traceback is in the instance's log.",
-        )
+        if not isinstance(error, PenstockError):
+            log_traceback(error)
+        return model_error(error, where=init["file"])
 
 
 def serve(channel: socket.socket) -> None:
@@ -196,8 +185,7 @@ def serve(channel: socket.socket) -> None:
             continue
         made = _loaded_or_explained(channel, orjson.loads(payload))
         if isinstance(made, PenstockError):
-            body = orjson.dumps(made.to_dict())
-            channel.sendall(worker_wire.message(worker_wire.FAILED, body))
+            channel.sendall(worker_wire.message(worker_wire.FAILED, error_bytes(made)))
             return
         worker = made
         channel.sendall(worker_wire.message(worker_wire.READY, b"{}"))

@@ -76,8 +76,11 @@ def main(runtime: str, file: str) -> int:
         if runtime == "openvino":
             import openvino
 
+            from penstock.runtimes.openvino import arithmetic
+
             core = openvino.Core()
-            core.compile_model(core.read_model(file), "CPU", {"INFERENCE_NUM_THREADS": 1})
+            properties = {"INFERENCE_NUM_THREADS": 1, **arithmetic("")}
+            core.compile_model(core.read_model(file), "CPU", properties)
         else:
             import onnxruntime
 

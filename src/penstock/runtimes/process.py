@@ -2,18 +2,22 @@
 
 A PayloadRuntime over one foreign server; a lane is one connection to it. Headers that the container
 contract names are passed on, and no others. A program that ends is started again by the rule of
-`supervision.py`; requests it had not answered are given back.
+`supervision.py`; requests it had not answered are given back. Where several were under way, any of
+them may have ended it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from penstock.clock import Clock, SystemClock
+from penstock.core.retry import blamed
 from penstock.errors import ModelError, PenstockError
-from penstock.runtimes.base import LoadContext, Payload, PayloadReply
+from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
+from penstock.runtimes.confinement import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign_server import ForeignServer
 from penstock.runtimes.http_connection import HttpAnswer, HttpConnection
 from penstock.runtimes.python import LaneListener, run_s_max, worker_environment
@@ -30,11 +34,16 @@ class ProcessRuntime:
         self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
     ) -> None:
         self.lanes = max(1, context.description.lanes)
+        self.shares_worker = self.lanes > 1
+        self._under_way: set[_Batch] = set()
         self._context = context
         self._listener = listener
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._environment = worker_environment(context)
+        self._scratch = make_scratch()
+        self._environment = worker_environment(context, self._scratch) | {
+            "HOME": os.environ.get("HOME", str(self._scratch))  # a program of the operator's
+        }
         self._run_s_max = run_s_max(self._environment)
         self._server: ForeignServer | None = None
         self._connections: list[HttpConnection | None] = [None] * self.lanes
@@ -70,13 +79,14 @@ class ProcessRuntime:
             self._environment,
             self._context.model_dir,
             self._context.startup_timeout_s,
+            walls=around_program(self._context, self._scratch),
         )
 
     def invoke(
         self,
         lane: int,
         batch: Sequence[Payload],
-        done: Callable[[list[PayloadReply | None] | None], None],
+        done: Callable[[list[PayloadReply | Returned]], None],
     ) -> None:
         """The payloads of a batch go out one after the other on the lane's connection."""
         run = _Batch(batch, done)
@@ -100,25 +110,34 @@ class ProcessRuntime:
             connection = HttpConnection(server.port)
             await connection.open()
         except OSError:
-            self._give_back(run)
+            self._give_back(run, NOT_BEGUN)
             return
         self._connections[lane] = connection
         self._post(lane, connection, run)
 
-    def _give_back(self, run: _Batch) -> None:
-        """What was answered stays answered; the rest goes to another copy."""
-        missing = len(run.batch) - len(run.replies)
-        run.done([*run.replies, *([None] * missing)])
+    def _give_back(self, run: _Batch, first: Returned) -> None:
+        """What was answered stays answered; the rest goes to another copy, had not begun but one.
+
+        `first`: what is said of the request that was under way.
+        """
+        behind = len(run.batch) - len(run.replies) - 1
+        run.done([*run.replies, first, *([NOT_BEGUN] * behind)])
 
     def _post(self, lane: int, connection: HttpConnection, run: _Batch) -> None:
         payload = run.batch[len(run.replies)]
         meta = decode_request_meta(payload.meta)
         timer = self._loop.call_later(self._run_s_max, self._hang, connection, run)
+        for other in self._under_way:
+            other.company = True
+        run.company = bool(self._under_way)
+        self._under_way.add(run)
 
         def answered(answer: HttpAnswer | None) -> None:
             timer.cancel()
+            self._under_way.discard(run)
             if answer is None and not run.hung:
-                self._give_back(run)
+                died = Returned(blamed(int(run.company)))
+                self._give_back(run, NOT_BEGUN if self._closed else died)
                 return
             run.replies.append(self._reply(answer))
             run.hung = False
@@ -197,6 +216,7 @@ class ProcessRuntime:
                 connection.close()
         if self._server is not None:
             await self._server.close()
+        remove_scratch(self._scratch)
 
     def kill(self) -> None:
         """At once, without waiting: the instance itself is ending."""
@@ -208,16 +228,17 @@ class ProcessRuntime:
 class _Batch:
     """A batch on its way through one connection."""
 
-    __slots__ = ("batch", "done", "hung", "replies")
+    __slots__ = ("batch", "company", "done", "hung", "replies")
 
     def __init__(
         self,
         batch: Sequence[Payload],
-        done: Callable[[list[PayloadReply | None] | None], None],
+        done: Callable[[list[PayloadReply | Returned]], None],
     ) -> None:
         self.batch = batch
         self.done = done
-        self.replies: list[PayloadReply | None] = []
+        self.replies: list[PayloadReply | Returned] = []
+        self.company = False  #: the program had other requests while it had this one
         self.hung = False
 
 

@@ -1,25 +1,59 @@
 """Starts a foreign server and ends it, with all it started, when the instance is gone.
 
-`python process_guard.py ARGV...`: the program runs in a session of its own; the end of standard
-input means the instance ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with
-the program's status.
+`python process_guard.py FD ARGV...`: the program runs in a session of its own, behind the walls
+that FD tells (`confinement.Walls` as JSON; -1: none). The end of standard input means the instance
+ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with the program's status.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 
+def _confining(told: int) -> Callable[[], None] | None:
+    """What the program's process does before it becomes the program."""
+    if told < 0:
+        return None
+    # By its path: nothing of ours is installed where this runs.
+    path = Path(__file__).with_name("landlock.py")
+    spec = importlib.util.spec_from_file_location("landlock", path)
+    assert spec is not None
+    assert spec.loader is not None
+    landlock = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(landlock)
+    with open(told, "rb") as file:
+        walls = json.load(file)
+
+    def confine() -> None:
+        landlock.drop_capabilities(walls["drop"])
+        landlock.restrict(walls["read"], walls["write"])
+
+    return confine
+
+
 def main() -> int:
-    argv = sys.argv[1:]
+    told, *argv = sys.argv[1:]
     try:
-        program = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
+        confine = _confining(int(told))
+        program = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=confine,  # noqa: PLW1509 - this process has one thread
+        )
+    except subprocess.SubprocessError as error:
+        print(f"{argv[0]}: it can't be confined: {error}", file=sys.stderr)
+        return 126
     except OSError as error:
         print(f"{argv[0]}: {error.strerror or error}", file=sys.stderr)
         return 127

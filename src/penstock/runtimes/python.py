@@ -3,25 +3,30 @@
 A PayloadRuntime. Workers that die are started again by the rule of `supervision.py`; the instance
 hears of it through `listener` and keeps requests away from a lane without a worker. A batch that
 takes longer than SAGEMAKER_MODEL_SERVER_TIMEOUT (60 s, as in AWS) is a hang: the worker is killed,
-the request it was busy with is answered `model-timeout`, and its mates are given back.
+the request it was busy with is answered `model-timeout`, and its mates are given back. Of a worker
+that died the request it was busy with is the suspect; where it computed a whole batch at once, all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.clock import Clock, SystemClock
+from penstock.core.retry import WORKER_DIED, blamed
 from penstock.errors import ModelError, PenstockError
-from penstock.runtimes.base import LoadContext, Payload, PayloadReply
+from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
+from penstock.runtimes.confinement import around_code, make_scratch, remove_scratch
+from penstock.runtimes.environment import at_home_in, for_models
 from penstock.runtimes.restarts import Restarts
 from penstock.runtimes.worker_process import WorkerProcess
+from penstock.runtimes.worker_wire import ALL_ITEMS
 
-Done = Callable[[list[PayloadReply | None] | None], None]
+Answers = list[PayloadReply | Returned]
+Done = Callable[[Answers], None]
 
 RUN_S_MAX = 60.0
 
@@ -38,7 +43,7 @@ class LaneListener(Protocol):
 class PythonRuntime:
     """Made by `start`. See `base.PayloadRuntime` for `invoke`, `cancel` and `close`.
 
-    In `done(replies)` a reply may also be None: that one request is given back.
+    `done` gets a reply or `Returned` for each payload.
     """
 
     def __init__(
@@ -51,7 +56,9 @@ class PythonRuntime:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._init = init_message(context)
-        self._environment = worker_environment(context)
+        self._scratch = make_scratch()
+        self._walls = around_code(context, self._scratch)
+        self._environment = worker_environment(context, self._scratch)
         self._run_s_max = run_s_max(self._environment)
         self._workers: list[WorkerProcess | None] = [None] * self.lanes
         self._restarts = [self._restarts_of(lane) for lane in range(self.lanes)]
@@ -78,47 +85,57 @@ class PythonRuntime:
             f"{self._context.endpoint_name}/{self._context.variant_name}",
             self._context.log,
             lambda error: self._gone(lane, error),
+            walls=self._walls,
         )
         await worker.start(self._init, self._environment, self._context.startup_timeout_s)
         return worker
 
     def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
         worker = self._workers[lane]
+        count = len(batch)
+        not_begun: Answers = [NOT_BEGUN] * count
         if worker is None:
-            self._loop.call_soon(done, None)
+            self._loop.call_soon(done, not_begun)
             return
         late: list[int] = []
-        timer = self._loop.call_later(self._run_s_max, self._hang, worker, late)
 
         def answered(replies: list[PayloadReply] | None) -> None:
             timer.cancel()
             if replies is not None:
                 self._restarts[lane].served()
-                if len(replies) == len(batch):
+                if len(replies) == count:
                     done(list(replies))
-                else:
-                    worker.kill()
-                    done(None)
+                    return
+                worker.kill()  # its answers are not those of this batch
+                done(_after_death(ALL_ITEMS, count))
             elif late:
-                done(self._after_hang(late[0], len(batch)))
+                done(self._after_hang(late[0], count))
+            elif self._closed:
+                done(not_begun)
             else:
-                done(None)
+                done(_after_death(worker.item_in_progress, count))
 
-        worker.send(batch, answered)
+        if not worker.send(batch, answered):
+            self._loop.call_soon(done, not_begun)
+            return
+        timer = self._loop.call_later(self._run_s_max, self._hang, worker, late)
 
     def _hang(self, worker: WorkerProcess, late: list[int]) -> None:
         late.append(worker.item_in_progress)
         worker.kill()
 
-    def _after_hang(self, guilty: int, count: int) -> list[PayloadReply | None]:
-        error = ModelError(
-            "model-timeout",
-            f"the model did not answer within {self._run_s_max:g} s; its process was ended",
-            hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
-        )
-        replies: list[PayloadReply | None] = [None] * count
-        replies[min(guilty, count - 1)] = PayloadReply(error=error)
-        return replies
+    def _after_hang(self, guilty: int, count: int) -> Answers:
+        if count == 1:
+            guilty = 0
+        answers = _after_death(guilty, count)
+        if guilty < count:
+            error = ModelError(
+                "model-timeout",
+                f"the model did not answer within {self._run_s_max:g} s; its process was ended",
+                hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
+            )
+            answers[guilty] = PayloadReply(error=error)
+        return answers
 
     def cancel(self, lane: int) -> None:
         """A Python function cannot be stopped without losing the model: it finishes."""
@@ -151,6 +168,7 @@ class PythonRuntime:
         await asyncio.gather(*(restarts.close() for restarts in self._restarts))
         await asyncio.gather(*(worker.close() for worker in self._workers if worker))
         self._workers = [None] * self.lanes
+        remove_scratch(self._scratch)
 
     def kill(self) -> None:
         """At once, without waiting: the instance itself is ending."""
@@ -158,6 +176,21 @@ class PythonRuntime:
         for worker in self._workers:
             if worker is not None:
                 worker.kill()
+
+
+def _after_death(suspect: int, count: int) -> Answers:
+    """What becomes of a batch whose worker died while it computed the item `suspect`.
+
+    Those before it had been computed, so they may have left what killed it; those behind it had not
+    begun.
+    """
+    if count == 1:
+        return [Returned(WORKER_DIED)]
+    in_company = Returned(blamed(count - 1))
+    if suspect >= count:
+        return [in_company] * count
+    behind = count - suspect - 1
+    return [*[in_company] * suspect, Returned(WORKER_DIED), *[NOT_BEGUN] * behind]
 
 
 def init_message(context: LoadContext) -> dict[str, Any]:
@@ -179,24 +212,26 @@ def init_message(context: LoadContext) -> dict[str, Any]:
     }
 
 
-def worker_environment(context: LoadContext) -> dict[str, str]:
-    """The server's environment, SageMaker's container variables, then what the model was given."""
+def worker_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """What models may see of the server's, SageMaker's variables, then what the model was given."""
     threads = str(
         context.description.threads_per_lane
         or max(1, int(context.cores / max(1, context.description.lanes)))
     )
     file = Path(context.description.file)
     return {
-        **{key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")},
+        **for_models(),
+        **at_home_in(str(scratch)),
         "OMP_NUM_THREADS": threads,
         "TOKENIZERS_PARALLELISM": "false",
         "SM_MODEL_DIR": str(context.model_dir),
         "SAGEMAKER_BASE_DIR": str(context.model_dir),
-        "SAGEMAKER_PROGRAM": file.name,
-        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
         "SAGEMAKER_MODEL_SERVER_WORKERS": str(context.description.lanes),
         **context.description.environment,
         **context.environment,
+        # Where it is here: the model was given a container's folder, or an address on S3.
+        "SAGEMAKER_PROGRAM": file.name,
+        "SAGEMAKER_SUBMIT_DIRECTORY": str((context.model_dir / file).parent),
     }
 
 

@@ -11,14 +11,21 @@ import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import orjson
 
-from penstock.errors import ModelError, PenstockError
+from penstock.errors import PenstockError
 from penstock.runtimes import worker_wire
+from penstock.runtimes.failures import (
+    ANSWER_BYTES_MAX,
+    LOG_HINT,
+    checked_answer,
+    error_bytes,
+    log_traceback,
+    model_error,
+)
 from penstock.runtimes.parent_death import die_with_parent
 
 Answer = tuple[bytes, bytes, bytes, int]
@@ -35,8 +42,18 @@ class Contract(Protocol):
     def close(self) -> None: ...
 
 
-def failed(error: PenstockError) -> Answer:
-    return orjson.dumps(error.to_dict()), b"", b"", worker_wire.ERROR
+def failed(error: BaseException) -> Answer:
+    """The answer for whatever the model's code raised; its story goes to the log."""
+    if not isinstance(error, PenstockError):
+        log_traceback(error)
+    return error_bytes(error), b"", b"", worker_wire.ERROR
+
+
+def answered(body: Any, content_type: Any, attributes: Any = None) -> Answer:
+    """The answer with what the model's code returned. Raises ModelError for what can't be one."""
+    outcome = worker_wire.PLAIN if attributes is None else worker_wire.WITH_ATTRIBUTES
+    given = "" if attributes is None else attributes
+    return *checked_answer(body, content_type, given), outcome
 
 
 def load(init: dict[str, Any]) -> Contract:
@@ -53,21 +70,33 @@ def _load_or_explain(init: dict[str, Any]) -> Contract | PenstockError:
     """Whatever the model's code raises, exits included, becomes an error with a hint."""
     try:
         return load(init)
-    except PenstockError as error:
-        return error
     except BaseException as error:
-        traceback.print_exc()
-        hint = "The traceback is in the instance's log."
+        if isinstance(error, PenstockError):
+            return model_error(error)
+        log_traceback(error)
+        hint = LOG_HINT
         if isinstance(error, ImportError) and init.get("requirements"):
             hint = (
                 f"{init['requirements']} is not installed by itself: install what it names into "
                 "the server's Python environment."
             )
-        return ModelError(
-            "model-code-failed",
-            f"{init['file']}: {type(error).__name__}: {str(error)[:1000]}",
-            hint=hint,
-        )
+        return model_error(error, where=init["file"], hint=hint)
+
+
+def _answers(
+    contract: Contract, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
+) -> list[Answer]:
+    """One answer per item, whatever the contract does, and no more than one message holds."""
+    try:
+        answers = contract.answer(items, progress)
+    except BaseException as error:  # the contracts see to each item; this is for what they miss
+        answers = [failed(error)] * len(items)
+    room = ANSWER_BYTES_MAX
+    for index, (body, *_) in enumerate(answers):
+        room -= len(body)
+        if room < 0:
+            answers[index] = failed(worker_wire.too_many_bytes())
+    return answers
 
 
 def serve(channel: socket.socket, progress_map: mmap.mmap) -> None:
@@ -89,13 +118,12 @@ def serve(channel: socket.socket, progress_map: mmap.mmap) -> None:
         if len(payload) < size:
             break
         if kind == worker_wire.BATCH and contract is not None:
-            answers = contract.answer(worker_wire.unpack_batch(payload, count), progress)
+            answers = _answers(contract, worker_wire.unpack_batch(payload, count), progress)
             channel.sendall(worker_wire.pack_replies(answers))
         elif kind == worker_wire.INIT:
             loaded = _load_or_explain(orjson.loads(payload))
             if isinstance(loaded, PenstockError):
-                body = orjson.dumps(loaded.to_dict())
-                channel.sendall(worker_wire.message(worker_wire.FAILED, body))
+                channel.sendall(worker_wire.message(worker_wire.FAILED, error_bytes(loaded)))
                 return
             contract = loaded
             channel.sendall(worker_wire.message(worker_wire.READY, b"{}"))

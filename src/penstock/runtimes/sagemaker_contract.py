@@ -12,16 +12,14 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.errors import ModelError, PenstockError
-from penstock.runtimes import worker_wire
+from penstock.errors import ModelError
 from penstock.runtimes.default_handlers import decode_default, encode_default
-from penstock.runtimes.python_worker import Answer, failed
+from penstock.runtimes.python_worker import Answer, answered, failed
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
 _UTF8_TYPES = ("application/json", "text/csv")
@@ -159,15 +157,9 @@ class SageMakerContract:
             data, content_type = self._call(meta, body)
             if context.response_content_type:
                 content_type = context.response_content_type
-            if context.custom_attributes is not None:
-                attributes = context.custom_attributes.encode()
-                return data, content_type.encode(), attributes, worker_wire.WITH_ATTRIBUTES
-            return data, content_type.encode(), b"", worker_wire.PLAIN
-        except PenstockError as error:
-            return failed(error)
+            return answered(data, content_type, context.custom_attributes)
         except BaseException as error:  # sys.exit and a cancelled asyncio task are failures too
-            traceback.print_exc()
-            return failed(_user_error(error))
+            return failed(error)
 
     def _call(self, meta: RequestMeta, body: bytes) -> tuple[bytes, str]:
         content_type = meta.content_type or "application/json"
@@ -214,24 +206,9 @@ def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
     content_type = accept.partition(",")[0].strip()
     if isinstance(result, tuple) and len(result) == 2:
         result, content_type = result
-    if isinstance(result, bytes):
-        return result, str(content_type)
-    if isinstance(result, bytearray | memoryview):
-        return bytes(result), str(content_type)
+    content_type = str(content_type)
+    if isinstance(result, bytes | bytearray | memoryview):
+        return bytes(result), content_type
     if isinstance(result, str):
-        return result.encode(), str(content_type)
-    return encode_default(result, str(content_type))
-
-
-def _user_error(error: BaseException) -> ModelError:
-    """The exception's own status if it carries one (as the toolkits' errors do), else 500."""
-    status = getattr(error, "status_code", 500)
-    if not isinstance(status, int) or not 400 <= status <= 599:
-        status = 500
-    text = str(getattr(error, "message", "") or error)[:2000]
-    return ModelError(
-        "model-code-failed",
-        f"{type(error).__name__}: {text}",
-        hint="The traceback is in the instance's log.",
-        original_status=status,
-    )
+        return str.encode(result), content_type
+    return encode_default(result, content_type)

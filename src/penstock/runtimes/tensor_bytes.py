@@ -65,12 +65,20 @@ def objects(items: Sequence[Any]) -> np.ndarray:
     return array
 
 
+def element_bytes(item: Any) -> bytes:
+    """The bytes of one element of a BYTES tensor: text is UTF-8; whatever is neither text nor bytes
+    is sent as its text, as Triton does. Raises ValueError for text with lone surrogates."""
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item)
+    return str(item).encode()
+
+
 def encode_raw(array: np.ndarray, dtype: str) -> bytes:
     """The wire bytes of an array whose protocol dtype is `dtype`."""
     if dtype == "BYTES":
         parts: list[bytes] = []
         for item in array.reshape(-1).tolist():
-            data = item.encode() if isinstance(item, str) else bytes(item)
+            data = item if isinstance(item, bytes) else element_bytes(item)
             parts += (_LENGTH.pack(len(data)), data)
         return b"".join(parts)
     if dtype == "BF16":

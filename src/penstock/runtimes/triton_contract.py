@@ -7,21 +7,21 @@ fails.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import ModelError, PenstockError
+from penstock.errors import ModelError, plain
 from penstock.runtimes import triton_backend_utils as utils
-from penstock.runtimes import worker_wire
-from penstock.runtimes.python_worker import Answer, failed
+from penstock.runtimes.failures import WORDS_CHARS_MAX
+from penstock.runtimes.python_worker import Answer, answered, failed
 from penstock.runtimes.sagemaker_contract import import_code
 from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.worker_wire import ALL_ITEMS
 
-PACKED = b"application/x-penstock-tensors"
+PACKED = "application/x-penstock-tensors"
 
 #: Triton's error codes that are the caller's fault
 _CALLER_CODES = {utils.TritonError.INVALID_ARG: 400, utils.TritonError.NOT_FOUND: 404}
@@ -49,20 +49,20 @@ class TritonContract:
     def answer(
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
     ) -> list[Answer]:
-        progress(0)
+        progress(0 if len(items) == 1 else ALL_ITEMS)
         bodies = [body for _, body in items]
         try:
             return self._execute(bodies)
         except BaseException as error:
             if len(bodies) == 1:
-                return [_failure(error)]
+                return [failed(error)]
         answers = []
         for index, body in enumerate(bodies):
             progress(index)
             try:
                 answers += self._execute([body])
             except BaseException as error:
-                answers.append(_failure(error))
+                answers.append(failed(error))
         return answers
 
     def _execute(self, bodies: list[bytes]) -> list[Answer]:
@@ -78,7 +78,15 @@ class TritonContract:
             raise ModelError(
                 "wrong-answer-count", f"execute got {len(requests)} requests and answered {got}"
             )
-        return [_answer(response) for response in responses]
+        return [_answer_or_failure(response) for response in responses]
+
+
+def _answer_or_failure(response: Any) -> Answer:
+    """A response that can't be written fails its own request, not those of its batch."""
+    try:
+        return _answer(response)
+    except BaseException as error:
+        return failed(error)
 
 
 def _answer(response: Any) -> Answer:
@@ -87,24 +95,12 @@ def _answer(response: Any) -> Answer:
     error = response.error()
     if error is not None:
         status = _CALLER_CODES.get(error.code(), 500)
-        return failed(ModelError("model-code-failed", error.message(), original_status=status))
+        said = plain(error.message(), WORDS_CHARS_MAX)
+        return failed(ModelError("model-code-failed", said, original_status=status))
     tensors = {each.name(): _plain(each.as_numpy()) for each in response.output_tensors()}
-    return pack(tensors), PACKED, b"", worker_wire.PLAIN
+    return answered(pack(tensors), PACKED)
 
 
 def _plain(array: np.ndarray) -> np.ndarray:
     """Strings may come as any of numpy's string dtypes; the protocol knows BYTES."""
     return array.astype(np.object_) if array.dtype.kind in "SU" else array
-
-
-def _failure(error: BaseException) -> Answer:
-    if isinstance(error, PenstockError):
-        return failed(error)
-    traceback.print_exception(error)
-    return failed(
-        ModelError(
-            "model-code-failed",
-            f"{type(error).__name__}: {str(error)[:2000]}",
-            hint="The traceback is in the instance's log.",
-        )
-    )

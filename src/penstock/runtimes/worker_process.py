@@ -23,9 +23,11 @@ from typing import Any
 
 import orjson
 
-from penstock.errors import ModelError, PenstockError
+from penstock.errors import ModelError, PenstockError, plain
 from penstock.runtimes import worker_wire
 from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.confinement import Walls
+from penstock.runtimes.failures import error_of
 from penstock.runtimes.output_lines import OutputLines
 
 Done = Callable[[list[PayloadReply] | None], None]
@@ -39,10 +41,18 @@ class WorkerProcess(asyncio.Protocol):
     `on_gone(error)` is called once, when a started worker has ended without being asked to.
     """
 
+    module = "penstock.runtimes.python_worker"  #: what the interpreter runs
+
     def __init__(
-        self, name: str, log: Callable[[str], None], on_gone: Callable[[PenstockError], None]
+        self,
+        name: str,
+        log: Callable[[str], None],
+        on_gone: Callable[[PenstockError], None],
+        *,
+        walls: Walls | None = None,
     ):
         self._name = name
+        self._walls = walls
         self._log = log
         self._on_gone = on_gone
         self._loop = asyncio.get_running_loop()
@@ -64,7 +74,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def item_in_progress(self) -> int:
-        """Index in the batch of the item that the worker is computing."""
+        """Index in the batch of the item that the worker computes; `worker_wire.ALL_ITEMS`: all."""
         return int.from_bytes(self._progress[:4], "little") if self._progress else 0
 
     async def start(
@@ -82,11 +92,12 @@ class WorkerProcess(asyncio.Protocol):
         self._progress = mmap.mmap(progress, mmap.PAGESIZE)
         read_end, write_end = os.pipe()
         try:
-            self._process = self._spawn(theirs.fileno(), progress, write_end, init, environment)
+            self._spawn([theirs.fileno(), progress], write_end, init, environment)
         finally:
             theirs.close()
             os.close(progress)
             os.close(write_end)
+        assert self._process is not None
         self._output = OutputLines(read_end, self._log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
@@ -106,34 +117,53 @@ class WorkerProcess(asyncio.Protocol):
             await self.close()
             raise
 
-    @staticmethod
     def _spawn(
-        channel: int,
-        progress: int,
+        self,
+        descriptors: list[int],
         output: int,
         init: Mapping[str, Any],
         environment: Mapping[str, str],
-    ) -> subprocess.Popen[bytes]:
-        module = "penstock.runtimes.python_worker"
-        return subprocess.Popen(
-            [sys.executable, "-m", module, str(channel), str(progress)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(channel, progress),
-            cwd=str(init["model_dir"]),
-            env={**environment, "PYTHONPATH": python_path(environment), "PYTHONUNBUFFERED": "1"},
-            process_group=0,  # ended alone; in the instance's session, ended with it
-        )
+    ) -> None:
+        """Behind the walls first, then `module`, with the descriptors' numbers as arguments."""
+        argv = [self.module, *map(str, descriptors)]
+        told = -1
+        if self._walls is not None:
+            told = self._walls.told()
+            argv = ["penstock.runtimes.confined", str(told), *argv]
+            descriptors = [*descriptors, told]
+        try:
+            self._process = subprocess.Popen(
+                [init.get("python") or sys.executable, "-m", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=descriptors,
+                cwd=str(init["model_dir"]),
+                env={
+                    **environment,
+                    "PYTHONPATH": self.python_path(environment),
+                    "PYTHONUNBUFFERED": "1",
+                },
+                process_group=0,  # ended alone; in the instance's session, ended with it
+            )
+        finally:
+            if told >= 0:
+                os.close(told)
 
-    def send(self, batch: Sequence[Payload], done: Done) -> None:
-        """Starts a batch. `done(None)`: the worker died before it answered."""
+    @staticmethod
+    def python_path(environment: Mapping[str, str]) -> str:
+        return python_path(environment)
+
+    def send(self, batch: Sequence[Payload], done: Done) -> bool:
+        """Starts a batch. `done(None)`: the worker died before it answered. False: not sent."""
         assert self._done is None, "a worker computes one batch at a time"
         if self._transport is None or self._closed or not self._serving:
-            self._loop.call_soon(done, None)
-            return
+            return False
         self._done = done
+        if self._progress is not None:
+            self._progress[:4] = b"\0\0\0\0"  # what it says is of this batch
         self._transport.write(worker_wire.pack_batch(batch))
+        return True
 
     def kill(self) -> None:
         """Ends the process and everything it started. The outcome arrives as for any death."""
@@ -157,17 +187,34 @@ class WorkerProcess(asyncio.Protocol):
     # asyncio.Protocol
 
     def data_received(self, data: bytes) -> None:
-        for kind, count, payload in self._decoder.feed(data):
-            if kind == worker_wire.REPLIES:
+        """What can't be read is a model's code writing where only ours should: its process ends."""
+        try:
+            for kind, count, payload in self._decoder.feed(data):
+                self._message(kind, count, payload)
+        except Exception as error:
+            self._log(f"the model's process said what can't be read: {plain(error, 300)}")
+            self._abort()
+            self.kill()
+
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == worker_wire.REPLIES:
+            if self._done is not None:
+                replies = worker_wire.unpack_replies(payload, count)
                 done, self._done = self._done, None
-                if done is not None:
-                    done(worker_wire.unpack_replies(payload, count))
-            elif self._ready is not None and not self._ready.done():
-                if kind == worker_wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+                done(replies)
+        else:
+            self._begun(kind, payload)
+
+    def _begun(self, kind: int, payload: bytes) -> None:
+        """READY or FAILED, the one answer to INIT."""
+        if self._ready is None or self._ready.done():
+            return
+        if kind == worker_wire.READY:
+            told = orjson.loads(payload)
+            self._serving = True
+            self._ready.set_result(told)
+        else:
+            self._ready.set_exception(error_of(payload))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """How it ended is known once it is reaped; a worker that lives on without us is killed."""

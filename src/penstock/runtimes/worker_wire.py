@@ -5,13 +5,13 @@ payload:
 
     INIT     JSON settings; the first message, answered by READY or FAILED
     READY    JSON the worker tells of its model
-    FAILED   JSON of `PenstockError.to_dict()`
+    FAILED   `failures.error_bytes`
     BATCH    count x (meta bytes u32, body bytes u32), then each meta and body
     REPLIES  count x (body bytes u32, content type bytes u32, attribute bytes u32, outcome u32),
-             then the three blobs of each; outcome ERROR: the body is JSON of
-             `PenstockError.to_dict()`
+             then the three blobs of each; outcome ERROR: the body is `failures.error_bytes`
 
-Both ends are our own code on one machine, the content is the model's and is never interpreted here.
+Both ends are our own code on one machine, but the worker's shares its process with the model's:
+what comes from there is bounded, and decoding it is total.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
-import orjson
-
-from penstock.errors import PenstockError, from_dict
+from penstock.errors import ModelError
 from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.failures import error_of
 
 HEAD: Final = struct.Struct("<IBxH")
 
@@ -37,7 +36,11 @@ PLAIN: Final = 0  #: no custom attributes
 WITH_ATTRIBUTES: Final = 1
 ERROR: Final = 2
 
+#: Written in place of an item's index while all items of a batch are computed at once.
+ALL_ITEMS: Final = 0xFFFFFFFF
 BATCH_MAX: Final = 0xFFFF  #: items of one message
+#: Bodies of at most 1 GiB together, and what stands around 65,535 of them.
+PAYLOAD_BYTES_MAX: Final = 5 << 28
 
 _content_types: dict[bytes, str] = {}
 
@@ -102,14 +105,20 @@ def unpack_replies(payload: bytes, count: int) -> list[PayloadReply]:
             replies.append(PayloadReply(error=error_of(body)))
         else:
             content_type = _text(payload[middle:after])
-            attributes = payload[after:end].decode() if outcome == WITH_ATTRIBUTES else None
+            attributes = None
+            if outcome == WITH_ATTRIBUTES:
+                attributes = payload[after:end].decode("utf-8", "replace")
             replies.append(PayloadReply(body, content_type, attributes))
         at = end
     return replies
 
 
-def error_of(body: bytes) -> PenstockError:
-    return from_dict(orjson.loads(body))
+def too_many_bytes() -> ModelError:
+    return ModelError(
+        "answer-too-large",
+        "the answers of a batch are together larger than one message holds",
+        hint="Answer with less, or give the model smaller batches.",
+    )
 
 
 def _text(data: bytes) -> str:
@@ -121,8 +130,12 @@ def _text(data: bytes) -> str:
     return text
 
 
+class TornMessageError(ValueError):
+    """What a worker sent is no message of these."""
+
+
 class MessageDecoder:
-    """Cuts a byte stream into (kind, count, payload)."""
+    """Cuts a byte stream into (kind, count, payload). Raises TornMessageError for a huge one."""
 
     __slots__ = ("_chunks", "_missing")
 
@@ -146,6 +159,8 @@ class MessageDecoder:
                 break
             size, kind, count = HEAD.unpack_from(data, at)
             stop = at + 8 + size
+            if size > PAYLOAD_BYTES_MAX:
+                raise TornMessageError(f"a worker claims a message of {size} bytes")
             if stop > end:
                 self._missing = stop - end
                 break

@@ -8,6 +8,7 @@ from __future__ import annotations
 from heapq import heappush
 from typing import Protocol
 
+from penstock.core import retry
 from penstock.core.batching import Action, Batcher, RunBatch
 from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
 from penstock.sim.outcome import Outcome
@@ -32,7 +33,7 @@ class Reports(Protocol):
 
     def not_run(self, number: int, reason: str, now: float) -> None: ...
 
-    def returned(self, numbers: tuple[int, ...], now: float) -> None: ...
+    def returned(self, numbers: tuple[int, ...], reason: str, now: float) -> None: ...
 
     def copy_lost(self, copy: int) -> None: ...
 
@@ -42,7 +43,9 @@ class Reports(Protocol):
 class SimulatedCopy(Protocol):
     """What the gateway and the heap of events ask of a copy."""
 
-    def accept(self, number: int, arrival: Arrival, deadline: float, now: float) -> None: ...
+    def accept(
+        self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
+    ) -> None: ...
 
     def cancel(self, number: int, now: float) -> None: ...
 
@@ -89,7 +92,9 @@ class TwinCopy:
         self._epoch = 0  #: deaths so far: what an earlier worker ran is never done
         self._timer_at = _INF
 
-    def accept(self, number: int, arrival: Arrival, deadline: float, now: float) -> None:
+    def accept(
+        self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
+    ) -> None:
         """An INVOKE frame."""
         actions = self.batcher.add(
             number,
@@ -97,6 +102,7 @@ class TwinCopy:
             length=arrival.length,
             priority=arrival.priority,
             deadline=deadline,
+            alone=alone,
             now=now,
         )
         if actions:
@@ -174,10 +180,10 @@ class TwinCopy:
             if running is not None:
                 self._outcome.busy_s += now - running[1]
         for numbers in ran[:-1]:
-            self._gateway.returned(numbers, now)
-        self._gateway.returned(queued, now)
+            self._gateway.returned(numbers, retry.blamed(len(numbers) - 1), now)
+        self._gateway.returned(queued, "copy-lost", now)
         self._gateway.copy_lost(self._number)
-        self._gateway.returned(ran[-1], now)
+        self._gateway.returned(ran[-1], retry.blamed(len(ran[-1]) - 1), now)
 
     def come_back(self, now: float) -> None:
         """New workers are ready."""

@@ -27,7 +27,7 @@ class Request:
     """A request in flight."""
 
     __slots__ = (
-        "arrival", "at", "attempts", "copy", "deadline", "failures", "held", "number", "variant",
+        "arrival", "at", "copy", "deadline", "failures", "held", "number", "past", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -39,7 +39,7 @@ class Request:
         self.deadline = deadline
         self.variant = variant  #: that took it
         self.copy: CopyState | None = None  #: whose slot it holds
-        self.attempts = 0
+        self.past = retry.FRESH
         self.failures: tuple[int, ...] = ()  #: copies that gave it back
         self.held = False
 
@@ -107,11 +107,12 @@ class TwinGateway:
 
     def _send(self, request: Request, state: CopyState, now: float) -> None:
         request.copy = state
-        request.attempts += 1
         # As in an INVOKE frame: whole milliseconds, rounded down, 0 would mean none.
         left_ms = int((request.deadline - now) * 1000.0)
         deadline = now + (left_ms if left_ms > 0 else 1) / 1000
-        self.copies[state.copy].accept(request.number, request.arrival, deadline, now)
+        self.copies[state.copy].accept(
+            request.number, request.arrival, deadline, now, alone=request.past.alone
+        )
 
     def _turned_away(self, why: str, now: float) -> None:
         self._outcome.ends[why] += 1
@@ -222,11 +223,12 @@ class TwinGateway:
         if request is not None:
             self._give_up(request, f"batcher: {reason}", now)
 
-    def returned(self, numbers: tuple[int, ...], now: float) -> None:
+    def returned(self, numbers: tuple[int, ...], reason: str, now: float) -> None:
         """Not answered, nothing computed that anybody has seen: to another copy, or held."""
         for number in numbers:
             request = self.requests.get(number)
             if request is not None:
+                request.past = request.past.after(reason)
                 self._take_back(request, now)
 
     def copy_lost(self, copy: int) -> None:
@@ -243,9 +245,11 @@ class TwinGateway:
         assert state is not None, f"request {request.number} came back from nowhere"
         request.copy = None
         self.router.release(state)
-        request.failures += (state.copy,)
-        if retry.when_returned(attempts=request.attempts).do == "give-up":
-            self._give_up(request, "gateway: given-up", now)
+        if state.copy not in request.failures:
+            request.failures += (state.copy,)
+        step = retry.when_returned(request.past)
+        if step.do != "route":
+            self._give_up(request, f"gateway: {step.reason}", now)
         elif not self._route_again(request, now, was_held=False):
             self._hold(request, now)
 

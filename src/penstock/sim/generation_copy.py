@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from heapq import heappush
 
+from penstock.core import retry
 from penstock.sim.copy import Reports
 from penstock.sim.events import LANE_DONE, Event
 from penstock.sim.generation import EngineModel
@@ -36,7 +37,9 @@ class TwinGenerationCopy:
         self._epoch = 0  #: deaths so far: a step of an earlier engine never ends
         self._started: float | None = None  #: when the present step began
 
-    def accept(self, number: int, arrival: Arrival, deadline: float, now: float) -> None:
+    def accept(
+        self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
+    ) -> None:
         """An INVOKE frame. The gateway's own timer sees to the deadline."""
         self._engine.add(number, arrival)
         if self._started is None:
@@ -78,7 +81,8 @@ class TwinGenerationCopy:
         begun, not_begun = self._engine.die()
         for number in begun:
             self._gateway.broken(number, now)
-        self._gateway.returned(tuple(not_begun), now)
+        reason = retry.blamed(len(begun) + len(not_begun) - 1)
+        self._gateway.returned(tuple(not_begun), reason, now)
         self._gateway.copy_lost(self._number)
 
     def come_back(self, now: float) -> None:

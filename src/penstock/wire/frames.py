@@ -13,7 +13,8 @@ kind's bound, and `wire/stall.py` says when what it claims takes too long to com
 
 To an instance
     INVOKE          payload = copy u32, deadline_ms u32 (0 = none, from receipt), priority u8,
-                    meta (meta_bytes of `RequestMeta`), body
+                    meta (meta_bytes of `RequestMeta`), body; flags ALONE: workers have died under
+                    it, and it is to be computed with no other such beside it
     CANCEL          no payload; the request is wanted by nobody any more, no answer follows
     CONTROL         payload = JSON {"op": ...}; answered by CONTROL_REPLY with the same id
 From an instance
@@ -24,7 +25,8 @@ From an instance
     END             payload as REPLY with an empty body: the end of a streamed answer
     ERROR           payload as REPLY, body = JSON of `PenstockError.to_dict()`. Last of its id.
     RETURNED        payload = reason (utf-8): not answered, nothing computed that the client could
-                    have seen; the gateway may send it to another copy. Last of its id.
+                    have seen; the gateway may send it to another copy. `core.retry` names the
+                    reasons that count against the request. Last of its id.
     CONTROL_REPLY   payload = JSON {"ok": true, ...} or {"error": {...}}
     EVENT           id 0, payload = JSON {"event": ...}: something changed (a copy died, came back)
 """
@@ -55,6 +57,7 @@ CONTROL_REPLY: Final = 37
 EVENT: Final = 38
 
 FIRST: Final = 1  #: flag of the first CHUNK
+ALONE: Final = 1  #: flag of INVOKE
 
 #: No body limit of any door is above this; a larger length is a torn stream, not a request.
 PAYLOAD_BYTES_MAX: Final = 1 << 30
@@ -202,12 +205,19 @@ def encode(
 
 
 def encode_invoke(
-    ident: int, copy: int, deadline_ms: int, priority: int, meta: bytes, body: bytes
+    ident: int,
+    copy: int,
+    deadline_ms: int,
+    priority: int,
+    meta: bytes,
+    body: bytes,
+    *,
+    flags: int = 0,
 ) -> bytes:
     """An INVOKE frame. `deadline_ms` is what is left of the request's time, 0 for none."""
     return b"".join(
         (
-            HEAD.pack(9 + len(meta) + len(body), INVOKE, 0, len(meta), ident),
+            HEAD.pack(9 + len(meta) + len(body), INVOKE, flags, len(meta), ident),
             INVOKE_HEAD.pack(copy, deadline_ms, priority),
             meta,
             body,

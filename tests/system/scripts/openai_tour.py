@@ -44,7 +44,7 @@ def main() -> None:
     try:
         api.completions.create(model=model, prompt=prompt, temperature=-1)
     except openai.BadRequestError as error:
-        seen["refused"] = error.code
+        seen["refused"] = [error.code, error.param]
     print(json.dumps(seen))
 
 

@@ -158,6 +158,7 @@ async def _copies(
                 "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
                 "memory_bytes": measured.get("memory_bytes"),
                 "load_s": view.load_s,
+                "proof": loaded.get("proof"),
             }
         )
     return rows

@@ -62,10 +62,10 @@ class _Reader:
     """Fetches what the queries name, then evaluates the formulas."""
 
     def __init__(self, context: CloudWatchContext, start: float, end: float) -> None:
+        if int(start) == int(end):  # the service reads whole seconds
+            raise validation_error("The parameter StartTime must not equal parameter EndTime.")
         if not start < end:
-            raise validation_error(
-                "The parameter StartTime must be less than the parameter EndTime."
-            )
+            raise validation_error("The parameter EndTime must be greater than StartTime.")
         self._store = context.store
         self._start = start
         self._end = end
@@ -75,11 +75,12 @@ class _Reader:
     async def results(self, queries: list[Query], *, newest_first: bool) -> list[_Result]:
         fetched: dict[str, TimeSeries] = {}
         formulas: dict[str, Formula] = {}
+        labels = _default_labels([each.asked for each in queries])
         for query in queries:
             if isinstance(query.asked, Formula):
                 formulas[query.query_id] = query.asked
             else:
-                fetched[query.query_id] = await self._fetch(query.asked, query.asked.metric.name)
+                fetched[query.query_id] = await self._fetch(query.asked, labels[query.asked])
         searched = await self._search_all(formulas.values())
         evaluator = Evaluator(
             fetched,
@@ -152,6 +153,20 @@ def _search_key(call: Call, period_s: int | None) -> _SearchKey:
         case (Text(what), Text(statistic)):
             return what, statistic, period_s
     raise invalid("SEARCH takes '<what>', '<statistic>' and a period in seconds")
+
+
+def _default_labels(asked: list[MetricRead | Formula]) -> dict[MetricRead, str]:
+    """A metric's name, with the statistic where the request asks for several of that metric."""
+    reads = [each for each in asked if isinstance(each, MetricRead)]
+    statistics: dict[MetricName, set[str]] = {}
+    for read in reads:
+        statistics.setdefault(read.metric, set()).add(read.statistic)
+    return {
+        read: f"{read.metric.name} {read.statistic}"
+        if len(statistics[read.metric]) > 1
+        else read.metric.name
+        for read in reads
+    }
 
 
 def _found_label(metric: MetricName) -> str:

@@ -17,7 +17,6 @@ from penstock.errors import CallerError
 from penstock.metrics.series import MetricName
 from penstock.metrics.statistic_names import SIMPLE, Compute, parse_statistic
 from penstock.metrics.statistics import StatisticSet
-from penstock.wire.aws.errors import AwsError
 
 DATAPOINTS_MAX: Final = 1440
 
@@ -28,7 +27,7 @@ async def get_metric_statistics(
     """Label and datapoints, oldest first; each has its unit."""
     start, end = seconds(params["StartTime"]), seconds(params["EndTime"])
     period_s = params["Period"]
-    if not start < end:
+    if not int(start) < int(end):  # the service reads whole seconds
         raise invalid_value("The parameter StartTime must be less than the parameter EndTime.")
     if fault := period_fault(period_s):
         raise invalid_value(fault)
@@ -70,10 +69,7 @@ def _statistics(params: dict[str, Any]) -> tuple[list[str], dict[str, Compute]]:
             "specified both."
         )
     if not simple and not extended:
-        raise AwsError(
-            "MissingParameter",
-            "At least one of the parameters Statistics and ExtendedStatistics must be specified.",
-        )
+        raise invalid_combination("Must specify either Statistics or ExtendedStatistics")
     for name in simple:
         if name not in SIMPLE:
             raise invalid_value(f"The value {name} for parameter Statistics is not supported.")

@@ -32,6 +32,10 @@ _VALUE_MAX: Final = 2.0**360
 #: AWS's own namespaces, and the ones that SageMaker's agents write; here the platform writes both.
 _RESERVED: Final = ("AWS/", "/aws/sagemaker/")
 _WRITES_PER_SLICE: Final = 100
+_VALUES_PER_SLICE: Final = 1_000
+
+#: A form that excludes Value -> the service's own way to say so.
+_REFUSED_WITH_VALUE: Final = {"Values": invalid_value, "StatisticValues": invalid_combination}
 
 _Place = tuple[MetricKey, int, bool]  # key, wall second, high resolution
 
@@ -56,9 +60,14 @@ async def put_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
             f"The collection MetricData must not have a size greater than {METRICS_MAX}."
         )
     places: dict[_Place, StatisticSet] = {}
+    values = 0
     for at, datum in data:
         place, stats = _parse(namespace, at, datum, now)
         places.setdefault(place, StatisticSet()).merge(stats)
+        values += 1 + len(datum.get("Values") or ())
+        if values > _VALUES_PER_SLICE:
+            values = 0
+            await asyncio.sleep(0)
     for number, ((key, second, high_resolution), stats) in enumerate(places.items(), 1):
         try:
             context.store.put(
@@ -113,19 +122,21 @@ def _checked_time(moment: float, now: float, at: str) -> float:
 
 def _samples(at: str, datum: dict[str, Any]) -> StatisticSet:
     forms = [form for form in ("Value", "Values", "StatisticValues") if datum.get(form) is not None]
-    if len(forms) > 1:
-        raise invalid_combination(
-            f"The parameters {at}.{forms[0]} and {at}.{forms[1]} are mutually exclusive and you "
-            "have specified both."
+    if len(forms) > 1 and "Value" in forms:
+        refused = _REFUSED_WITH_VALUE[forms[1]]
+        raise refused(
+            f"The parameters {at}.Value and {at}.{forms[1]} are mutually exclusive and you have "
+            "specified both."
         )
     if not forms:
         raise missing(f"{at}.Value")
-    if datum.get("Counts") is not None and forms != ["Values"]:
+    if datum.get("Counts") is not None and "Values" not in forms:
         raise invalid_combination(f"The parameter {at}.Counts needs {at}.Values.")
     if forms == ["Value"]:
         return StatisticSet.of(_number(datum["Value"], f"{at}.Value"))
     if forms == ["StatisticValues"]:
         return _statistic_values(datum["StatisticValues"], f"{at}.StatisticValues")
+    # The service takes Values with StatisticValues: the values say more.
     return _values(datum["Values"], datum.get("Counts"), at)
 
 

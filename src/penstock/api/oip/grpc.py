@@ -3,6 +3,11 @@
 ModelInfer works on bytes: the model's name is scanned out of the message, and the message itself
 goes to the instance as it came. Client deadlines and cancellation reach the request; one task per
 call is grpcio's own. What a call of ModelStreamInfer is, is in `grpc_stream.py`.
+
+Who may call is decided from a call's head, before any message of it is asked for
+(`grpc_access.py`). For that every method is served as one of a stream of messages, on the wire the
+same thing: grpcio would receive the message of any other before it calls anybody. How messages are
+received is in `grpc_reading.py`.
 """
 
 from __future__ import annotations
@@ -15,25 +20,34 @@ from typing import Any
 import grpc
 from google.protobuf import json_format
 
+from penstock.api.oip.grpc_access import AccessInterceptor, GrantOf, granted
+from penstock.api.oip.grpc_reading import LOOKAHEAD_BYTES, MessageReader
 from penstock.api.oip.grpc_stream import InferStream
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
+from penstock.core.grants import INVOKE_ENDPOINT, MODEL_METADATA
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.gateway.awaited import AwaitedReply
+from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation, Responder
 from penstock.gateway.listener import Denied
 from penstock.gateway.streaming import StreamSeen
-from penstock.wire.aws.errors import AwsError
+from penstock.wire.aws.errors import ACCESS_DENIED
 from penstock.wire.frames import RequestMeta, encode_request_meta
 from penstock.wire.oip_messages import METHODS, SERVICE, method_classes
 
 CONTENT_TYPE = "application/x-oip-grpc"
 #: Room for what surrounds the tensors of a body of the largest size.
 ENVELOPE_BYTES_MAX = 65_536
-#: Nobody holds credentials to ask whether a server lives.
-_OPEN = ("ServerLive", "ServerReady")
+#: Calls of one connection at once; a client that wants more waits. Each may send a little ahead.
+STREAMS_OF_ONE_MAX = 128
+METADATA_BYTES_MAX = 32 << 10
+#: A peer that is gone without a word is noticed, and one that only pings is cut.
+KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
+PING_INTERVAL_MS_MIN, PING_STRIKES_MAX = 10_000, 3
+IDLE_CONNECTION_MS_MAX = 600_000
 _META = encode_request_meta(RequestMeta(content_type=CONTENT_TYPE, door="oip-grpc"))
 _STREAM_META = encode_request_meta(
     RequestMeta(
@@ -53,13 +67,23 @@ class OipGrpc:
         models: OipModels,
         limits: LimitConfig,
         *,
-        check_bearer: Callable[[str], None] | None = None,
+        grant_of: GrantOf | None = None,
+        budget: BodyBudget | None = None,
     ) -> None:
-        """`check_bearer`: raises for a token that may not come in; None = nobody is asked."""
+        """
+        Args:
+            grant_of: what a bearer token may do; raises for one that may not come in. None = nobody
+                is asked.
+            budget: shared with the other doors; None = one of its own.
+        """
+        bytes_max = limits.body_bytes_max + ENVELOPE_BYTES_MAX
+        self._reader = MessageReader(
+            budget or BodyBudget(limits.bodies_bytes_max), bytes_max, limits.body_timeout_s
+        )
+        self._access = AccessInterceptor(grant_of, translate)
         self._dispatcher = dispatcher
         self._models = models
         self._limits = limits
-        self._check_bearer = check_bearer
         self._server: Any = None
 
     async def start(
@@ -72,8 +96,19 @@ class OipGrpc:
             ("grpc.max_send_message_length", -1),
             # Otherwise the kernel lets two servers share a port, and nobody notices.
             ("grpc.so_reuseport", 0),
+            ("grpc.max_concurrent_streams", STREAMS_OF_ONE_MAX),
+            ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+            # What a call may send before anybody has asked for its message, and a frame of it.
+            ("grpc.http2.lookahead_bytes", LOOKAHEAD_BYTES),
+            ("grpc.http2.max_frame_size", LOOKAHEAD_BYTES),
+            ("grpc.http2.bdp_probe", 0),  # else windows grow with what a client sends
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.min_ping_interval_without_data_ms", PING_INTERVAL_MS_MIN),
+            ("grpc.http2.max_ping_strikes", PING_STRIKES_MAX),
+            ("grpc.max_connection_idle_ms", IDLE_CONNECTION_MS_MAX),
         ]
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(options=options, interceptors=(self._access,))
         self._server.add_generic_rpc_handlers((self._handlers(),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -100,7 +135,7 @@ class OipGrpc:
 
     def _handlers(self) -> Any:
         handlers: dict[str, Any] = {
-            "ModelInfer": grpc.unary_unary_rpc_method_handler(self._model_infer),
+            "ModelInfer": grpc.stream_unary_rpc_method_handler(self._model_infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._model_stream_infer),
         }
         answers: dict[str, Unary] = {
@@ -120,19 +155,21 @@ class OipGrpc:
         for method in METHODS:
             if method not in handlers:
                 request_class, response_class = method_classes(method)
-                handlers[method] = grpc.unary_unary_rpc_method_handler(
-                    self._unary(method, answers[method], request_class, response_class)
+                handlers[method] = grpc.stream_unary_rpc_method_handler(
+                    self._unary(answers[method], request_class, response_class)
                 )
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
     def _unary(
-        self, method: str, answer: Unary, request_class: Any, response_class: Any
-    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        async def handle(request: bytes, context: Any) -> bytes:
+        self, answer: Unary, request_class: Any, response_class: Any
+    ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]:
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> bytes:
             try:
-                if method not in _OPEN:
-                    self._authorize(context)
-                fields = answer(_parsed(request_class, request))
+                request = await self._reader.first(requests, context.peer())
+                asked = _parsed(request_class, request)
+                if "name" in request_class.DESCRIPTOR.fields_by_name:
+                    granted(MODEL_METADATA, asked.name)
+                fields = answer(asked)
             except PenstockError as error:
                 await _abort(context, error)
             message = json_format.ParseDict(fields, response_class(), ignore_unknown_fields=True)
@@ -147,10 +184,10 @@ class OipGrpc:
         except CallerError:
             return {"ready": False}
 
-    async def _model_infer(self, request: bytes, context: Any) -> bytes:
+    async def _model_infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         waiter = AwaitedReply(self._dispatcher)
         try:
-            self._authorize(context)
+            request = await self._reader.first(requests, context.peer())
             invocation, _ = self._invocation(request, context, _META, waiter)
             reply = await waiter.get(invocation)
         except PenstockError as error:
@@ -168,9 +205,10 @@ class OipGrpc:
             return invocation, names
 
         try:
-            self._authorize(context)
+            first = await self._reader.first(requests, context.peer())
             stream = InferStream(self._dispatcher, begin, lambda error: translate(error)[1])
-            await stream.run(requests, context.write)
+            with self._reader.following(first, requests) as messages:
+                await stream.run(messages, context.write)
         except PenstockError as error:
             await _abort(context, error)
 
@@ -178,6 +216,7 @@ class OipGrpc:
         self, request: bytes, context: Any, meta: bytes, responder: Responder
     ) -> tuple[Invocation, InferNames]:
         names = infer_names(request)
+        granted(INVOKE_ENDPOINT, names.model)
         if names.version:
             self._models.check(names.model, names.version)
         received = self._dispatcher.clock.monotonic()
@@ -193,29 +232,14 @@ class OipGrpc:
         )
         return invocation, names
 
-    def _authorize(self, context: Any) -> None:
-        if self._check_bearer is None:
-            return
-        metadata = {key.lower(): value for key, value in context.invocation_metadata() or ()}
-        value = str(metadata.get("authorization", ""))
-        if value[:7].lower() != "bearer ":
-            raise Denied(
-                "MissingAuthenticationTokenException",
-                "The metadata has no authorization: Bearer ….",
-                hint="Make a key with penstock keys create.",
-            )
-        try:
-            self._check_bearer(value[7:].strip())
-        except AwsError as error:
-            raise Denied(error.code, error.message) from error
-
 
 def translate(error: PenstockError) -> tuple[Any, str]:
     """The one table from our errors to gRPC's."""
     code = grpc.StatusCode
     message = f"{error.message} {error.hint}".rstrip()
     if isinstance(error, Denied):
-        return code.UNAUTHENTICATED, message
+        known = error.code == ACCESS_DENIED
+        return (code.PERMISSION_DENIED if known else code.UNAUTHENTICATED), message
     if isinstance(error, ModelError):
         by_client = 400 <= error.original_status < 500
         return (code.INVALID_ARGUMENT if by_client else code.INTERNAL), error.original_message
@@ -224,6 +248,8 @@ def translate(error: PenstockError) -> tuple[Any, str]:
             return code.NOT_FOUND, f"Request for unknown model: {message}"
         if error.code == "not-served":
             return code.UNIMPLEMENTED, message
+        if error.code == "message-too-slow":
+            return code.DEADLINE_EXCEEDED, message
         return (code.NOT_FOUND if error.status == 404 else code.INVALID_ARGUMENT), message
     if isinstance(error, NotNowError):
         if error.code == "deadline-passed":

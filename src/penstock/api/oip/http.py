@@ -39,6 +39,9 @@ _JSON_HEAD = b"content-type: application/json\r\n"
 _GENERATE, _GENERATE_STREAM = "generate", "generate_stream"
 _INFERS = ("infer", _GENERATE, _GENERATE_STREAM)
 _EVENT_STREAM = "text/event-stream"
+#: A small body must not become a large one: beyond a mebibyte tensors hardly ever shrink so much.
+_RATIO_MAX = 100
+_INFLATED_FREE_BYTES = 1 << 20
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
 
@@ -283,6 +286,7 @@ def inflate(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
             f"Content-Encoding {name[:32].decode('latin-1')} is unknown; gzip and deflate work.",
             status=415,
         )
+    bytes_max = min(bytes_max, max(_INFLATED_FREE_BYTES, len(body) * _RATIO_MAX))
     inflater = zlib.decompressobj(_WBITS[name])
     try:
         data = inflater.decompress(body, bytes_max + 1)

@@ -12,6 +12,8 @@ from penstock.errors import CallerError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX = 10
+#: Of the message itself: its tensors and parameters, some dozens in a large one.
+_FIELDS_MAX = 4_096
 _MODEL_NAME, _MODEL_VERSION, _ID, _PARAMETERS = 1, 2, 3, 4
 #: Entries of `parameters`, as protobuf writes them: a key, and a value that is a bool.
 _WANTS_FINAL = b"\x0a\x22triton_enable_empty_final_response\x12\x02\x08\x01"
@@ -36,8 +38,11 @@ def infer_names(message: bytes) -> InferNames:
     """Raises CallerError for bytes that are no protobuf message."""
     found = {_MODEL_NAME: "", _MODEL_VERSION: "", _ID: ""}
     wants_final = False
-    at, end = 0, len(message)
+    at, end, fields = 0, len(message), 0
     while at < end:
+        fields += 1
+        if fields > _FIELDS_MAX:
+            raise CallerError("bad-protobuf", f"The message has more than {_FIELDS_MAX} fields.")
         tag, at = _varint(message, at)
         field, kind = tag >> 3, tag & 7
         if kind == _BYTES:

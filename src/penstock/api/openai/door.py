@@ -1,4 +1,4 @@
-"""OpenAI's API: chat, completions and embeddings, at /v1/ and at SageMaker's path of an endpoint.
+"""OpenAI's API: chat, completions, responses, embeddings, at /v1/ and at SageMaker's path.
 
 The body goes to the instance as it came, with the word for what was asked; whether the answer
 streams is the body's own matter, and what comes back is passed on piece by piece. This door knows
@@ -7,6 +7,7 @@ paths, errors and heads, and nothing of messages or tokens.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,15 @@ import orjson
 
 from penstock.api.openai import errors
 from penstock.api.openai.models import OpenAiModels
-from penstock.api.openai.request import PREFIX, Asked, asked_of, model_of
+from penstock.api.openai.request import (
+    OPERATIONS,
+    PREFIX,
+    READ_AT_ONCE_BYTES,
+    Asked,
+    asked_of,
+    model_of,
+    model_of_large,
+)
 from penstock.api.runtime.heads import header_value, kept
 from penstock.api.runtime.request import DEADLINE_MS, PREFIX_ID, deadline_s
 from penstock.errors import CallerError, PenstockError
@@ -43,7 +52,8 @@ def _meta(operation: str) -> bytes:
     )
 
 
-_METAS = {operation: _meta(operation) for operation in ("chat", "completions", "embeddings")}
+_METAS = {operation: _meta(operation) for operation in OPERATIONS.values()}
+_RESPONSES = _METAS["responses"]
 
 
 class OpenAiDoor:
@@ -55,6 +65,7 @@ class OpenAiDoor:
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
         self._models = OpenAiModels(dispatcher)
         self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+        self._reading: set[asyncio.Task[None]] = set()
 
     # Door
 
@@ -69,8 +80,23 @@ class OpenAiDoor:
         except PenstockError as error:
             self.refuse(call, error)
             return True
-        self._dispatcher.invoke(call)
+        if asked.endpoint is not None or len(call.body) <= READ_AT_ONCE_BYTES:
+            self._dispatcher.invoke(call)
+        else:
+            task = asyncio.get_running_loop().create_task(self._read_large(call))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
         return True
+
+    async def _read_large(self, call: Call) -> None:
+        try:
+            call.endpoint = await model_of_large(call.body)
+        except PenstockError as error:
+            if call.connection is not None:
+                self.refuse(call, error)
+            return
+        if call.connection is not None:  # else its client went away meanwhile
+            self._dispatcher.invoke(call)
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         head, body = errors.render(error)
@@ -85,10 +111,14 @@ class OpenAiDoor:
             prefix = rare.get(PREFIX_ID)
             if prefix is not None:
                 call.affinity = Affinity(prefix=prefix)
-        call.endpoint = asked.endpoint if asked.endpoint is not None else model_of(call.body)
+        if asked.endpoint is not None:
+            call.endpoint = asked.endpoint
+        elif len(call.body) <= READ_AT_ONCE_BYTES:  # else `_read_large` finds it
+            call.endpoint = model_of(call.body)
         call.meta = _METAS[asked.operation]
         call.door = "openai"
         call.stream = StreamSeen()
+        call.context = 0  #: events that have left
         call.responder = self
 
     def _answer_models(self, call: Call, asked: Asked) -> None:
@@ -109,6 +139,8 @@ class OpenAiDoor:
         assert isinstance(invocation, Call)
         if not invocation.started:
             invocation.start(self._head(meta or b"") + _request_id(invocation))
+        if invocation.meta is _RESPONSES:  # their last event has a number, whoever writes it
+            invocation.context += chunk.count(b"\n\n")
         invocation.send(chunk)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
@@ -121,7 +153,8 @@ class OpenAiDoor:
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if invocation.started:
-            invocation.send(errors.event(error))
+            numbered = invocation.meta is _RESPONSES
+            invocation.send(errors.event(error, invocation.context if numbered else None))
             invocation.finish()
         else:
             self.refuse(invocation, error)

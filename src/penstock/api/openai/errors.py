@@ -14,6 +14,7 @@ import orjson
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.gateway.call import status_line
 from penstock.gateway.listener import Denied
+from penstock.wire.aws.errors import ACCESS_DENIED
 
 _INVALID = "invalid_request_error"
 _SERVER = "server_error"
@@ -28,20 +29,25 @@ class OpenAiError(NamedTuple):
     code: str | None
     message: str
     retries: bool | None = None  #: told to clients where the status alone misleads them
+    param: str | None = None  #: the parameter that is wrong
 
-    def body(self) -> bytes:
-        fields: dict[str, Any] = {
+    def fields(self) -> dict[str, Any]:
+        return {
             "message": self.message,
             "type": self.kind,
-            "param": None,
+            "param": self.param,
             "code": self.code,
         }
-        return orjson.dumps({"error": fields})
+
+    def body(self) -> bytes:
+        return orjson.dumps({"error": self.fields()})
 
 
 def translate(error: PenstockError) -> OpenAiError:
     """What a client of OpenAI's API understands of an error of ours."""
     message = f"{error.message} {error.hint}".rstrip()
+    if isinstance(error, Denied) and error.code == ACCESS_DENIED:
+        return OpenAiError(403, _INVALID, "insufficient_permissions", message)
     if isinstance(error, Denied):
         return OpenAiError(401, _INVALID, "invalid_api_key", message)
     if isinstance(error, ModelError):
@@ -52,7 +58,7 @@ def translate(error: PenstockError) -> OpenAiError:
     if error.code == "endpoint-not-found":
         return OpenAiError(404, _INVALID, "model_not_found", message)
     if isinstance(error, CallerError):
-        return OpenAiError(error.status, _INVALID, _code(error), message)
+        return OpenAiError(error.status, _INVALID, _code(error), message, param=error.param or None)
     if isinstance(error, NotNowError):
         kind = "rate_limit_error" if error.status == 429 else _SERVER
         # What has no time to come again can't pass as it is: its own deadline is over.
@@ -73,9 +79,24 @@ def render(error: PenstockError) -> tuple[bytes, bytes]:
     return head, told.body()
 
 
-def event(error: PenstockError) -> bytes:
-    """The last event of a stream that broke."""
-    return b"data: %b\n\n" % translate(error).body()
+def event(error: PenstockError, number: int | None = None) -> bytes:
+    """The last event of a stream that broke; `number`: in a stream whose events have them.
+
+    The numbered one says the same twice: by the names of the event's type, and under `error`, by
+    which clients know that there is something to raise.
+    """
+    told = translate(error)
+    if number is None:
+        return b"data: %b\n\n" % told.body()
+    fields = {
+        "type": "error",
+        "sequence_number": number,
+        "code": told.code,
+        "message": told.message,
+        "param": told.param,
+        "error": told.fields(),
+    }
+    return b"event: error\ndata: %b\n\n" % orjson.dumps(fields)
 
 
 def _code(error: PenstockError) -> str:

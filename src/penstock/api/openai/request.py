@@ -7,12 +7,13 @@ the body is not looked at.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-import orjson
-
+from penstock.api.openai.model_name import ModelName
 from penstock.errors import CallerError
+from penstock.wire import plain_json
 
 PREFIX = b"/v1/"
 ENDPOINTS = b"/endpoints/"
@@ -22,15 +23,18 @@ OPERATIONS = {
     b"chat/completions": "chat",
     b"completions": "completions",
     b"embeddings": "embeddings",
+    b"responses": "responses",
 }
 MODEL_CHARS_MAX = 256
+#: Bodies up to here are read at once, in a few milliseconds at most.
+READ_AT_ONCE_BYTES = 128 << 10
 _MODELS = b"models"
 
 
 class Asked(NamedTuple):
     """What a path asks for."""
 
-    operation: str  #: chat | completions | embeddings | models
+    operation: str  #: chat | completions | embeddings | responses | models
     endpoint: str | None  #: where the path names it
     model: str | None = None  #: of `models/{model}`
 
@@ -44,10 +48,18 @@ def asked_of(path: bytes) -> Asked:
     head, _, model = rest.partition(b"/")
     if head == _MODELS:
         return Asked("models", endpoint, _text(model) or None)
+    if head == b"responses":
+        raise CallerError(
+            "response-not-found",
+            f"Response with id '{_text(model)[:128]}' not found.",
+            hint="No responses are kept here: send the conversation as input.",
+            status=404,
+        )
     raise CallerError(
         "unknown-url",
         f"Unknown request URL: {path[:128].decode('latin-1')}.",
-        hint="Served are chat/completions, completions, embeddings and models below /v1/.",
+        hint="Served are chat/completions, completions, responses, embeddings and models below "
+        "/v1/.",
         status=404,
     )
 
@@ -55,10 +67,29 @@ def asked_of(path: bytes) -> Asked:
 def model_of(body: bytes) -> str:
     """The endpoint that a body names. Raises CallerError for one that names none."""
     try:
-        asked: Any = orjson.loads(body)
+        asked: Any = plain_json.loads(body)
     except ValueError as cause:
-        raise CallerError("json-malformed", f"The body is not JSON: {cause}") from cause
-    model = asked.get("model") if isinstance(asked, dict) else None
+        raise _malformed(cause) from cause
+    return checked_model(asked.get("model") if isinstance(asked, dict) else None)
+
+
+async def model_of_large(body: bytes) -> str:
+    """As `model_of`, for a body that takes long to read: others are served meanwhile."""
+    scan = ModelName(body)
+    try:
+        for _ in scan.steps():
+            await asyncio.sleep(0)
+    except ValueError as cause:
+        raise _malformed(cause) from cause
+    return checked_model(scan.value)
+
+
+def _malformed(cause: ValueError) -> CallerError:
+    return CallerError("json-malformed", f"The body is not JSON: {cause}")
+
+
+def checked_model(model: Any) -> str:
+    """The name of an endpoint, as a body gives it. Raises CallerError for what is none."""
     if not isinstance(model, str) or not model:
         raise CallerError(
             "model-missing",

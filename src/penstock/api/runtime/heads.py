@@ -6,12 +6,13 @@ from collections.abc import Hashable
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
+Head = TypeVar("Head")
 
 CACHE_MAX = 4096
 KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
 
 
-def kept(heads: dict[Key, bytes], key: Key, head: bytes, chosen: bytes) -> None:
+def kept(heads: dict[Key, Head], key: Key, head: Head, chosen: bytes) -> None:
     """Remembers a head under its key, of which `chosen` is the part that has no bound."""
     if len(chosen) <= KEY_BYTES_MAX:
         if len(heads) >= CACHE_MAX:

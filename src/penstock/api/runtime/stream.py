@@ -1,8 +1,10 @@
 """InvokeEndpointWithResponseStream: pieces of an answer as frames of an event stream.
 
 Each piece that the model makes is one frame and one chunk of the body, and leaves when it is made.
-A whole answer (a model that does not stream) is a stream of one frame. A failure before the first
-piece is an ordinary error; after it, it is the stream's last frame, as AWS has it.
+Where the pieces are server-sent events, a frame holds exactly one, however the model's turns and
+the frames between instance and gateway cut them: clients parse a PayloadPart as one event. A whole
+answer (a model that does not stream) is a stream of one frame, or of its events. A failure before
+the first piece is an ordinary error; after it, it is the stream's last frame, as AWS has it.
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from penstock.gateway.call import Call, status_line
 from penstock.gateway.invocation import Invocation
 from penstock.wire.aws import eventstream
 from penstock.wire.frames import Reply, decode_reply_meta
+from penstock.wire.server_sent_events import EventSplitter
 
 _TIME_EXCEEDED = "deadline-passed"
+_EVENTS = "text/event-stream"
 
 
 class EventStreamResponder:
@@ -27,44 +31,65 @@ class EventStreamResponder:
         """`session_head`: what is said of the request's session, as header lines."""
         self._errors = errors
         self._session_head = session_head
-        self._heads: dict[tuple[str | None, bytes], bytes] = {}  #: variant, reply meta -> head
+        #: variant and reply meta -> the head, and whether what follows are server-sent events
+        self._heads: dict[tuple[str | None, bytes], tuple[bytes, bool]] = {}
 
     def on_reply(self, invocation: Invocation, reply: Reply) -> None:
         assert isinstance(invocation, Call)
         self._start(invocation, reply.meta)
-        if reply.body:
-            invocation.send(eventstream.payload_part(reply.body))
-        invocation.finish()
+        _send(invocation, reply.body)
+        _finish(invocation)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         assert isinstance(invocation, Call)
         if not invocation.started:
             self._start(invocation, meta or b"")
-        if chunk:
-            invocation.send(eventstream.payload_part(chunk))
+        _send(invocation, chunk)
 
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         assert isinstance(invocation, Call)
         if not invocation.started:
             self._start(invocation, reply.meta)
-        invocation.finish()
+        _finish(invocation)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if not invocation.started:
             invocation.answer(*self._errors.render(error, invocation.endpoint))
             return
+        _send_rest(invocation)
         invocation.send(last_frame(error))
         invocation.finish()
 
     def _start(self, call: Call, reply_meta: bytes) -> None:
-        head = self._heads.get((call.variant, reply_meta))
-        if head is None:
-            head = _head(call.variant, reply_meta)
-            kept(self._heads, (call.variant, reply_meta), head, reply_meta)
+        found = self._heads.get((call.variant, reply_meta))
+        if found is None:
+            found = _head(call.variant, reply_meta)
+            kept(self._heads, (call.variant, reply_meta), found, reply_meta)
+        head, events = found
+        call.context = EventSplitter() if events else None
         if call.affinity is not None:
             head += self._session_head(call)
         call.start(head)
+
+
+def _send(call: Call, piece: bytes) -> None:
+    splitter: EventSplitter | None = call.context
+    for part in (piece,) if splitter is None else splitter.feed(piece):
+        if part:
+            call.send(eventstream.payload_part(part))
+
+
+def _send_rest(call: Call) -> None:
+    splitter: EventSplitter | None = call.context
+    rest = splitter.rest() if splitter is not None else b""
+    if rest:
+        call.send(eventstream.payload_part(rest))
+
+
+def _finish(call: Call) -> None:
+    _send_rest(call)
+    call.finish()
 
 
 def last_frame(error: PenstockError) -> bytes:
@@ -77,8 +102,10 @@ def last_frame(error: PenstockError) -> bytes:
     return eventstream.model_stream_error(message)
 
 
-def _head(variant: str | None, reply_meta: bytes) -> bytes:
+def _head(variant: str | None, reply_meta: bytes) -> tuple[bytes, bool]:
+    """Status and headers, and whether the answer is made of server-sent events."""
     meta = decode_reply_meta(reply_meta)
+    events = (meta.content_type or "").partition(";")[0].strip().lower() == _EVENTS
     head = status_line(200) + b"content-type: %b\r\n" % eventstream.CONTENT_TYPE.encode()
     if meta.content_type is not None:
         content_type = header_value(meta.content_type)
@@ -88,4 +115,4 @@ def _head(variant: str | None, reply_meta: bytes) -> bytes:
     if meta.custom_attributes is not None:
         attributes = header_value(meta.custom_attributes)
         head += b"x-amzn-sagemaker-custom-attributes: %b\r\n" % attributes
-    return head
+    return head, events

@@ -132,23 +132,22 @@ async def update_endpoint_weights_and_capacities(
     _require_in_service(record)
     changes: dict[str, tuple[float | None, int | None]] = {}
     for change in params["DesiredWeightsAndCapacities"]:
+        name = change["VariantName"]
+        if name in changes:
+            raise names.invalid(f'The variant name "{name}" was non-unique within the request.')
         if change.get("ServerlessUpdateConfig"):
             raise names.invalid("ServerlessUpdateConfig: this server has no serverless variants.")
         if change.get("DesiredInstanceCount", 1) < 1:
-            raise names.invalid(
-                f"DesiredInstanceCount of variant {change['VariantName']!r} must be 1 or more."
-            )
-        changes[change["VariantName"]] = (
-            change.get("DesiredWeight"),
-            change.get("DesiredInstanceCount"),
-        )
+            raise names.invalid(f"DesiredInstanceCount of variant {name!r} must be 1 or more.")
+        changes[name] = (change.get("DesiredWeight"), change.get("DesiredInstanceCount"))
     try:
         await context.database.call(
             Store.update_weights, record.name, changes, now=context.clock.wall()
         )
     except UnknownVariant as error:
         raise names.invalid(
-            f'Could not find variant "{error.variant}" of endpoint "{record.arn}".'
+            f'The variant name(s) "{error.variant}" is/are not present within endpoint '
+            f'configuration "{record.config_name}".'
         ) from error
     except EndpointBusy as error:
         raise _busy(record.arn) from error

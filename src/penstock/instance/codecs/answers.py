@@ -22,6 +22,7 @@ from penstock.instance.codecs.base import (
     negotiate,
 )
 from penstock.instance.codecs.values import dump_json, jsonable, strings
+from penstock.runtimes.tensor_bytes import element_bytes, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 
 AFTER_JSON: Final = (JSON, CSV, NPY, NPZ)
@@ -101,20 +102,31 @@ def _quoted(cell: str) -> str:
 
 def npy(outputs: Tensors, batched: bool) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, _plain(_single(outputs, NPY)), allow_pickle=False)
+    array = _single(outputs, NPY)
+    np.save(buffer, _plain(array, next(iter(outputs))), allow_pickle=False)
     return buffer.getvalue()
 
 
 def npz(outputs: Tensors, batched: bool) -> bytes:
     buffer = io.BytesIO()
-    plain: dict[str, Any] = {name: _plain(array) for name, array in outputs.items()}
+    plain: dict[str, Any] = {name: _plain(array, name) for name, array in outputs.items()}
     np.savez(buffer, **plain)
     return buffer.getvalue()
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
+def _plain(array: np.ndarray, name: str) -> np.ndarray:
     """BYTES as a fixed-width dtype: object arrays would need pickle."""
-    return array.astype(np.bytes_) if array.dtype.kind == "O" else array
+    if array.dtype.kind != "O":
+        return array
+    items = [element_bytes(item) for item in array.reshape(-1).tolist()]
+    if any(item.endswith(b"\0") for item in items):
+        raise ModelError(
+            "not-acceptable",
+            f"output {name!r} has an element that ends with a zero byte, which NPY would lose",
+            hint="Ask for it over the Open Inference Protocol.",
+            original_status=406,
+        )
+    return objects(items).astype(np.bytes_).reshape(array.shape)
 
 
 _WRITERS: Final = {JSON: predictions, CSV: csv, NPY: npy, NPZ: npz}

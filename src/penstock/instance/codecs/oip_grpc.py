@@ -14,9 +14,8 @@ from google.protobuf.message import DecodeError
 
 from penstock.instance.codecs.base import OIP_GRPC, CodecModel, Decoded, Tensors, bad, check_inputs
 from penstock.instance.codecs.oip_json import raw_tensor, reshaped
-from penstock.instance.codecs.oip_outputs import Wanted, classified, pick
+from penstock.instance.codecs.oip_outputs import Wanted, classified, dtype_of, pick
 from penstock.instance.codecs.values import cast
-from penstock.runtimes.dtypes import name_of
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import ReplyMeta, encode_reply_meta
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
@@ -113,7 +112,7 @@ def _encode(model: CodecModel, outputs: Tensors, wanted: list[Wanted], ident: st
     dtypes = {spec.name: spec.dtype for spec in model.outputs}
     for want, array in pick(wanted, outputs):
         values = classified(array, want.classes, model.batched) if want.classes else array
-        dtype = "BYTES" if want.classes else dtypes.get(want.name) or name_of(values)
+        dtype = dtype_of(values, None if want.classes else dtypes.get(want.name), want.name)
         response.outputs.add(name=want.name, datatype=dtype, shape=values.shape)
         response.raw_output_contents.append(encode_raw(values, dtype))
     return bytes(response.SerializeToString())

@@ -22,7 +22,7 @@ from penstock.instance.codecs.base import (
     bad,
     check_inputs,
 )
-from penstock.instance.codecs.oip_outputs import Wanted, classified, pick
+from penstock.instance.codecs.oip_outputs import Wanted, classified, dtype_of, pick
 from penstock.instance.codecs.values import cast, dump_json, jsonable, parse_json, to_array
 from penstock.runtimes.dtypes import ELEMENT_BYTES, name_of
 from penstock.runtimes.tensor_bytes import decode_raw, encode_raw
@@ -177,7 +177,8 @@ def _encoder(model: CodecModel, parsed: Mapping[str, Any], sagemaker: bool) -> E
         entries, parts = [], []
         for want, array in pick(wanted, outputs):
             values = classified(array, want.classes, model.batched) if want.classes else array
-            dtype = "BYTES" if want.classes else dtypes.get(want.name) or name_of(values)
+            promised = None if want.classes else dtypes.get(want.name)
+            dtype = dtype_of(values, promised, want.name)
             entry: dict[str, Any] = {
                 "name": want.name,
                 "datatype": dtype,

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import Tensors
+from penstock.runtimes.dtypes import name_of
 from penstock.runtimes.tensor_bytes import objects
 
 
@@ -31,6 +32,21 @@ def pick(wanted: list[Wanted], outputs: Tensors) -> Iterator[tuple[Wanted, np.nd
                 f"the model did not answer output {want.name!r}; it gave {', '.join(outputs)}",
             )
         yield want, outputs[want.name]
+
+
+def dtype_of(array: np.ndarray, promised: str | None, name: str) -> str:
+    """The dtype to answer with: what the metadata promises, where the array can be that. Raises
+    ModelError for bytes in the place of numbers and the other way round."""
+    given = name_of(array)
+    if promised is None or promised == given:
+        return given
+    if "BYTES" in (promised, given):
+        raise ModelError(
+            "output-dtype",
+            f"the model answered output {name!r} as {given}, its configuration says {promised}",
+            hint="Make the model's code and its configuration agree.",
+        )
+    return promised
 
 
 def classified(array: np.ndarray, classes: int, batched: bool) -> np.ndarray:

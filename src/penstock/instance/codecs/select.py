@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from penstock.instance.codecs import csv_rows, npy, oip_grpc, oip_json, predict_json
@@ -32,15 +31,21 @@ TENSOR_TYPES: Final = (
     TRITON_BINARY,
 )
 
-_HEADER_SIZE = re.compile(r";\s*json-header-size\s*=\s*\"?(\d{1,9})\"?\s*(?:;|$)", re.IGNORECASE)
+_HEADER_SIZE: Final = "json-header-size"
+_HEADER_SIZE_DIGITS_MAX: Final = 9
 
 
 def json_header_bytes(meta: RequestMeta) -> int | None:
     """From the Open Inference Protocol's own header, or from the content type's parameter."""
     if meta.json_header_bytes is not None:
         return meta.json_header_bytes
-    found = _HEADER_SIZE.search(meta.content_type or "")
-    return int(found.group(1)) if found else None
+    for parameter in (meta.content_type or "").split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == _HEADER_SIZE:
+            digits = value.strip().removeprefix('"').removesuffix('"')
+            if digits.isdecimal() and len(digits) <= _HEADER_SIZE_DIGITS_MAX:
+                return int(digits)
+    return None
 
 
 def is_oip_request(meta: RequestMeta, kind: str) -> bool:

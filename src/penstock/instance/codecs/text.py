@@ -33,10 +33,9 @@ from penstock.instance.codecs.text_bodies import (
     check_count,
     inputs_and_parameters,
     read,
-    utf8,
 )
 from penstock.instance.codecs.text_heads import TopK, as_json, as_tensors, output_specs
-from penstock.instance.codecs.values import dump_json
+from penstock.instance.codecs.values import dump_json, texts_of
 from penstock.wire.frames import RequestMeta
 
 TEXTS_MAX: Final = 4096  #: texts in one request
@@ -243,10 +242,10 @@ def _from_grpc(model: TextModel, request: Any) -> TextDecoded:
 def _over_tensors(
     model: TextModel, decoded: Decoded, heads: tuple[Head, ...], top_k: TopK
 ) -> TextDecoded:
-    texts: list[Text] = [utf8(item) for item in decoded.tensors["text"].tolist()]
+    texts: list[Text] = list(texts_of(decoded.tensors["text"], "text"))
     pairs = decoded.tensors.get("text_pair")
     if pairs is not None:
-        texts = list(zip(texts, (utf8(item) for item in pairs.tolist()), strict=True))  # type: ignore[arg-type]
+        texts = list(zip(texts, texts_of(pairs, "text_pair"), strict=True))  # type: ignore[arg-type]
     _check(model, texts)
     inner = decoded.encode
 

@@ -21,9 +21,8 @@ from penstock.instance.codecs.text_bodies import (
     check_count,
     inputs_and_parameters,
     read,
-    utf8,
 )
-from penstock.instance.codecs.values import dump_json
+from penstock.instance.codecs.values import dump_json, texts_of
 from penstock.runtimes.seq2seq.request import PARAMETERS
 from penstock.wire.frames import RequestMeta
 
@@ -93,7 +92,7 @@ def _from_grpc(model: CodecModel, request: Any) -> Text2TextDecoded:
 
 
 def _over_tensors(decoded: Decoded, parameters: Mapping[str, Any]) -> Text2TextDecoded:
-    texts = [utf8(item) for item in decoded.tensors["text"].tolist()]
+    texts = texts_of(decoded.tensors["text"], "text")
     return _checked(texts, parameters, decoded.encode)
 
 

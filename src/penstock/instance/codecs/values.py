@@ -14,7 +14,8 @@ import orjson
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import bad
 from penstock.runtimes.dtypes import NUMPY
-from penstock.runtimes.tensor_bytes import objects
+from penstock.runtimes.tensor_bytes import element_bytes, objects
+from penstock.wire import plain_json
 
 _DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
 
@@ -22,7 +23,7 @@ _DEPTH_MAX = 32  #: nesting of a tensor in JSON; numpy's own bound is 64
 def parse_json(body: bytes) -> Any:
     """Raises ModelError 400; depth is bounded by the parser."""
     try:
-        return orjson.loads(body)
+        return plain_json.loads(body)
     except orjson.JSONDecodeError as error:
         raise bad(f"the body is not JSON: {error}", code="bad-json") from None
 
@@ -128,18 +129,42 @@ def _bytes_array(values: Any, name: str) -> np.ndarray:
 
 
 def strings(array: np.ndarray, name: str) -> Any:
-    """A BYTES array as nested lists of text. Raises ModelError if it is not UTF-8."""
+    """A BYTES array as nested lists of text. Raises ModelError (406) if it is not UTF-8."""
+    flat, at = [], 0
     try:
-        flat = [
-            item if isinstance(item, str) else bytes(item).decode() for item in array.reshape(-1)
-        ]
-    except UnicodeDecodeError:
+        for item in array.reshape(-1):
+            flat.append(item if isinstance(item, str) else element_bytes(item).decode())
+            at += 1
+    except UnicodeDecodeError as error:
         raise ModelError(
             "not-text",
-            f"output {name!r} is not UTF-8 and cannot be written as JSON",
-            hint="Ask for it as binary data.",
+            f"output {name!r}: {_element(array, at)} is not UTF-8 (byte {error.start}), and JSON "
+            'and CSV hold text alone; ask for binary data: "parameters": {"binary_data_output": '
+            "true} of the Open Inference Protocol, or gRPC",
+            original_status=406,
         ) from None
     return objects(flat).reshape(array.shape).tolist()
+
+
+def texts_of(array: np.ndarray, name: str) -> list[str]:
+    """The elements of an input that must be text. Raises ModelError (400) naming the first that is
+    not UTF-8."""
+    found = []
+    for at, item in enumerate(array.reshape(-1).tolist()):
+        try:
+            found.append(item.decode())
+        except UnicodeDecodeError as error:
+            raise bad(
+                f"input {name!r}: {_element(array, at)} is not UTF-8: byte {error.start} cannot be "
+                "read, and this model reads text"
+            ) from None
+    return found
+
+
+def _element(array: np.ndarray, at: int) -> str:
+    """How people find the element at place `at` of the flat array."""
+    place = [int(each) for each in np.unravel_index(at, array.shape)] if array.ndim > 1 else [at]
+    return f"element {', '.join(map(str, place))}"
 
 
 def jsonable(array: np.ndarray, name: str) -> Any:

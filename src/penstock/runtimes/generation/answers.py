@@ -6,26 +6,59 @@ for engines know tokens only.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from penstock.errors import PenstockError
-from penstock.runtimes.generation.base import STOP, EngineRequest, GenerationEngine, StepOutput
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.generation.base import (
+    STOP,
+    EngineRequest,
+    GenerationEngine,
+    StepOutput,
+    ToolText,
+)
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.texts import TextStream
+
+#: Engines know a request's further sequences by ids that are so far apart.
+_APART = 1 << 40
+
+
+class Group:
+    """The sequences of one request."""
+
+    __slots__ = ("failed", "ident", "left")
+
+    def __init__(self, ident: int, sequences: int) -> None:
+        self.ident = ident  #: the request's
+        self.left = sequences  #: sequences that are not finished
+        self.failed = False  #: one was refused, so none is wanted
 
 
 class Answering:
     """One sequence on its way."""
 
-    __slots__ = ("_prompts", "_special", "begun", "request", "text")
+    __slots__ = ("_prompts", "_special", "begun", "group", "number", "request", "text")
 
-    def __init__(self, request: EngineRequest, prompts: Prompts, special: frozenset[int]) -> None:
+    def __init__(
+        self,
+        request: EngineRequest,
+        prompts: Prompts,
+        special: frozenset[int],
+        group: Group | None = None,
+        number: int = 0,
+    ) -> None:
+        """`group`: of the request, where it has several sequences; this is its `number`."""
         sampling = request.sampling
         self.request = request
+        self.group = group or Group(request.ident, 1)
+        self.number = number
         self.begun = False
+        tools = request.tools
         self.text = TextStream(
-            prompts.decode,
+            prompts.decode_all if tools is not None and tools.keeps_special else prompts.decode,
             stop=sampling.stop,
             stop_included=sampling.stop_included,
             before=request.prompt,
@@ -34,11 +67,19 @@ class Answering:
         self._special = special
 
     def event(self, output: StepOutput) -> dict[str, Any]:
-        text = self.text.add(output.token_ids)
+        tools, tokens = self.request.tools, output.token_ids
+        if tools is not None and tools.keeps_special and output.finish == STOP:
+            tokens = tokens[:-1]  # what ended it is no part of what is read
+        text = self.text.add(tokens)
         finish = STOP if self.text.stopped else output.finish
         if finish is not None:
             text += self.text.finish()
-        event: dict[str, Any] = {"i": self.request.ident}
+        calls: list[Any] = []
+        if tools is not None:
+            text, calls = tools.add(text, tokens, finished=finish is not None)
+        event: dict[str, Any] = {"i": self.group.ident}
+        if self.number:
+            event["n"] = self.number
         if output.token_ids:
             event["t"] = output.token_ids
             special = [at for at, ident in enumerate(output.token_ids) if ident in self._special]
@@ -46,6 +87,8 @@ class Answering:
                 event["z"] = special
         if text:
             event["x"] = text
+        if calls:
+            event["d"] = calls
         if self.request.sampling.logprobs is not None and output.logprobs:
             event["l"] = self._pieces(output)
         if not self.begun:
@@ -56,7 +99,8 @@ class Answering:
             if self.request.sampling.echo:
                 event["h"] = self._prompts.decode(self.request.prompt)
         if finish is not None:
-            event["f"] = finish
+            self.group.left -= 1
+            event["g" if self.group.left else "f"] = finish
         return event
 
     def _pieces(self, output: StepOutput) -> list[Any]:
@@ -73,6 +117,28 @@ class Answering:
         ]
 
 
+def sequences_of(
+    request: EngineRequest,
+    prompts: Prompts,
+    special: frozenset[int],
+    readers: Sequence[ToolText] = (),
+) -> list[Answering]:
+    """A request's sequences: one, or several that differ by their seeds alone.
+
+    `readers`: of function calls, one for each sequence, where the chat has tools.
+    """
+    count = request.sampling.sequences
+    group = Group(request.ident, count)
+    sequences = []
+    for at in range(count):
+        own = replace(request, ident=request.ident + at * _APART, seed=request.seed + at)
+        if readers:
+            own.tools = readers[at]
+            own.tools.begin(request.prompt)
+        sequences.append(Answering(own, prompts, special, group, at))
+    return sequences
+
+
 class Answers:
     """All sequences that an engine has."""
 
@@ -87,16 +153,25 @@ class Answers:
             return [_failed(ident, error)]
         if kind == "cancel":
             for ident in value:
-                if self._answering.pop(ident, None) is not None:
-                    self._engine.cancel(ident)
+                self._cancel(ident)
             return []
-        request = value.request
+        request, group = value.request, value.group
+        if group.failed:
+            return []
         try:
             self._engine.add(request)
         except PenstockError as error:
-            return [_failed(request.ident, error)]
+            group.failed = True
+            self._cancel(group.ident)
+            return [_failed(group.ident, error)]
         self._answering[request.ident] = value
         return []
+
+    def _cancel(self, ident: int) -> None:
+        """All sequences of the request."""
+        for each in [each for each in self._answering if each % _APART == ident]:
+            del self._answering[each]
+            self._engine.cancel(each)
 
     def take(self, outputs: Sequence[StepOutput]) -> list[dict[str, Any]]:
         events = []
@@ -104,14 +179,25 @@ class Answers:
             answering = self._answering.get(output.ident)
             if answering is None:
                 continue  # cancelled within the step
-            event = answering.event(output)
-            if "f" in event:
+            try:
+                event = answering.event(output)
+            except Exception as error:  # what reads tools is a library's, and may trip over a text
+                events.append(self._tripped(answering.group, error))
+                continue
+            if "f" in event or "g" in event:
                 del self._answering[output.ident]
                 if output.finish is None:
                     self._engine.cancel(output.ident)
-            if len(event) > 1:
+            if len(event) > 1 + ("n" in event):
                 events.append(event)
         return events
+
+    def _tripped(self, group: Group, error: Exception) -> dict[str, Any]:
+        traceback.print_exception(error)
+        group.failed = True
+        self._cancel(group.ident)
+        words = f"the answer can't be read: {type(error).__name__}: {error}"
+        return _failed(group.ident, ModelError("answer-unreadable", words[:300]))
 
 
 def _failed(ident: int, error: PenstockError) -> dict[str, Any]:

@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,10 +25,11 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from penstock import scheduling
-from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
+from penstock.runtimes.failures import log_traceback
 from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
-from penstock.runtimes.generation.answers import Answering, Answers
+from penstock.runtimes.generation.answers import Answering, Answers, sequences_of
 from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.parent_death import die_with_parent
@@ -65,12 +65,15 @@ class Commands:
     Kinds: "add" (an `Answering`), "refuse" (id, error), "cancel" (ids), "end".
     """
 
-    def __init__(self, stream: Any, prompts: Prompts, engine: GenerationEngine) -> None:
+    def __init__(
+        self, stream: Any, prompts: Prompts, engine: GenerationEngine, *, sequences_max: int
+    ) -> None:
         self.inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._stream = stream
         self._prompts = prompts
         self._engine = engine
         self._context = engine.context_tokens_max
+        self._sequences_max = sequences_max
         self._random = random.SystemRandom()
         self._special = prompts.special_ids()
         self._schemas = ThreadPoolExecutor(1, "schemas")
@@ -87,30 +90,34 @@ class Commands:
                 elif kind == wire.CANCEL:
                     self._checking.difference_update(value)
                     self.inbox.put(("cancel", value))
-        except (OSError, ValueError):
-            traceback.print_exc()
+        except (OSError, ValueError) as error:
+            log_traceback(error)
         self.inbox.put(("end", None))
 
     def _add(self, call: dict[str, Any]) -> None:
         ident = call["i"]
         self._answered(ident, lambda: self._prepared(ident, call), self._begin)
 
-    def _begin(self, answering: Answering) -> None:
-        schema = answering.request.sampling.json_schema
+    def _begin(self, sequences: list[Answering]) -> None:
+        schema = sequences[0].request.sampling.json_schema
         if schema is None:
-            self.inbox.put(("add", answering))
+            self._hand_over(sequences)
             return
         # Grammars may take seconds to make: on a thread of their own, nobody else waits.
-        ident = answering.request.ident
+        ident = sequences[0].request.ident
         self._checking.add(ident)
 
         def checked() -> None:
             self._engine.check_schema(schema)
             if ident in self._checking:  # else cancelled meanwhile
                 self._checking.discard(ident)
-                self.inbox.put(("add", answering))
+                self._hand_over(sequences)
 
         self._schemas.submit(self._answered, ident, checked, lambda _: None)
+
+    def _hand_over(self, sequences: list[Answering]) -> None:
+        for answering in sequences:
+            self.inbox.put(("add", answering))
 
     def _answered(self, ident: int, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """Whatever goes wrong is this request's answer, and ends no thread."""
@@ -119,13 +126,21 @@ class Commands:
         except PenstockError as error:
             self.inbox.put(("refuse", (ident, error)))
         except Exception as error:
-            traceback.print_exc()
-            refusal = ModelError("prompt-failed", f"the request can't be read: {error!r}"[:300])
-            self.inbox.put(("refuse", (ident, refusal)))
+            log_traceback(error)
+            words = f"the request can't be read: {kind_of(error)}: {plain(error, 300)}"
+            self.inbox.put(("refuse", (ident, ModelError("prompt-failed", words))))
 
-    def _prepared(self, ident: int, call: dict[str, Any]) -> Answering:
+    def _prepared(self, ident: int, call: dict[str, Any]) -> list[Answering]:
         sampling = wire.sampling_of(call["sampling"])
         engine = self._engine
+        if sampling.sequences > self._sequences_max:
+            raise CallerError(
+                "invalid-parameter",
+                f"{sampling.sequences} answers are asked for, and the engine {engine.name} makes "
+                f"at most {self._sequences_max} at once here",
+                hint="Ask for fewer, or raise engine.sequences_max in model.yaml.",
+                param="n",
+            )
         if sampling.logprobs and sampling.logprobs > max(1, engine.logprobs_max):
             raise CallerError(
                 "logprobs-unsupported",
@@ -139,7 +154,12 @@ class Commands:
                 f"the engine {engine.name} can't hold this model to a JSON schema",
                 hint="Leave the response format out, or serve the model with runtime vllm.",
             )
-        prompt = self._prompts.tokens(call["prompt"], tokens_max=self._context)
+        asked, readers = call["prompt"], []
+        if isinstance(asked, dict) and asked.get("tools"):
+            readers = [
+                engine.tool_text(asked, sampling.json_schema) for _ in range(sampling.sequences)
+            ]
+        prompt = self._prompts.tokens(asked, tokens_max=self._context)
         left = self._context - len(prompt)
         most = min(sampling.tokens_new_max or left, left)
         seed = sampling.seed if sampling.seed is not None else self._random.getrandbits(31)
@@ -150,7 +170,7 @@ class Commands:
                 "the prompt",
             )
         request = EngineRequest(ident, prompt, sampling, most, seed)
-        return Answering(request, self._prompts, self._special)
+        return sequences_of(request, self._prompts, self._special, readers)
 
 
 class Loop:
@@ -213,11 +233,11 @@ def _loaded_or_explained(init: dict[str, Any]) -> tuple[GenerationEngine, Prompt
     except PenstockError as error:
         return error
     except Exception as error:  # engines raise kinds of their own
-        traceback.print_exc()
-        words = " ".join(str(error).split())[:300]
+        log_traceback(error)
+        words = plain(" ".join(plain(error).split()), 300)
         return ModelError(
             "engine-failed",
-            f"the engine {init['engine']} did not start: {type(error).__name__}: {words}",
+            f"the engine {init['engine']} did not start: {kind_of(error)}: {words}",
             hint="The traceback is in the instance's log.",
         )
 
@@ -238,7 +258,8 @@ def serve(channel: socket.socket) -> None:
         "logprobs_max": engine.logprobs_max,
     }
     channel.sendall(wire.message(wire.READY, about))
-    commands = Commands(stream, prompts, engine)
+    sequences_max = int(init["settings"]["sequences_max"])
+    commands = Commands(stream, prompts, engine, sequences_max=sequences_max)
     commands.start()
     try:
         Loop(engine, commands, channel).run()
@@ -257,8 +278,8 @@ def main() -> None:
         serve(channel)
     except OSError:
         pass  # the instance is gone
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        log_traceback(error)
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()

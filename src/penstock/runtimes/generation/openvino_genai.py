@@ -21,9 +21,12 @@ from penstock.runtimes.generation.base import (
     EngineRequest,
     EngineStatistics,
     StepOutput,
+    ToolText,
+    tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
+from penstock.runtimes.openvino import arithmetic
 
 #: Tokens of a block of the CPU's paged attention.
 BLOCK_TOKENS = 32
@@ -84,6 +87,9 @@ class OpenVinoGenAiEngine:
 
     def check_schema(self, schema: str) -> None:
         self._schemas.check(schema)
+
+    def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
+        raise tools_unsupported("the engine openvino_genai reads no calls; answers are text")
 
     def cancel(self, ident: int) -> None:
         handle = self._handles.pop(ident, None)
@@ -202,8 +208,7 @@ def _properties(settings: dict[str, Any]) -> dict[str, Any]:
         # Several copies and processes share the cores; a pinned thread waits for the one it has.
         "ENABLE_CPU_PINNING": False,
     }
-    if settings["precision"]:
-        properties["INFERENCE_PRECISION_HINT"] = settings["precision"]
+    properties.update(arithmetic(settings["precision"]))
     if settings["threads"]:
         properties["INFERENCE_NUM_THREADS"] = int(settings["threads"])
     properties.update(settings["options"])

@@ -42,6 +42,10 @@ class Prompts:
         """Text without special tokens."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
+    def decode_all(self, ids: list[int]) -> str:
+        """Text with special tokens as they are written."""
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False))
+
     def piece(self, token: int) -> str:
         """One token's text by itself, special ones as they are written."""
         return str(self.tokenizer.decode([token], skip_special_tokens=False))
@@ -80,9 +84,9 @@ class Prompts:
         try:
             return str(
                 self._template.render(
-                    messages=chat["messages"],
+                    messages=[_with_arguments(each) for each in chat["messages"]],
                     add_generation_prompt=chat.get("add_generation_prompt", True),
-                    tools=None,
+                    tools=chat.get("tools"),
                     documents=None,
                     **self._special_tokens(),
                     **chat.get("chat_template_kwargs", {}),
@@ -117,6 +121,25 @@ class Prompts:
             text = token.get("content") if isinstance(token, dict) else token
             found[name] = text if isinstance(text, str) else ""
         return found
+
+
+def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    """Calls of an earlier answer with their arguments as objects, which templates write as JSON."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_with_object(call) for call in calls]}
+
+
+def _with_object(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except ValueError:
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _too_long(has: str, tokens_max: int) -> CallerError:

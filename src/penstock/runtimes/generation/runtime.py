@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +19,9 @@ import orjson
 from penstock.artifacts.description import EngineOptions
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
-from penstock.runtimes import worker_wire
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.confinement import around_program, make_scratch, remove_scratch
+from penstock.runtimes.environment import for_models
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.base import EngineStatistics, Sampling
 from penstock.runtimes.python import LaneListener, run_s_max
@@ -41,6 +40,7 @@ Events = Callable[[list[dict[str, Any]]], None]
 class EngineProcess(WorkerProcess):
     """A worker process that takes commands at any time and sends events on its own."""
 
+    module = "penstock.runtimes.generation.engine_process"
     on_events: Events
     on_sign: Callable[[EngineStatistics], None]
 
@@ -49,38 +49,17 @@ class EngineProcess(WorkerProcess):
             self._transport.write(data)
 
     @staticmethod
-    def _spawn(
-        channel: int,
-        progress: int,
-        output: int,
-        init: Mapping[str, Any],
-        environment: Mapping[str, str],
-    ) -> subprocess.Popen[bytes]:
-        module = "penstock.runtimes.generation.engine_process"
-        return subprocess.Popen(
-            [init["python"] or sys.executable, "-m", module, str(channel), str(progress)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=(channel, progress),
-            cwd=str(init["model_dir"]),
-            env={**environment, "PYTHONPATH": _OURS, "PYTHONUNBUFFERED": "1"},
-            process_group=0,
-        )
+    def python_path(environment: Mapping[str, str]) -> str:
+        return _OURS
 
-    def data_received(self, data: bytes) -> None:
-        for kind, _, payload in self._decoder.feed(data):
-            if kind == wire.EVENTS:
-                told = orjson.loads(payload)
-                self.on_sign(EngineStatistics(*told["s"]))
-                if told["e"]:
-                    self.on_events(told["e"])
-            elif self._ready is not None and not self._ready.done():
-                if kind == wire.READY:
-                    self._serving = True
-                    self._ready.set_result(orjson.loads(payload))
-                else:
-                    self._ready.set_exception(worker_wire.error_of(payload))
+    def _message(self, kind: int, count: int, payload: bytes) -> None:
+        if kind == wire.EVENTS:
+            told = orjson.loads(payload)
+            self.on_sign(EngineStatistics(*told["s"]))
+            if told["e"]:
+                self.on_events(told["e"])
+        else:
+            self._begun(kind, payload)
 
 
 class GenerationRuntime:
@@ -98,7 +77,8 @@ class GenerationRuntime:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._init = init_message(context)
-        self._environment = engine_environment(context)
+        self._scratch = make_scratch()
+        self._environment = engine_environment(context, self._scratch)
         self._silence_s_max = 2 * run_s_max(self._environment)
         self._process: EngineProcess | None = None
         self._restarts = Restarts(
@@ -153,6 +133,7 @@ class GenerationRuntime:
             f"{self._context.endpoint_name}/{self._context.variant_name}",
             self._context.log,
             self._gone,
+            walls=around_program(self._context, self._scratch),
         )
         process.on_events = self._events
         process.on_sign = self._sign
@@ -200,6 +181,7 @@ class GenerationRuntime:
         if self._process is not None:
             await self._process.close()
             self._process = None
+        remove_scratch(self._scratch)
 
     def kill(self) -> None:
         """At once, without waiting: the instance itself is ending."""
@@ -230,11 +212,15 @@ def _cache_bytes(memory_bytes_max: int) -> int:
     return min(CACHE_BYTES_MAX, whole // _CACHE_SHARE)
 
 
-def engine_environment(context: LoadContext) -> dict[str, str]:
-    """The server's environment, then what the model was given."""
+def engine_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """What models may see of the server's environment, then what the model was given.
+
+    Its home stays: engines keep there what they compiled.
+    """
     threads = context.description.threads_per_lane or max(1, int(context.cores))
     return {
-        **{key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")},
+        **for_models(),
+        "TMPDIR": str(scratch),
         "OMP_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",  # what is not in the artifact is not fetched behind our back

@@ -23,8 +23,11 @@ from penstock.runtimes.generation.base import (
     EngineStatistics,
     Sampling,
     StepOutput,
+    ToolText,
+    tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts
+from penstock.runtimes.generation.vllm_tools import PARSER, VllmTools, options_of
 
 #: Options that would run code of the artifact's, or are decided elsewhere.
 _REFUSED = ("trust_remote_code", "model", "tokenizer", "tokenizer_mode", "served_model_name")
@@ -50,9 +53,14 @@ class VllmEngine:
         _set_environment(settings)
         self._vllm = library = _library()
         self._eos_ids: list[int] = settings["eos_ids"]
-        arguments = _arguments(library, model_dir, settings)
+        parser, options = options_of(settings["options"])
+        arguments = _arguments(library, model_dir, settings | {"options": options})
         self._engine = library.LLMEngine.from_engine_args(arguments)
         config = getattr(self._engine, "vllm_config", None) or self._engine
+        self._tools: VllmTools | None = None
+        if parser:
+            tokenizer = self._engine.get_tokenizer()
+            self._tools = VllmTools(parser, str(model_dir), tokenizer, config.model_config)
         self.context_tokens_max = int(config.model_config.max_model_len)
         self._cache_bytes = int(settings["cache_bytes"])
         self._idents: set[int] = set()
@@ -86,6 +94,13 @@ class VllmEngine:
 
     def check_schema(self, schema: str) -> None:
         """`add` refuses what vLLM's grammars can't hold."""
+
+    def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
+        if self._tools is None:
+            raise tools_unsupported(
+                f"name the model's parser in its options ({PARSER}), as for vLLM's server"
+            )
+        return self._tools.reader(chat, json_schema)
 
     def cancel(self, ident: int) -> None:
         if ident in self._idents:
@@ -129,7 +144,10 @@ class VllmEngine:
         }
         if sampling.top_k:
             given["top_k"] = sampling.top_k
-        if sampling.json_schema is not None:
+        tools: Any = request.tools
+        if tools is not None and tools.structured is not None:
+            given["structured_outputs"] = tools.structured
+        elif sampling.json_schema is not None:
             given |= _schema(library.sampling_params, sampling.json_schema)
         return library.SamplingParams(**given)
 

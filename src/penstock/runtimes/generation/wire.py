@@ -7,11 +7,13 @@ endian); payloads are JSON. INIT, READY and FAILED are as there.
     CANCEL    [id, ...]
     EVENTS    {"s": statistics, "e": [event, ...]}: all that one step made, in one message. An event
               is an object with only the keys that say something:
-              "i" id, "t" token ids, "z" places of special ones among them, "x" text, "l" for each
+              "i" id, "t" token ids, "z" places of special ones among them, "x" text, "d" new of
+              function calls [[index, id, name, arguments], ...], "l" for each
               token [text, log-probability, [[id, text, log-probability] of the likeliest]],
-              "f" what finished it, "e" an error (the last event); and with the first event
-              "p" tokens of the prompt, "c" those of them found in the cache, "s" seed, "h" the
-              prompt's text where it was asked for
+              "n" which of the request's sequences (0 where it is not there), "g" what finished
+              that one while others go on, "f" what finished the last one, "e" an error (the last
+              event); and with the first event of a sequence "p" tokens of the prompt, "c" those of
+              them found in the cache, "s" seed, "h" the prompt's text where it was asked for
 
 Imports the standard library alone: the engine process may be another interpreter.
 """
@@ -19,11 +21,13 @@ Imports the standard library alone: the engine process may be another interprete
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
+from penstock.errors import plain
 from penstock.runtimes.generation.base import Sampling
 
 HEAD: Final = struct.Struct("<IBxH")
@@ -34,12 +38,34 @@ ADD: Final = 16
 CANCEL: Final = 17
 EVENTS: Final = 18
 
-_compact = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+_compact = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
+).encode
+#: What stands for a log-probability of minus infinity, as OpenAI's API has it.
+_VERY_UNLIKELY: Final = -9999.0
 
 
 def message(kind: int, value: Any) -> bytes:
-    payload = _compact(value).encode("utf-8", "surrogatepass")
+    """Bytes that every JSON parser reads: lone surrogates of a text are "?", no number is infinite.
+
+    Both come from models' words and numbers, and must not end the connection that carries them.
+    """
+    try:
+        text = _compact(value)
+    except ValueError:
+        text = _compact(_finite(value))
+    payload = text.encode("utf-8", "replace")
     return HEAD.pack(len(payload), kind, 0) + payload
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return -_VERY_UNLIKELY if value > 0 else _VERY_UNLIKELY
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return value
 
 
 def add_message(

@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.openvino import shared_core
+from penstock.runtimes.openvino import arithmetic, shared_core
 from penstock.runtimes.seq2seq.fixed import LoneEncoders, fixed_request
 from penstock.runtimes.seq2seq.huge_pages import use_huge_pages
 from penstock.runtimes.seq2seq.rows import RowCaches, padded
@@ -178,8 +178,10 @@ def _config(context: LoadContext) -> dict[str, Any]:
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
         "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
-        "INFERENCE_PRECISION_HINT": context.description.precision or "f32",
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0 if context.description.precision else ROUNDED_GROUP,
+        **arithmetic(
+            context.description.precision or "f32",
+            rounded_group=0 if context.description.precision else ROUNDED_GROUP,
+        ),
     }
     if context.cache_dir is not None:
         config["CACHE_DIR"] = str(context.cache_dir)

@@ -8,11 +8,13 @@ clients match on them.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:  # signatures and frames must not wait for botocore to be imported
     from botocore.model import ServiceModel
 
+#: A key that is known, and not for this.
+ACCESS_DENIED: Final = "AccessDeniedException"
 #: Every test suite and every service is a model of its own; four are served.
 _MODELS_MAX = 64
 

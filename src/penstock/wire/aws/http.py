@@ -14,8 +14,9 @@ from urllib.parse import unquote_to_bytes
 from penstock.errors import InternalError
 from penstock.wire.aws.errors import AwsError, unreadable
 
-#: CloudWatch takes 1 MB compressed or not; nothing of the control plane comes near this.
-INFLATED_BYTES_MAX = 8 << 20
+#: CloudWatch takes 1 MB compressed or not; nothing of the control plane comes near this. What is
+#: larger would also take longer to read than others should have to wait.
+BODY_BYTES_MAX = 1 << 20
 _GZIP_WBITS = 31  # zlib's way of saying: a gzip header and trailer, nothing else
 
 
@@ -65,14 +66,16 @@ class ParsedRequest(NamedTuple):
     params: dict[str, Any]
 
 
-def readable_body(http: HttpRequest, *, bytes_max: int = INFLATED_BYTES_MAX) -> bytes:
+def readable_body(http: HttpRequest, *, bytes_max: int = BODY_BYTES_MAX) -> bytes:
     """The body as the client meant it: inflated if it came as gzip.
 
     Raises:
-        AwsError: the body isn't gzip though it says so, or inflates beyond `bytes_max`.
+        AwsError: the body isn't gzip though it says so, or is larger than `bytes_max`, inflated.
     """
     encodings = http.headers.get("content-encoding", "")
     if encodings.rpartition(",")[2].strip().lower() != "gzip":
+        if len(http.body) > bytes_max:
+            raise _too_large(f"The body is larger than {bytes_max} bytes.")
         return http.body
     inflater = zlib.decompressobj(_GZIP_WBITS)
     try:
@@ -80,14 +83,14 @@ def readable_body(http: HttpRequest, *, bytes_max: int = INFLATED_BYTES_MAX) -> 
     except zlib.error as cause:
         raise unreadable("The body does not hold the gzip data that it announces.") from cause
     if len(body) > bytes_max:
-        raise AwsError(
-            "RequestEntityTooLarge",
-            f"The body inflates to more than {bytes_max} bytes.",
-            status=413,
-        )
+        raise _too_large(f"The body inflates to more than {bytes_max} bytes.")
     if not inflater.eof or inflater.unused_data:
         raise unreadable("The gzip data of the body is cut short or followed by something else.")
     return body
+
+
+def _too_large(message: str) -> AwsError:
+    return AwsError("RequestEntityTooLarge", message, status=413)
 
 
 def percent_decoded(text: str, *, plus_is_space: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.errors import InternalError
+from penstock.wire import plain_json
 from penstock.wire.aws import values
 from penstock.wire.aws.errors import unreadable
 from penstock.wire.aws.values import wrong
@@ -33,7 +34,7 @@ def load(body: bytes) -> Any:
     if not body or body.isspace():
         return {}
     try:
-        return orjson.loads(body)
+        return plain_json.loads(body)
     except orjson.JSONDecodeError as cause:
         raise unreadable(f"The body is not JSON: {cause}") from cause
 

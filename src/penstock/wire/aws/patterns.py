@@ -19,12 +19,18 @@ _IN_CLASS: Final = {
     r"\uD800\uDC00-\uDBFF\uDFFF": r"\U00010000-\U0010ffff",
 }
 _END: Final = r"\z"
+#: The same texts match in linear time, where the model's own form tries many ways to fail.
+_LINEAR_FORMS: Final = {
+    r"(https|s3)://([^/]+)/?(.*)": r"(https|s3)://[^/]+(/.*)?",
+    r"[a-zA-Z0-9]([\-a-zA-Z0-9]*[a-zA-Z0-9])?": r"[a-zA-Z0-9](-*[a-zA-Z0-9])*",
+}
 _PATTERNS_MAX: Final = 4096
 
 
 @functools.lru_cache(maxsize=_PATTERNS_MAX)
 def compiled(pattern: str) -> re.Pattern[str] | None:
     """The pattern to call `fullmatch` on, or None where Python can't express it."""
+    pattern = _LINEAR_FORMS.get(pattern, pattern)
     try:
         with warnings.catch_warnings():
             # Python warns where it reads a class in another way than Java does.

@@ -24,10 +24,12 @@ from penstock.wire.aws.models import operation_named
 
 _Empty = TypeVar("_Empty", list[Any], dict[str, Any])
 
-#: Far above what the largest PutMetricData needs (1,000 metrics), far below what hurts.
-FIELDS_MAX: Final = 500_000
+#: A form of the largest size has no room for more fields of CloudWatch's, whose names are long.
+FIELDS_MAX: Final = 40_000
+#: Parts of all names, those that they share counted once.
+PARTS_MAX: Final = 80_000
 #: Bounds the depth of recursive shapes: a name can't nest deeper than it has dots.
-DOTS_MAX: Final = 100
+DOTS_MAX: Final = 40
 
 
 class Field:
@@ -101,6 +103,7 @@ def parse_form(text: str) -> Field:
     if text.count("&") >= FIELDS_MAX:
         raise unreadable(f"The form has more than {FIELDS_MAX} fields.")
     root = Field()
+    parts = 0
     for pair in text.split("&"):
         name, _, value = pair.partition("=")
         key = percent_decoded(name, plus_is_space=True)
@@ -108,7 +111,13 @@ def parse_form(text: str) -> Field:
             raise unreadable(f"A name in the form has more than {DOTS_MAX} parts.")
         field = root
         for part in key.split("."):
-            field = field.inner.setdefault(part, Field())
+            inner = field.inner.get(part)
+            if inner is None:
+                parts += 1
+                inner = field.inner[part] = Field()
+            field = inner
+        if parts > PARTS_MAX:
+            raise unreadable(f"The names in the form have more than {PARTS_MAX} parts.")
         field.text = percent_decoded(value, plus_is_space=True)
     return root
 

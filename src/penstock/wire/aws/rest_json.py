@@ -32,8 +32,9 @@ _RAW_TYPES: Final = {"blob": "application/octet-stream", "string": "text/plain"}
 _JSON_TYPE: Final = "application/json"
 _EVENTS_TYPE: Final = "application/vnd.amazon.eventstream"
 
-#: One item of a list of strings in a header: quoted with backslashes, or bare up to the comma.
-_LIST_ITEM = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^,]*?))\s*(?:,|$)', re.DOTALL)
+#: What stands between the quotes of an item, a backslash before what means itself.
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def parse_request(
@@ -182,17 +183,33 @@ def _parse_header(name: str, member: Any, text: str) -> Any:
 
 
 def _split_strings(text: str) -> list[str]:
+    """Items of a list of strings: quoted with backslashes, or bare up to the comma.
+
+    Linear: what a quote is searched for up to holds no second beginning of an item in quotes.
+    """
     items: list[str] = []
     at = 0
     while at < len(text):
-        found = _LIST_ITEM.match(text, at)
-        if found is None:  # a quote that never closes, or text behind one: as it stands
-            items.append(text[at:].strip())
-            break
-        quoted, bare = found.groups()
-        items.append(re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else bare)
-        at = found.end()
+        if text[at].isspace():
+            at += 1
+            continue
+        if text[at] == '"':
+            quoted = _QUOTED.match(text, at)
+            comma = _comma_from(text, quoted.end()) if quoted is not None else 0
+            if quoted is not None and not text[quoted.end() : comma].strip():
+                items.append(_ESCAPED.sub(r"\1", quoted[1]))
+                at = comma + 1
+                continue
+        comma = _comma_from(text, at)
+        items.append(text[at:comma].strip())
+        at = comma + 1
     return items
+
+
+def _comma_from(text: str, at: int) -> int:
+    """Where the next comma stands, or the text ends."""
+    found = text.find(",", at)
+    return len(text) if found < 0 else found
 
 
 def _serialize_body(shape: Any, result: dict[str, Any]) -> tuple[bytes, str | None]:

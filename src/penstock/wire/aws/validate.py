@@ -20,9 +20,9 @@ from penstock.wire.aws.errors import AwsError
 
 #: Errors shown; a list of a thousand wrong items needs no thousand sentences.
 ERRORS_MAX: Final = 20
-#: Longer values are not matched against patterns: the limits of AWS are below, and some of its
-#: patterns take quadratic time.
-_PATTERN_CHARS_MAX: Final = 16_384
+#: Longer values are not matched against patterns, nor those that are longer than their shape
+#: allows, which are refused for it: that bounds what a pattern may cost.
+PATTERN_CHARS_MAX: Final = 2_048
 _SHOWN_CHARS_MAX: Final = 1_024
 _SHAPES_MAX: Final = 1_024
 
@@ -183,7 +183,7 @@ def _scalar_rules(shape: Any) -> list[Rule]:
             if traits.get("enum"):
                 rules.append(_enum_rule(traits["enum"]))
             elif traits.get("pattern"):
-                rules += _pattern_rules(traits["pattern"])
+                rules += _pattern_rules(traits["pattern"], traits.get("max"))
             return rules
         case "blob":
             return _length_rules(shape)
@@ -224,15 +224,16 @@ def _enum_rule(enum: list[str]) -> Rule:
     return lambda value: None if value in allowed else text
 
 
-def _pattern_rules(pattern: str) -> list[Rule]:
+def _pattern_rules(pattern: str, chars_max: int | None) -> list[Rule]:
     compiled = patterns.compiled(pattern)
     if compiled is None:
         return []
     text = f"Member must satisfy regular expression pattern: {pattern}"
+    bound = min(chars_max or PATTERN_CHARS_MAX, PATTERN_CHARS_MAX)
     files_too = pattern.removeprefix("^").startswith(_WEB_URI)
 
     def rule(value: str) -> str | None:
-        if len(value) > _PATTERN_CHARS_MAX or compiled.fullmatch(value):
+        if len(value) > bound or compiled.fullmatch(value):
             return None
         return None if files_too and _FILE_URI.fullmatch(value) else text
 

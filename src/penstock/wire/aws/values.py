@@ -23,7 +23,9 @@ TIMESTAMP_S_MAX: Final = 253_402_300_799.999  #: year 9999
 INTEGER_BITS: Final = {"integer": 31, "long": 63}
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+#: More than any number or date needs; what is longer is neither.
+_SCALAR_CHARS_MAX: Final = 1_024
 _FLOAT_NAMES: Final = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 
 
@@ -73,7 +75,8 @@ def parse_float(text: str, at: str) -> float:
     named = _FLOAT_NAMES.get(text)
     if named is not None:
         return named
-    number = float(text) if _NUMBER.fullmatch(text) else inf
+    fits = len(text) <= _SCALAR_CHARS_MAX and _NUMBER.fullmatch(text) is not None
+    number = float(text) if fits else inf
     if isinf(number):
         raise wrong(at, "a number", repr(text))
     return number
@@ -103,6 +106,8 @@ def format_blob(value: bytes | str) -> str:
 
 def parse_timestamp(text: str, at: str) -> float:
     """Seconds since the epoch from a number, ISO 8601 (naive means UTC) or an HTTP date."""
+    if len(text) > _SCALAR_CHARS_MAX:
+        raise wrong(at, "a timestamp", repr(text[:65]))
     if _NUMBER.fullmatch(text):
         return bounded_timestamp(float(text), at)
     try:

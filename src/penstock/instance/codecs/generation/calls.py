@@ -28,47 +28,97 @@ class Served:
     now_s: Callable[[], int]  #: seconds since 1970
 
 
-class Answer:
-    """All that has come of one answer."""
+class Choice:
+    """All that has come of one sequence of an answer."""
 
-    __slots__ = (
-        "finish", "pieces", "prompt_text", "seed", "special", "texts", "token_ids",
-        "tokens_cached", "tokens_in",
-    )  # fmt: skip
+    __slots__ = ("calls", "finish", "pieces", "seed", "special", "texts", "token_ids")
 
     def __init__(self) -> None:
+        self.calls: list[dict[str, str]] = []  #: of functions: id, name, arguments (JSON)
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.pieces: list[Any] = []  #: [text, log-probability, likeliest] of each token
         self.special: set[int] = set()  #: places of special tokens
-        self.tokens_in = 0
-        self.tokens_cached = 0
         self.seed = 0
-        self.prompt_text = ""
         self.finish = ""
 
     def add(self, event: Event) -> None:
         text = event.get("x")
         if text:
             self.texts.append(text)
+        for index, ident, name, arguments in event.get("d", ()):
+            while len(self.calls) <= index:
+                self.calls.append({"id": "", "name": "", "arguments": ""})
+            call = self.calls[index]
+            call["id"] += ident or ""
+            call["name"] += name or ""
+            call["arguments"] += arguments
         for at in event.get("z", ()):
             self.special.add(len(self.token_ids) + at)
         self.token_ids += event.get("t", ())
         self.pieces += event.get("l", ())
+        self.seed = event.get("s", self.seed)
+        self.finish = finish_of(event) or ""
+
+
+class Answer:
+    """All that has come of one answer: of several sequences where the request asked for them."""
+
+    __slots__ = ("choices", "prompt_text", "tokens_cached", "tokens_in")
+
+    def __init__(self) -> None:
+        self.choices = [Choice()]
+        self.tokens_in = 0
+        self.tokens_cached = 0
+        self.prompt_text = ""
+
+    def add(self, event: Event) -> None:
+        while len(self.choices) <= event.get("n", 0):
+            self.choices.append(Choice())
+        self.choices[event.get("n", 0)].add(event)
         if "p" in event:
             self.tokens_in = event["p"]
-            self.tokens_cached = event.get("c", 0)
-            self.seed = event["s"]
+            self.tokens_cached = max(self.tokens_cached, event.get("c", 0))
             self.prompt_text = event.get("h", "")
-        self.finish = event.get("f", "")
 
-    @property
-    def text(self) -> str:
-        return self.prompt_text + "".join(self.texts)
+    def text_of(self, choice: Choice) -> str:
+        return self.prompt_text + "".join(choice.texts)
 
     @property
     def tokens_out(self) -> int:
-        return len(self.token_ids)
+        return sum(len(choice.token_ids) for choice in self.choices)
+
+    # Of the first sequence: most dialects have no other.
+
+    @property
+    def text(self) -> str:
+        return self.text_of(self.choices[0])
+
+    @property
+    def token_ids(self) -> list[int]:
+        return self.choices[0].token_ids
+
+    @property
+    def pieces(self) -> list[Any]:
+        return self.choices[0].pieces
+
+    @property
+    def special(self) -> set[int]:
+        return self.choices[0].special
+
+    @property
+    def seed(self) -> int:
+        return self.choices[0].seed
+
+    @property
+    def finish(self) -> str:
+        return self.choices[0].finish
+
+
+def finish_of(event: Event) -> str | None:
+    """What finished the event's sequence: the last of the request or one before it."""
+    finish: str | None = event.get("f") or event.get("g")
+    return finish
 
 
 class Writer(Protocol):
@@ -110,11 +160,16 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def wrong(name: str, allowed: str) -> CallerError:
-    return CallerError("invalid-parameter", f"{name} must be {allowed}")
+    return CallerError("invalid-parameter", f"{name} must be {allowed}", param=name)
 
 
-def unsupported(name: str, reason: str) -> CallerError:
-    return CallerError("parameter-unsupported", f"{name} is not supported: {reason}")
+def unsupported(name: str, reason: str, *, param: str | None = None) -> CallerError:
+    """`param`: what to call it where `name` is more than a name."""
+    return CallerError(
+        "parameter-unsupported",
+        f"{name} is not supported: {reason}",
+        param=name if param is None else param,
+    )
 
 
 def flag(given: dict[str, Any], name: str, *, default: bool = False) -> bool:

@@ -7,17 +7,25 @@ from typing import Any
 from penstock.errors import CallerError
 from penstock.instance.codecs.generation.calls import (
     Answer,
+    Choice,
     Event,
     GenerationCall,
     Served,
+    finish_of,
     flag,
     mapping,
     unsupported,
     wrong,
 )
 from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
-from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
-from penstock.runtimes.generation.base import checked
+from penstock.instance.codecs.generation.openai_refusals import missing, openai_checked
+from penstock.instance.codecs.generation.openai_tools import (
+    call_delta,
+    is_named,
+    tools_of,
+    whole_call,
+)
+from penstock.instance.codecs.generation.openai_writer import OpenAiWriter, logprob_of
 
 _MESSAGES_MAX = 4096
 
@@ -25,7 +33,8 @@ _MESSAGES_MAX = 4096
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
     """Raises CallerError naming the parameter as OpenAI does."""
     messages = _messages(parsed.get("messages"))
-    for name in ("tools", "functions", "audio"):
+    tools = tools_of(parsed)
+    for name in ("functions", "audio"):
         if parsed.get(name):
             raise unsupported(name, "answers are text")
     settings = settings_of(parsed)
@@ -47,16 +56,19 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         usage=usage_wanted(parsed, stream=stream),
         logprobs=settings.get("logprobs") is not None,
     )
-    chat: dict[str, Any] = {"messages": messages}
+    writer.named = is_named(tools)
+    chat: dict[str, Any] = {"messages": messages, **tools}
     if parsed.get("add_generation_prompt") is not None:
         chat["add_generation_prompt"] = flag(parsed, "add_generation_prompt")
     kwargs = mapping(parsed, "chat_template_kwargs")
     if kwargs:
         chat["chat_template_kwargs"] = _harmless(kwargs)
-    return GenerationCall(chat, checked(settings, names), writer)
+    return GenerationCall(chat, openai_checked(settings, names), writer)
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:
+    if given is None:
+        raise missing("messages")
     if not isinstance(given, list) or not 1 <= len(given) <= _MESSAGES_MAX:
         raise wrong("messages", f"a list of 1 to {_MESSAGES_MAX} messages")
     messages = []
@@ -80,6 +92,7 @@ def _content(content: Any, at: int) -> str:
             raise CallerError(
                 "parameter-unsupported",
                 f"messages[{at}].content has a part of type {kind!r}: this model reads text",
+                param=f"messages[{at}].content",
             )
         texts.append(part["text"])
     return "".join(texts)
@@ -94,48 +107,54 @@ def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 class _ChatWriter(OpenAiWriter):
-    __slots__ = ()
+    __slots__ = ("named",)
+
+    named: bool  #: one function was to be called
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
         lines = []
-        if not self.begun:
-            self.begun = True
+        at = event.get("n", 0)
+        if at not in self.begun:
+            self.begun.add(at)
             delta = {"role": "assistant", "content": answer.prompt_text}
-            lines.append(self.line(_choice(delta, None, None)))
+            lines.append(self.line(_choice(at, delta, None, None)))
         text, logprobs = event.get("x", ""), None
         if self.logprobs and event.get("l"):
-            logprobs = {"content": [_logprob(piece) for piece in event["l"]]}
+            logprobs = {"content": [logprob_of(piece) for piece in event["l"]]}
         if text or logprobs is not None:
-            lines.append(self.line(_choice({"content": text}, logprobs, None)))
+            lines.append(self.line(_choice(at, {"content": text}, logprobs, None)))
+        if event.get("d"):
+            calls = [call_delta(call) for call in event["d"]]
+            lines.append(self.line(_choice(at, {"tool_calls": calls}, None, None)))
+        if finish_of(event) is not None:
+            lines.append(self.line(_choice(at, {}, None, self._finish(answer.choices[at]))))
         if "f" in event:
-            lines.append(self.line(_choice({}, None, event["f"])))
             lines.append(self.end(answer))
         return b"".join(lines)
 
     def whole(self, answer: Answer) -> bytes:
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
-            "logprobs": {"content": [_logprob(piece) for piece in answer.pieces]}
-            if self.logprobs
-            else None,
-            "finish_reason": answer.finish,
+        return self.whole_of(
+            [self._whole(at, choice, answer) for at, choice in enumerate(answer.choices)], answer
+        )
+
+    def _whole(self, at: int, choice: Choice, answer: Answer) -> dict[str, Any]:
+        logprobs = [logprob_of(piece) for piece in choice.pieces] if self.logprobs else None
+        text = answer.text_of(choice)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if choice.calls:
+            message["content"] = text or None
+            message["tool_calls"] = [whole_call(call) for call in choice.calls]
+        return {
+            "index": at,
+            "message": message,
+            "logprobs": {"content": logprobs} if logprobs is not None else None,
+            "finish_reason": self._finish(choice),
         }
-        return self.whole_of(choice, answer)
+
+    def _finish(self, choice: Choice) -> str:
+        called = choice.calls and choice.finish == "stop" and not self.named
+        return "tool_calls" if called else choice.finish
 
 
-def _choice(delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-
-
-def _logprob(piece: list[Any]) -> dict[str, Any]:
-    text, logprob, top = piece
-    return {
-        "token": text,
-        "logprob": logprob,
-        "bytes": list(text.encode("utf-8", "replace")),
-        "top_logprobs": [
-            {"token": each, "logprob": value, "bytes": list(each.encode("utf-8", "replace"))}
-            for _, each, value in top
-        ],
-    }
+def _choice(index: int, delta: dict[str, Any], logprobs: Any, finish: str | None) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}

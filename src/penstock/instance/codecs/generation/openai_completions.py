@@ -9,13 +9,14 @@ from penstock.instance.codecs.generation.calls import (
     Event,
     GenerationCall,
     Served,
+    finish_of,
     flag,
     unsupported,
     wrong,
 )
 from penstock.instance.codecs.generation.openai_fields import NAMES, settings_of, usage_wanted
+from penstock.instance.codecs.generation.openai_refusals import openai_checked
 from penstock.instance.codecs.generation.openai_writer import OpenAiWriter
-from penstock.runtimes.generation.base import checked
 
 TOKENS_NEW: Final = 16  #: where the request does not say, as OpenAI
 
@@ -24,8 +25,8 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     """Raises CallerError naming the parameter as OpenAI does."""
     if parsed.get("suffix"):
         raise unsupported("suffix", "text is only continued")
-    if parsed.get("best_of") not in (None, 1):
-        raise unsupported("best_of", "one answer is made of a request")
+    if parsed.get("best_of") not in (None, 1, parsed.get("n")):
+        raise unsupported("best_of", "as many answers are made as are given")
     settings = settings_of(parsed)
     settings["echo"] = flag(parsed, "echo")
     settings["logprobs"] = parsed.get("logprobs")
@@ -40,7 +41,7 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
         usage=usage_wanted(parsed, stream=stream),
         logprobs=settings["logprobs"] is not None,
     )
-    sampling = checked(settings, NAMES | {"logprobs": "logprobs", "echo": "echo"})
+    sampling = openai_checked(settings, NAMES | {"logprobs": "logprobs", "echo": "echo"})
     return GenerationCall(_prompt(parsed.get("prompt")), sampling, writer)
 
 
@@ -48,7 +49,9 @@ def _prompt(given: Any) -> str | list[int]:
     """A text, a list of one, token ids, or a list of one list of them."""
     if isinstance(given, list) and given and isinstance(given[0], str | list):
         if len(given) > 1:
-            raise unsupported("prompt with several texts", "send a request for each")
+            raise unsupported(
+                "prompt with several texts", "send a request for each", param="prompt"
+            )
         given = given[0]
     if isinstance(given, str):
         return given
@@ -58,33 +61,39 @@ def _prompt(given: Any) -> str | list[int]:
 
 
 class _CompletionWriter(OpenAiWriter):
-    __slots__ = ("_offset",)  #: characters of the answer's pieces so far
+    __slots__ = ("_offsets",)  #: sequence -> characters of its pieces so far
 
     def chunk(self, event: Event, answer: Answer) -> bytes:
-        text = event.get("x", "")
+        text, at = event.get("x", ""), event.get("n", 0)
         if not self.begun:
-            self.begun = True
+            self._offsets: dict[int, int] = {}
+        if at not in self.begun:
+            self.begun.add(at)
             text = answer.prompt_text + text
-            self._offset = len(answer.prompt_text)
-        finish = event.get("f")
+            self._offsets[at] = len(answer.prompt_text)
+        finish = finish_of(event)
         lines = []
         if text or finish or (self.logprobs and event.get("l")):
-            logprobs = self._logprobs_of(event.get("l", [])) if self.logprobs else None
-            lines.append(self.line(_choice(text, logprobs, finish)))
-        if finish:
+            logprobs = self._logprobs_of(event.get("l", []), at) if self.logprobs else None
+            lines.append(self.line(_choice(at, text, logprobs, finish)))
+        if "f" in event:
             lines.append(self.end(answer))
         return b"".join(lines)
 
     def whole(self, answer: Answer) -> bytes:
-        self._offset = len(answer.prompt_text)
-        logprobs = self._logprobs_of(answer.pieces) if self.logprobs else None
-        return self.whole_of(_choice(answer.text, logprobs, answer.finish), answer)
+        self._offsets = {}
+        choices = []
+        for at, choice in enumerate(answer.choices):
+            self._offsets[at] = len(answer.prompt_text)
+            logprobs = self._logprobs_of(choice.pieces, at) if self.logprobs else None
+            choices.append(_choice(at, answer.text_of(choice), logprobs, choice.finish))
+        return self.whole_of(choices, answer)
 
-    def _logprobs_of(self, pieces: list[Any]) -> dict[str, Any]:
+    def _logprobs_of(self, pieces: list[Any], at: int) -> dict[str, Any]:
         offsets = []
         for text, _, _ in pieces:
-            offsets.append(self._offset)
-            self._offset += len(text)
+            offsets.append(self._offsets[at])
+            self._offsets[at] += len(text)
         return {
             "tokens": [text for text, _, _ in pieces],
             "token_logprobs": [logprob for _, logprob, _ in pieces],
@@ -96,5 +105,5 @@ class _CompletionWriter(OpenAiWriter):
         }
 
 
-def _choice(text: str, logprobs: Any, finish: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": finish}
+def _choice(index: int, text: str, logprobs: Any, finish: str | None) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish}

@@ -31,13 +31,12 @@ NAMES: Final = {
     "seed": "seed",
     "stop": "stop",
     "ignore_eos": "ignore_eos",
+    "sequences": "n",
 }
 
 
 def settings_of(parsed: dict[str, Any]) -> dict[str, Any]:
     """Fields of `Sampling` as they were given."""
-    if parsed.get("n") not in (None, 1):
-        raise unsupported("n", "one answer is made of a request")
     if parsed.get("logit_bias"):
         raise unsupported("logit_bias", "the engine does not have it")
     settings = {field: parsed.get(name) for field, name in NAMES.items()}
@@ -67,13 +66,18 @@ def usage(answer: Answer) -> dict[str, Any]:
 
 def _response_format(parsed: dict[str, Any]) -> str | None:
     wanted = mapping(parsed, "response_format")
-    kind = wanted.get("type", "text")
+    names = ("response_format.type", "response_format.json_schema.schema")
+    schema = mapping(wanted, "json_schema").get("schema")
+    return json_schema_of(wanted.get("type", "text"), schema, names)
+
+
+def json_schema_of(kind: Any, schema: Any, names: tuple[str, str]) -> str | None:
+    """The schema that a format of type `kind` holds to; None for text. `names`: those of kind and
+    schema, for errors."""
     if kind == "text":
         return None
     if kind == "json_object":
         return '{"type":"object"}'
     if kind == "json_schema":
-        return schema_text(
-            "response_format.json_schema.schema", mapping(wanted, "json_schema").get("schema")
-        )
-    raise wrong("response_format.type", "text, json_object or json_schema")
+        return schema_text(names[1], schema)
+    raise wrong(names[0], "text, json_object or json_schema")

@@ -44,7 +44,7 @@ class OpenAiWriter:
         self.stream = stream
         self.content_type = SSE if stream else JSON
         self.logprobs = logprobs  #: asked for
-        self.begun = False  #: a line was written
+        self.begun: set[int] = set()  #: sequences of which a line was written
 
     def line(self, choice: dict[str, Any]) -> bytes:
         """A streamed line; it has a `usage`, null, only where the last one will tell it."""
@@ -59,9 +59,9 @@ class OpenAiWriter:
             return DONE
         return sse(self._head(self._line_object, [], usage(answer))) + DONE
 
-    def whole_of(self, choice: dict[str, Any], answer: Answer) -> bytes:
+    def whole_of(self, choices: list[dict[str, Any]], answer: Answer) -> bytes:
         """The answer that is not streamed."""
-        return orjson.dumps(self._head(self._object, [choice], usage(answer)))
+        return orjson.dumps(self._head(self._object, choices, usage(answer)))
 
     def _head(self, kind: str, choices: list[Any], used: Any) -> dict[str, Any]:
         return {
@@ -72,3 +72,17 @@ class OpenAiWriter:
             "choices": choices,
             "usage": used,
         }
+
+
+def logprob_of(piece: list[Any]) -> dict[str, Any]:
+    """A token with the likeliest ones in its place."""
+    text, logprob, top = piece
+    return {
+        "token": text,
+        "logprob": logprob,
+        "bytes": list(text.encode("utf-8", "replace")),
+        "top_logprobs": [
+            {"token": each, "logprob": value, "bytes": list(each.encode("utf-8", "replace"))}
+            for _, each, value in top
+        ],
+    }

@@ -11,6 +11,7 @@ from penstock.instance.codecs.base import OIP_GRPC, media_type
 from penstock.instance.codecs.generation import (
     openai_chat,
     openai_completions,
+    openai_responses,
     tgi,
     triton_generate,
     triton_tensors,
@@ -44,6 +45,8 @@ def decode(meta: RequestMeta, body: bytes, served: Served) -> GenerationCall:
             return openai_chat.decode(parsed, served, stream=False)
         if operation == "completions":
             return openai_completions.decode(parsed, served, stream=False)
+        if operation == "responses":
+            return openai_responses.decode(parsed, served)
         raise CallerError(
             "operation-unsupported",
             f"this model generates text and has no operation {operation!r}",

@@ -24,7 +24,7 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
     wrong,
 )
-from penstock.runtimes.generation.base import checked
+from penstock.runtimes.generation.limits import checked
 
 TOKENS_NEW: Final = 100  #: where the request does not say, as TGI
 

@@ -27,7 +27,8 @@ from penstock.instance.codecs.generation.calls import (
     unsupported,
     wrong,
 )
-from penstock.runtimes.generation.base import Sampling, checked
+from penstock.runtimes.generation.base import Sampling
+from penstock.runtimes.generation.limits import checked
 
 TOKENS_NEW: Final = 16  #: where the request does not say, as vLLM's sampling parameters
 #: Field -> its names, the first found counts.

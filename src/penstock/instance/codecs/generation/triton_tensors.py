@@ -24,6 +24,7 @@ from penstock.instance.codecs.generation.calls import (
 )
 from penstock.instance.codecs.generation.triton_generate import sampling_of, settings_given
 from penstock.instance.codecs.select import json_header_bytes
+from penstock.instance.codecs.values import texts_of
 from penstock.runtimes.tensor_bytes import encode_raw, objects
 from penstock.wire.frames import RequestMeta
 from penstock.wire.oip_messages import ModelInferResponse
@@ -104,7 +105,8 @@ def _fields(decoded: Decoded, parameters: dict[str, Any]) -> tuple[dict[str, Any
     given = dict(parameters)
     text = ""
     for name, array in decoded.tensors.items():
-        values = [_value(each, name) for each in array.reshape(-1).tolist()]
+        bytes_came = array.dtype.kind == "O"
+        values = texts_of(array, name) if bytes_came else array.reshape(-1).tolist()
         if name in ("stop", "stop_words"):
             given[name] = [each for each in values if each]
         elif len(values) != 1:
@@ -114,15 +116,6 @@ def _fields(decoded: Decoded, parameters: dict[str, Any]) -> tuple[dict[str, Any
         else:
             given[name] = values[0]
     return settings_given(given), text
-
-
-def _value(value: Any, name: str) -> Any:
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode()
-    except UnicodeDecodeError as error:
-        raise CallerError("invalid-parameter", f"{name} is not UTF-8: {error}") from None
 
 
 def _parameter(value: Any) -> Any:

@@ -1,0 +1,121 @@
+"""What a request asks for, in the words of `core/grants.py`: an operation, and the endpoint.
+
+Read from the head, as the doors themselves read it; where only the body says which endpoint is
+meant, `in_body` says how to find it. What no door serves is `Unknown`, which needs the widest
+scope: a path that is read in another way somewhere behind must not open anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from penstock.core import grants
+from penstock.wire import plain_json
+from penstock.wire.aws.errors import AwsError
+from penstock.wire.aws.http import HttpRequest, readable_body
+
+_ENDPOINTS: Final = b"/endpoints/"
+_OIP: Final = b"/v2"
+_OPENAI: Final = b"/v1/"
+_ADMIN: Final = b"/admin/"
+_ADMIN_ENDPOINTS: Final = b"/admin/endpoints/"
+_FORM: Final = b"application/x-www-form-urlencoded"
+#: Operations of the control plane that are about one endpoint, which their body names.
+_ABOUT_ENDPOINT: Final = frozenset(
+    {"DescribeEndpoint", "UpdateEndpoint", "DeleteEndpoint", "UpdateEndpointWeightsAndCapacities"}
+)
+MODEL: Final = "model"
+ENDPOINT_NAME: Final = "EndpointName"
+
+
+class Asked(NamedTuple):
+    """One request, as far as the question is who may send it."""
+
+    operation: str
+    endpoint: str | None = None
+    in_body: str = ""  #: the member of the JSON body that names the endpoint
+
+
+def asked_of(method: str, raw_path: bytes, headers: list[tuple[bytes, bytes]]) -> Asked:
+    """What the head says. Never raises: what makes no sense is `Unknown`."""
+    if raw_path.startswith(_ENDPOINTS):
+        return Asked(grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0]))
+    if raw_path.startswith(_OPENAI):
+        return _openai(raw_path[len(_OPENAI) :])
+    if raw_path.startswith(_OIP):
+        return _oip(raw_path)
+    if raw_path == b"/":
+        return _root(method, headers)
+    if raw_path == b"/metrics":
+        return Asked(grants.READ_METRICS)
+    if raw_path.startswith(_ADMIN_ENDPOINTS):
+        name = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")[0]
+        return Asked(grants.READ_STATUS, _text(name))
+    if raw_path.startswith(_ADMIN):
+        return Asked(grants.READ_STATUS)
+    return Asked(grants.UNKNOWN)
+
+
+def endpoint_in(member: str, headers: list[tuple[bytes, bytes]], body: bytes) -> str | None:
+    """The endpoint that a body names; None for a body that names none, or is larger than 1 MiB.
+
+    Of the last of several members with the same name, which is what the doors take, too.
+    """
+    http = HttpRequest(
+        "POST", "/", "", [(name.decode("latin-1"), value.decode("latin-1"))
+                          for name, value in headers], body
+    )  # fmt: skip
+    try:
+        fields: Any = plain_json.loads(readable_body(http))
+    except (AwsError, ValueError):
+        return None
+    name = fields.get(member) if isinstance(fields, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _openai(rest: bytes) -> Asked:
+    head, _, model = rest.partition(b"/")
+    if head != b"models":
+        return Asked(grants.INVOKE_ENDPOINT, in_body=MODEL)
+    if not model:
+        return Asked(grants.LIST_SERVED_MODELS)
+    return Asked(grants.MODEL_METADATA, _text(model))
+
+
+def _oip(raw_path: bytes) -> Asked:
+    parts = [_text(part) for part in raw_path.split(b"/", 8)[2:]]
+    if not parts or parts == [""]:
+        return Asked(grants.SERVER_METADATA)
+    if parts[0] != "models" or len(parts) < 2 or parts[1:] in (["stats"], [""], ["stats", ""]):
+        return Asked(grants.LIST_SERVED_MODELS)
+    action = parts[2] if len(parts) > 2 else ""
+    if action == "versions" and len(parts) > 4:
+        action = parts[4]
+    asks = action in ("infer", "generate", "generate_stream")
+    return Asked(grants.INVOKE_ENDPOINT if asks else grants.MODEL_METADATA, parts[1])
+
+
+def _root(method: str, headers: list[tuple[bytes, bytes]]) -> Asked:
+    if method != "POST":
+        return Asked(grants.SERVER_METADATA if method in ("GET", "HEAD") else grants.UNKNOWN)
+    target = content_type = b""
+    for name, value in headers:
+        lower = name.lower()
+        if lower == b"x-amz-target":
+            # Several would be joined by a comma, which is the name of no operation.
+            target = target + b"," + value if target else value
+        elif lower == b"content-type":
+            content_type = content_type or value
+    if target:
+        operation = target.strip().rpartition(b".")[2].decode("latin-1")
+        if operation in _ABOUT_ENDPOINT:
+            return Asked(operation, in_body=ENDPOINT_NAME)
+        return Asked(operation if operation in grants.NEEDS else grants.UNKNOWN)
+    if content_type.strip().startswith(_FORM):
+        return Asked(grants.CLOUDWATCH_FORM)
+    return Asked(grants.UNKNOWN)
+
+
+def _text(part: bytes) -> str:
+    return unquote_to_bytes(part).decode("utf-8", "replace")

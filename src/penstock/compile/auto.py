@@ -1,0 +1,163 @@
+"""What `--target auto` becomes on this processor: candidates are compiled, compared and measured.
+
+Each candidate is a whole compile into a folder of its own, held to its target's tolerance; what is
+refused there is never chosen. Speed is the ratio of the source's time to the artifact's, measured
+alternately for each shape, so that a neighbour's load hits both. This module orders the candidates
+and chooses; compiling is the caller's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.compile.contract import Compiled, Options, Say
+from penstock.compile.targets import TARGETS, Target
+from penstock.errors import PenstockError
+
+#: Times of shared cores differ by about as much between two measurements.
+TIE = 0.05
+#: Of one shape: four candidates and five shapes take a quarter of a minute in all.
+_MEASURE_S_MAX = 0.25
+_MEASURE_S_UNASKED = 0.05  #: where no figures are wanted, only the choice
+#: What makes a candidate impossible, and no error of the caller's.
+_REFUSALS = (
+    "parity-failed", "target-unsupported", "conversion-failed", "artifact-unusable",
+)  # fmt: skip
+
+#: One compile into a folder; raises what the compile raises, `parity-failed` among it.
+Compile = Callable[[Target, Options, Path], Compiled]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    target: str
+    activations: bool = False  #: INT8: they are quantised too
+
+    @property
+    def name(self) -> str:
+        return f"{self.target} with activations" if self.activations else self.target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A candidate with what was seen of it."""
+
+    candidate: Candidate
+    speedup: float | None = None  #: geometric mean over shapes; None: refused, or nothing timed
+    difference_mean: float = math.inf
+    difference_max: float = math.inf
+    refused: str = ""  #: why it can't be chosen
+
+    def to_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"candidate": self.candidate.name}
+        if self.refused:
+            return told | {"refused": self.refused}
+        return told | {
+            "speedup": None if self.speedup is None else round(self.speedup, 3),
+            "difference_mean": self.difference_mean,
+            "difference_max": self.difference_max,
+        }
+
+
+def candidates(*, bf16: bool, calibrated: bool) -> tuple[Candidate, ...]:
+    """The most exact first. BF16 that the processor does not have would be FP32 of rounded weights:
+    slower than none and less exact than FP32."""
+    found = [Candidate(target="cpu-fp32")]
+    if bf16:
+        found.append(Candidate(target="cpu-bf16"))
+    found.append(Candidate(target="cpu-int8"))
+    if calibrated:
+        found.append(Candidate(target="cpu-int8", activations=True))
+    return tuple(found)
+
+
+def choose(tried: Sequence[Tried]) -> Tried | None:
+    """The fastest; among those within `TIE` of it the one whose answers differ least, then the
+    first. None where all are refused."""
+    able = [each for each in tried if not each.refused]
+    if not able:
+        return None
+    fastest = max(each.speedup or 1.0 for each in able)
+    near = [each for each in able if (each.speedup or 1.0) * (1.0 + TIE) >= fastest]
+    return min(near, key=lambda each: each.difference_mean)  # min keeps the first of equals
+
+
+def compile_fastest(
+    options: Options,
+    staging: Path,
+    compile_: Compile,
+    *,
+    bf16: bool,
+    limited: Callable[[Target], Target],
+    say: Say,
+) -> tuple[Compiled, Target, dict[str, Any]]:
+    """Fills `staging` with the fastest candidate. Returns it, its target, and the story.
+
+    `limited` is given each target and returns it with the caller's tolerance. Raises the first
+    candidate's error where none can be chosen, and any error that is no refusal at once.
+    """
+    asked_s = min(options.measure_s, _MEASURE_S_MAX) or _MEASURE_S_UNASKED
+    tried: list[Tried] = []
+    made: list[tuple[Compiled, Target, Path]] = []
+    first: PenstockError | None = None
+    calibrated = options.calibration is not None
+    for at, candidate in enumerate(candidates(bf16=bf16, calibrated=calibrated)):
+        target = limited(TARGETS[candidate.target])
+        folder = staging / f".candidate-{at}"
+        folder.mkdir()
+        wanted = dataclasses.replace(
+            options, target=target.name, measure_s=asked_s, activations=candidate.activations
+        )
+        say(f"trying {candidate.name}")
+        try:
+            compiled = compile_(target, wanted, folder)
+        except PenstockError as error:
+            if error.code not in _REFUSALS:
+                raise
+            first = first or error
+            tried.append(Tried(candidate=candidate, refused=error.message))
+            shutil.rmtree(folder)
+            continue
+        tried.append(_tried(candidate, compiled))
+        made.append((compiled, target, folder))
+        say(f"  {_told(tried[-1])}")
+    best = choose(tried)
+    if best is None:
+        assert first is not None
+        raise first
+    able = [each for each in tried if not each.refused]
+    compiled, target, folder = made[able.index(best)]
+    for file in list(folder.iterdir()):
+        file.rename(staging / file.name)
+    for _, _, each in made:
+        shutil.rmtree(each)
+    if options.measure_s <= 0:
+        compiled.timings = ()
+    story = {
+        "chosen": best.candidate.name,
+        "tie": TIE,
+        "tried": [each.to_dict() for each in tried],
+    }
+    return compiled, target, story
+
+
+def _tried(candidate: Candidate, compiled: Compiled) -> Tried:
+    ratios = [each.before_s / each.after_s for each in compiled.timings if each.after_s > 0]
+    speedup = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+    return Tried(
+        candidate=candidate,
+        speedup=speedup,
+        difference_mean=compiled.parity.difference_mean,
+        difference_max=compiled.parity.difference_max,
+    )
+
+
+def _told(tried: Tried) -> str:
+    speed = "not timed" if tried.speedup is None else f"{tried.speedup:.2f} x the source"
+    return f"{speed}, mean difference {tried.difference_mean:.2e}"

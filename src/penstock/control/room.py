@@ -1,0 +1,114 @@
+"""Room on the machine: what `core/placement.py` decides with, and who waits for it.
+
+An instance asks twice: at its start, and when the need of its model is known, before it is loaded.
+Nothing is awaited between what was observed, the decision and its being written to the ledger, so
+no two are given the same room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from penstock.control.ledger import InstanceEntry
+from penstock.core import placement
+from penstock.core.memory_need import START_BYTES, MemoryNeed
+from penstock.core.placement import InstanceNeed, MachineCapacity, PlacementDecision
+from penstock.fleet.base import InstanceType
+
+#: Other programs end without telling us.
+_ASK_AGAIN_S: Final = 2.0
+
+
+class Room:
+    """One machine's. `held` are all instances on it; `available_bytes` asks the machine."""
+
+    def __init__(
+        self,
+        machine: MachineCapacity,
+        held: Callable[[], Iterable[InstanceEntry]],
+        available_bytes: Callable[[], int | None],
+    ) -> None:
+        self._machine = machine
+        self._held = held
+        self._available_bytes = available_bytes
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def for_start(self, kind: InstanceType) -> PlacementDecision:
+        """Whether an instance of that type may start. What its model needs is not known yet."""
+        need = InstanceNeed(
+            instance_type=kind.name,
+            memory_bytes=kind.memory_bytes if kind.promised else START_BYTES,
+            promised=kind.promised,
+            basis=placement.NOMINAL if kind.promised else placement.STARTING,
+            accelerators=kind.accelerators,
+        )
+        return placement.decide(self._machine, [one.placed() for one in self._held()], need)
+
+    async def for_load(
+        self,
+        entry: InstanceEntry,
+        need: MemoryNeed,
+        *,
+        measure: Callable[[], Awaitable[None]],
+        waits: Callable[[PlacementDecision], None],
+    ) -> PlacementDecision:
+        """Sets aside what the model needs, perhaps after a while: `placed`, or `no-room`.
+
+        `measure` asks all instances what they take: nobody is refused for an old figure. `waits` is
+        called with the reason whenever there may be room later.
+        """
+        wanted = _need_to_load(entry.kind, need)
+        measured = False
+        try:
+            while True:
+                decision = self._decide(entry, wanted)
+                if decision.outcome == placement.PLACED:
+                    entry.need_bytes = wanted.expected_bytes
+                    return decision
+                if decision.outcome == placement.NO_ROOM and measured:
+                    return decision
+                if decision.outcome == placement.NO_ROOM:
+                    await measure()
+                    measured = True
+                    continue
+                measured = False
+                entry.waits_for_room = True
+                waits(decision)
+                await self._change()
+        finally:
+            entry.waits_for_room = False
+
+    def changed(self) -> None:
+        """An instance has ended, or a load: whoever waits asks again."""
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _decide(self, entry: InstanceEntry, wanted: InstanceNeed) -> PlacementDecision:
+        others = [one.placed() for one in self._held() if one is not entry]
+        return placement.decide(
+            self._machine, others, wanted, available_bytes=self._available_bytes()
+        )
+
+    async def _change(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await asyncio.wait([future], timeout=_ASK_AGAIN_S)
+
+
+def _need_to_load(kind: InstanceType, need: MemoryNeed) -> InstanceNeed:
+    """A model takes no more than its type allows, or it is ended. What a type has promised was set
+    aside when the instance was placed."""
+    expected_bytes = min(need.memory_bytes, kind.memory_bytes)
+    return InstanceNeed(
+        instance_type=kind.name,
+        memory_bytes=0 if kind.promised else expected_bytes,
+        expected_bytes=expected_bytes,
+        least_bytes=need.least_bytes,
+        bytes_max=kind.memory_bytes,
+        promised=kind.promised,
+        basis=need.basis,
+    )

@@ -1,0 +1,107 @@
+"""Who may do what: the one table of operations and the scope that each needs.
+
+A key carries a `Grant`: a scope, and perhaps the endpoints that it is for. Scopes contain each
+other: whoever may administer may operate, whoever may operate may invoke. What is not in the table
+needs the widest, so that a new operation is closed until somebody has thought about it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from penstock.errors import CallerError
+
+INVOKE: Final = "invoke"
+OPERATE: Final = "operate"
+ADMIN: Final = "admin"
+#: Narrowest first; each may do what those before it may.
+SCOPES: Final = (INVOKE, OPERATE, ADMIN)
+
+#: Operations that AWS has no name for.
+SERVER_METADATA: Final = "ServerMetadata"  #: GET / and /v2
+MODEL_METADATA: Final = "ModelMetadata"  #: readiness, configuration and statistics of one model
+LIST_SERVED_MODELS: Final = "ListServedModels"  #: /v1/models, the repository's index
+INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to ask a model
+READ_METRICS: Final = "ReadMetrics"  #: /metrics
+READ_STATUS: Final = "ReadStatus"  #: /admin/...
+CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: which of CloudWatch's four, only the body says
+UNKNOWN: Final = "Unknown"
+
+#: Operation -> the narrowest scope that may call it.
+NEEDS: Final = MappingProxyType(
+    {
+        INVOKE_ENDPOINT: INVOKE,
+        SERVER_METADATA: INVOKE,
+        MODEL_METADATA: INVOKE,
+        LIST_SERVED_MODELS: INVOKE,
+        READ_METRICS: OPERATE,
+        READ_STATUS: OPERATE,
+        CLOUDWATCH_FORM: OPERATE,
+        "PutMetricData": OPERATE,
+        "GetMetricData": OPERATE,
+        "GetMetricStatistics": OPERATE,
+        "ListMetrics": OPERATE,
+        "DescribeModel": OPERATE,
+        "ListModels": OPERATE,
+        "DescribeEndpointConfig": OPERATE,
+        "ListEndpointConfigs": OPERATE,
+        "DescribeEndpoint": OPERATE,
+        "ListEndpoints": OPERATE,
+        "ListTags": OPERATE,
+        "UpdateEndpointWeightsAndCapacities": OPERATE,
+        "CreateModel": ADMIN,
+        "DeleteModel": ADMIN,
+        "CreateEndpointConfig": ADMIN,
+        "DeleteEndpointConfig": ADMIN,
+        "CreateEndpoint": ADMIN,
+        "UpdateEndpoint": ADMIN,
+        "DeleteEndpoint": ADMIN,
+        "AddTags": ADMIN,
+        "DeleteTags": ADMIN,
+    }
+)
+
+#: Tells nothing of any endpoint: a key that is bound to some may ask it too.
+_OF_NO_ENDPOINT: Final = frozenset({SERVER_METADATA})
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a key may do."""
+
+    scope: str = ADMIN
+    endpoints: frozenset[str] = frozenset()  #: names in lower case; none = every endpoint
+
+    def __post_init__(self) -> None:
+        """Raises CallerError `scope-unknown`."""
+        if self.scope not in SCOPES:
+            raise CallerError(
+                "scope-unknown",
+                f"{self.scope!r} is not a scope",
+                hint=f"Scopes are {', '.join(SCOPES)}.",
+            )
+
+    def only(self, scope: str) -> Grant:
+        """The same, but no more than `scope`: what one makes for others is never more than it."""
+        return Grant(min(self.scope, scope, key=SCOPES.index), self.endpoints)
+
+
+def needed(operation: str) -> str:
+    """The narrowest scope that may call `operation`."""
+    return NEEDS.get(operation, ADMIN)
+
+
+def allowed(grant: Grant, operation: str, endpoint: str | None = None) -> bool:
+    """Whether a key may do it.
+
+    Args:
+        endpoint: whom it is about; None for what is about none. A key that is bound to endpoints
+            may do only what is about one of them.
+    """
+    if SCOPES.index(grant.scope) < SCOPES.index(needed(operation)):
+        return False
+    if not grant.endpoints or operation in _OF_NO_ENDPOINT:
+        return True
+    return endpoint is not None and endpoint.lower() in grant.endpoints

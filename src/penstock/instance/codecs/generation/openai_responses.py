@@ -1,0 +1,188 @@
+"""OpenAI's /v1/responses: input items in, output items or a stream of events out.
+
+What chat can do in the form of the newer API. Nothing is kept between requests: `store` that is
+left out is taken for false, and whatever refers to a kept response (`store: true`,
+`previous_response_id`, `conversation`, `background`, an `item_reference`) is refused instead of
+being taken and forgotten. Keys that do not change an answer are ignored, as in chat.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.errors import CallerError
+from penstock.instance.codecs.generation.calls import (
+    GenerationCall,
+    Served,
+    flag,
+    mapping,
+    unsupported,
+    wrong,
+)
+from penstock.instance.codecs.generation.openai_fields import NAMES, json_schema_of, settings_of
+from penstock.instance.codecs.generation.openai_refusals import (
+    missing,
+    openai_checked,
+    wrong_type,
+)
+from penstock.instance.codecs.generation.openai_responses_writer import ResponsesWriter
+from penstock.instance.codecs.generation.openai_tools import add_call, responses_tools_of
+
+ITEMS_MAX: Final = 4096
+_ROLES: Final = ("user", "assistant", "system", "developer")
+_LOGPROBS: Final = "message.output_text.logprobs"
+_METADATA_MAX: Final = (16, 64, 512)  #: pairs, characters of a key and of a value, as OpenAI
+_NO_STATE: Final = "no responses are kept here"
+_NAMES: Final = NAMES | {"tokens_new_max": "max_output_tokens", "logprobs": "top_logprobs"}
+
+
+def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
+    """Raises CallerError naming the parameter as OpenAI does."""
+    _refuse_state(parsed)
+    _refuse_unsupported(parsed)
+    messages = _messages(parsed.get("input"))
+    instructions = parsed.get("instructions")
+    if instructions is not None:
+        if not isinstance(instructions, str):
+            raise wrong_type("instructions", instructions, "a string")
+        messages = _with_instructions(instructions, messages)
+    settings = settings_of(parsed) | {"sequences": None}
+    settings["tokens_new_max"] = parsed.get("max_output_tokens")
+    text = mapping(parsed, "text")
+    settings["json_schema"] = _format(text)
+    include = parsed.get("include")
+    if isinstance(include, list) and _LOGPROBS in include:
+        settings["logprobs"] = parsed.get("top_logprobs") or 0
+    sampling = openai_checked(settings, _NAMES)
+    tools = responses_tools_of(parsed)
+    writer = ResponsesWriter(
+        served,
+        stream=flag(parsed, "stream"),
+        logprobs=sampling.logprobs is not None,
+        asked={
+            "instructions": instructions,
+            "max_output_tokens": sampling.tokens_new_max,
+            "metadata": _metadata(parsed),
+            "temperature": sampling.temperature,
+            "text": text if "format" in text else text | {"format": {"type": "text"}},
+            "top_logprobs": sampling.logprobs or 0,
+            "top_p": sampling.top_p,
+            **_tools_told(parsed, tools),
+        },
+    )
+    return GenerationCall({"messages": messages, **tools}, sampling, writer)
+
+
+def _tools_told(parsed: dict[str, Any], tools: dict[str, Any]) -> dict[str, Any]:
+    """As the request had them."""
+    if not tools:
+        return {}
+    return {
+        "tools": parsed["tools"],
+        "tool_choice": parsed.get("tool_choice") or "auto",
+        "parallel_tool_calls": tools["parallel_tool_calls"],
+    }
+
+
+def _refuse_state(parsed: dict[str, Any]) -> None:
+    if flag(parsed, "store"):
+        raise unsupported("store: true", f"{_NO_STATE}; leave it out", param="store")
+    if flag(parsed, "background"):
+        raise unsupported("background", _NO_STATE)
+    for name in ("previous_response_id", "conversation"):
+        if parsed.get(name) is not None:
+            raise unsupported(name, f"{_NO_STATE}; send the conversation as input")
+    if parsed.get("prompt") is not None:
+        raise unsupported("prompt", "no prompts are kept here; send it as instructions and input")
+
+
+def _refuse_unsupported(parsed: dict[str, Any]) -> None:
+    if parsed.get("truncation") not in (None, "disabled"):
+        raise unsupported("truncation", "a prompt that is too long is refused")
+    if mapping(parsed, "reasoning").get("effort") not in (None, "none"):
+        raise unsupported("reasoning.effort", "the model is asked for its answer alone")
+    if mapping(parsed, "text").get("verbosity") not in (None, "medium"):
+        raise unsupported("text.verbosity", "the model has one way to speak")
+
+
+def _messages(given: Any) -> list[dict[str, Any]]:
+    """The chat that input items are."""
+    if given is None:
+        raise missing("input")
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise wrong_type("input", given, "a string or an array")
+    if not 1 <= len(given) <= ITEMS_MAX:
+        raise wrong("input", f"a text or a list of 1 to {ITEMS_MAX} items")
+    messages: list[dict[str, Any]] = []
+    for at, item in enumerate(given):
+        kind = item.get("type", "message") if isinstance(item, dict) else None
+        if kind == "message":
+            messages.append(_message(item, f"input[{at}]"))
+        elif kind in ("function_call", "function_call_output"):
+            add_call(messages, item, f"input[{at}]")
+        elif kind != "reasoning":  # what a model once thought is no part of what was said
+            raise unsupported(
+                f"input[{at}] of type {kind!r}",
+                "items are messages and function calls",
+                param=f"input[{at}]",
+            )
+    return messages
+
+
+def _message(item: dict[str, Any], name: str) -> dict[str, Any]:
+    role = item.get("role")
+    if role not in _ROLES:
+        raise wrong(f"{name}.role", f"one of {', '.join(_ROLES)}")
+    content = item.get("content")
+    if isinstance(content, list):
+        content = "".join(_part(part, f"{name}.content[{at}]") for at, part in enumerate(content))
+    if not isinstance(content, str):
+        raise wrong(f"{name}.content", "a text or a list of parts")
+    # Templates of models know the older of the two names.
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _part(part: Any, name: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in ("input_text", "output_text", "text") and isinstance(part.get("text"), str):
+        return str(part["text"])
+    if kind == "refusal" and isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
+    raise CallerError(
+        "parameter-unsupported",
+        f"{name} is a part of type {kind!r}: this model reads text",
+        param=name,
+    )
+
+
+def _with_instructions(instructions: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Templates take one system message, the first: what the input begins with joins it."""
+    if messages and messages[0]["role"] == "system":
+        instructions = f"{instructions}\n\n{messages[0]['content']}"
+        messages = messages[1:]
+    return [{"role": "system", "content": instructions}, *messages]
+
+
+def _format(text: dict[str, Any]) -> str | None:
+    """`text.format` has on one level what chat's `response_format` has on two."""
+    wanted = mapping(text, "format")
+    return json_schema_of(
+        wanted.get("type", "text"), wanted.get("schema"), ("text.format.type", "text.format.schema")
+    )
+
+
+def _metadata(parsed: dict[str, Any]) -> dict[str, str]:
+    given = mapping(parsed, "metadata")
+    pairs_max, key_max, value_max = _METADATA_MAX
+    for key, value in given.items():
+        if not isinstance(value, str) or len(value) > value_max or len(key) > key_max:
+            raise wrong(
+                "metadata",
+                f"pairs of texts, keys of at most {key_max} and values of at most {value_max} "
+                "characters",
+            )
+    if len(given) > pairs_max:
+        raise wrong("metadata", f"at most {pairs_max} pairs")
+    return given

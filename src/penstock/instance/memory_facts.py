@@ -1,0 +1,69 @@
+"""What a model's memory need is estimated from: its runtime, and the files that hold its weights.
+
+Other files of an artifact do not count: a folder may carry one model in several precisions, and
+what it was made from. Code may read anything, so all of its files count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.artifacts.description import ModelDescription
+from penstock.core.memory_need import ModelFacts
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.generation.runtime import init_message
+
+_FOLDER_PATTERNS = {
+    "openvino_genai": ("*.xml", "*.bin"),
+    "vllm": ("*.safetensors", "*.bin"),
+    "python": ("**/*",),
+    "process": ("**/*",),
+}
+_WITH_PROCESSES = ("python", "pipeline")
+_ON_ACCELERATORS = ("vllm", "torch", "onnxruntime")
+
+
+def facts_of(context: LoadContext) -> ModelFacts:
+    """Looks at sizes only."""
+    description = context.description
+    runtime = description.runtime
+    is_ir = runtime == "openvino" and description.file.endswith(".xml")
+    cache_bytes = 0
+    if runtime == "vllm":
+        cache_bytes = int(init_message(context)["settings"]["cache_bytes"])
+    return ModelFacts(
+        runtime="openvino-ir" if is_ir else runtime,
+        file_bytes=_bytes(_weight_files(context.model_dir, description)),
+        processes=max(description.lanes, 1) if runtime in _WITH_PROCESSES else 1,
+        cache_bytes=cache_bytes,
+        accelerated=context.accelerators > 0 and runtime in _ON_ACCELERATORS,
+    )
+
+
+def _weight_files(root: Path, description: ModelDescription) -> Iterator[Path]:
+    for pattern in _FOLDER_PATTERNS.get(description.runtime, ()):
+        yield from root.glob(pattern)
+    if description.runtime in _FOLDER_PATTERNS:
+        return
+    generation = description.generation
+    names = {generation.encoder_file, generation.decoder_file} if generation else {description.file}
+    for name in sorted(names - {""}):
+        yield from _with_data(root / name)
+
+
+def _with_data(file: Path) -> Iterator[Path]:
+    """A graph and what lies beside it: model.bin for IR, model.onnx.data and _data for ONNX."""
+    with suppress(OSError):
+        for one in file.parent.iterdir():
+            if one.name.startswith(file.name) or one.name == file.with_suffix(".bin").name:
+                yield one
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    total = 0
+    for file in set(files):
+        with suppress(OSError):
+            total += file.stat().st_size if file.is_file() else 0
+    return total

@@ -1,0 +1,150 @@
+"""What may be said of a compiled artifact on this processor (`core.proof`): asked once, remembered.
+
+The check is a handful of small batches through the runtime that was just loaded. Its outcome lies
+in the cache beside the compiled blobs, by artifact, instruction set and library version. Nothing
+here keeps a model from loading: an endpoint whose answers differ a little more than promised serves
+on, and says so, because a machine of another kind must not be an outage.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.description import ModelDescription
+from penstock.compile.contract import Tolerance
+from penstock.compile.graph import Arrays
+from penstock.compile.proof_samples import FILE, compare_samples, read_samples
+from penstock.compile.report import REPORT
+from penstock.core import proof as core
+from penstock.core.proof import Proof
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext, TensorRuntime
+from penstock.runtimes.processor import instruction_set_here
+
+_LOG = logging.getLogger(__name__)
+_REPORT_BYTES_MAX = 1_000_000  #: a report has about 3 kB
+
+Run = Callable[[Arrays], Arrays]
+
+
+def proof_here(context: LoadContext, runtime: TensorRuntime) -> Proof | None:
+    """None for what `penstock compile` did not make for CPUs. Blocks for some milliseconds, the
+    first time: call it on a thread, before the lane has work."""
+    if context.description.runtime != "openvino":
+        return None
+    report = _report(context.model_dir / REPORT)
+    if report is None:
+        return None
+    found = _proof(context, report, lambda inputs: runtime.run(0, inputs))
+    where = f"{context.endpoint_name}/{context.variant_name}"
+    if found.state == core.NOT_PROVED:
+        _LOG.warning(
+            "%s: proved on %s, and NOT equal to its source on this processor (%s): %s. Compile it "
+            "on a machine of this kind.",
+            where, found.proved_on, found.instruction_set, found.detail,
+        )  # fmt: skip
+    else:
+        _LOG.info(
+            "%s: %s (compiled on %s, here %s)%s", where, found.state, found.proved_on or "?",
+            found.instruction_set, f": {found.detail}" if found.detail else "",
+        )  # fmt: skip
+    return found
+
+
+def _proof(context: LoadContext, report: dict[str, Any], run: Run) -> Proof:
+    here, proved_on = instruction_set_here().name, str(report.get("instruction_set") or "")
+    if not core.needs_check(proved_on, here):
+        return core.proof(proved_on, here, None)
+    marker = _marker(context, here)
+    failures = _remembered(marker)
+    unasked = ""
+    if failures is None:
+        try:
+            failures = _asked(context.model_dir, context.description, report, run)
+        except ModelError as error:
+            unasked = error.message
+        if failures is None:
+            unasked = unasked or "the artifact brings no samples along"
+        else:
+            _remember(marker, failures)
+    return core.proof(proved_on, here, failures, unasked=unasked)
+
+
+def _asked(
+    root: Path, description: ModelDescription, report: dict[str, Any], run: Run
+) -> tuple[str, ...] | None:
+    """What lies outside of the compile's tolerance; None: there is nothing to ask.
+
+    Raises ModelError (`proof-unreadable`).
+    """
+    samples = read_samples(root)
+    if not samples:
+        return None
+    try:
+        limits = report["parity"]["tolerance"]
+        tolerance = Tolerance(
+            difference_max=float(limits["difference_max"]),
+            difference_mean=float(limits["difference_mean"]),
+            agreement_min=float(limits["agreement_min"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise ModelError("proof-unreadable", f"{REPORT} has no tolerance") from None
+    try:
+        ours = [run(inputs) for inputs, _ in samples]
+        return compare_samples(samples, ours, description, tolerance).failures()
+    except ModelError as error:
+        return (f"the samples can't be run: {error.message}",)
+    except (KeyError, IndexError, ValueError) as error:
+        raise ModelError("proof-unreadable", f"{FILE} is not of this model: {error}") from None
+
+
+def _report(path: Path) -> dict[str, Any] | None:
+    try:
+        if path.stat().st_size > _REPORT_BYTES_MAX:
+            return None
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and "parity" in found else None
+
+
+def _marker(context: LoadContext, here: str) -> Path | None:
+    """Artifacts are immutable in their cache: path, size and time stand for the content."""
+    if context.cache_dir is None:
+        return None
+    facts = [here, importlib.metadata.version("openvino")]
+    for name in (context.description.file, REPORT, FILE):
+        path = context.model_dir / name
+        with suppress(OSError):
+            status = path.stat()
+            facts += [str(path), str(status.st_size), str(status.st_mtime_ns)]
+    key = hashlib.sha256("\0".join(facts).encode()).hexdigest()
+    return context.cache_dir / "proved" / key
+
+
+def _remembered(marker: Path | None) -> tuple[str, ...] | None:
+    """A marker that can't be read is as good as none: the samples are asked again."""
+    try:
+        told = json.loads(marker.read_bytes()) if marker is not None else None
+    except (OSError, ValueError):
+        return None
+    return tuple(map(str, told)) if isinstance(told, list) else None
+
+
+def _remember(marker: Path | None, failures: tuple[str, ...]) -> None:
+    if marker is None:
+        return
+    with suppress(OSError):  # a full disk: the next load asks again
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        made = marker.with_name(f".{marker.name}.{secrets.token_hex(4)}")
+        made.write_text(json.dumps(failures))
+        os.replace(made, marker)

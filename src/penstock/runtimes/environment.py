@@ -1,0 +1,73 @@
+"""Which environment variables a process of the platform, and one with a model's code, may see.
+
+One table, an allow-list: what is not named here stays with the server. A model's process gets what
+libraries need to find themselves, their cores and their accelerators, and its own Environment on
+top; never the platform's settings, its database's address, credentials or tokens. An instance gets
+in addition what fetching artifacts takes: the credentials of object stores and the proxies, whose
+addresses may hold a password.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+from collections.abc import Mapping
+from typing import Final
+
+#: Names, or prefixes where they end with "*", that every process may see.
+_MODELS: Final = (
+    # the system's
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TMPDIR", "TZ", "LANG", "LANGUAGE", "LC_*",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_*", "GLIBC_TUNABLES", "TCMALLOC_*", "SSL_CERT_FILE",
+    "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "XDG_CACHE_HOME",
+    # Python's
+    "PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "COVERAGE_*",
+    # of libraries that compute
+    "OMP_*", "GOMP_*", "KMP_*", "MKL_*", "OPENBLAS_*", "BLIS_*", "NUMEXPR_*", "ONEDNN_*", "DNNL_*",
+    "OPENVINO_*", "OV_*", "ORT_*", "ATEN_*", "TORCH_*", "TORCHINDUCTOR_*", "PYTORCH_*", "TRITON_*",
+    "TOKENIZERS_*", "HF_*", "TRANSFORMERS_*", "TF_*", "XLA_*", "RAYON_*", "VLLM_*",
+    # of accelerators
+    "CUDA_*", "CUDNN_*", "CUBLAS_*", "NVIDIA_*", "NCCL_*", "ROCR_*", "HIP_*", "HSA_*", "ZE_*",
+    # of SageMaker's containers
+    "SAGEMAKER_*", "SM_*",
+)  # fmt: skip
+#: What an instance may see besides.
+_INSTANCES: Final = (
+    "AWS_*", "GOOGLE_*", "AZURE_*", "OBJECT_STORE_*",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY",
+    "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+)  # fmt: skip
+#: A name with one of these words in it is a secret, whatever it begins with.
+_SECRETS: Final = frozenset(
+    ("TOKEN", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "KEY", "KEYS", "CREDENTIAL", "CREDENTIALS",
+     "AUTH", "APIKEY")
+)  # fmt: skip
+
+
+def for_models(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What a process may see that runs a model's code."""
+    given = os.environ if environ is None else environ
+    return {
+        name: value
+        for name, value in given.items()
+        if _named(name, _MODELS) and not _SECRETS & set(name.upper().split("_"))
+    }
+
+
+def for_instances(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What an instance may see, which fetches artifacts and runs no code of theirs itself."""
+    given = os.environ if environ is None else environ
+    fetching = {name: value for name, value in given.items() if _named(name, _INSTANCES)}
+    return for_models(given) | fetching
+
+
+def at_home_in(scratch: str) -> dict[str, str]:
+    """Variables that make `scratch` a process's home; packages of the user's stay importable."""
+    base = {"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}
+    return {"HOME": scratch, "TMPDIR": scratch, "XDG_CACHE_HOME": f"{scratch}/.cache", **base}
+
+
+def _named(name: str, table: tuple[str, ...]) -> bool:
+    return any(
+        name.startswith(entry[:-1]) if entry.endswith("*") else name == entry for entry in table
+    )

@@ -1,0 +1,150 @@
+"""What sampling settings may be: one table for all engines, and what each dialect changes of it.
+
+A dialect may be narrower than the engines are, and has words of its own for what it refuses. Both
+are arguments of `checked`, so that an engine never sees an impossible setting whoever asks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from penstock.errors import CallerError
+from penstock.runtimes.generation.base import LOGPROBS_MAX, Sampling
+
+#: More would be a way to make the server work, not a request.
+STOPS_MAX: Final = 16
+STOP_CHARS_MAX: Final = 256
+SCHEMA_CHARS_MAX: Final = 65_536
+SEED_MAX: Final = 2**63 - 1
+TOKENS_MAX: Final = 1_000_000
+SEQUENCES_MAX: Final = 128  #: as OpenAI's `n`
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A number's range, both ends allowed unless `above`."""
+
+    low: float
+    high: float
+    whole: bool = False  #: an integer
+    above: bool = False  #: the lower end itself is not allowed
+
+
+#: Field of `Sampling` -> what every engine takes.
+ENGINES: Final[dict[str, Limit]] = {
+    "temperature": Limit(0, 100),
+    "top_p": Limit(0, 1, above=True),
+    "min_p": Limit(0, 1),
+    "repetition_penalty": Limit(0, 100, above=True),
+    "presence_penalty": Limit(-2, 2),
+    "frequency_penalty": Limit(-2, 2),
+    "tokens_new_max": Limit(1, TOKENS_MAX, whole=True),
+    "tokens_new_min": Limit(0, TOKENS_MAX, whole=True),
+    "top_k": Limit(0, TOKENS_MAX, whole=True),
+    "seed": Limit(-SEED_MAX - 1, SEED_MAX, whole=True),
+    "logprobs": Limit(0, LOGPROBS_MAX, whole=True),
+    "sequences": Limit(1, SEQUENCES_MAX, whole=True),
+}
+#: What OpenAI's API takes (platform.openai.com/docs/api-reference), where that is less.
+OPENAI: Final[dict[str, Limit]] = ENGINES | {"temperature": Limit(0, 2)}
+_FLAGS: Final = ("stop_included", "ignore_eos", "echo")
+
+
+class Words(Protocol):
+    """How a dialect refuses. Each makes the error to be raised; `name` is the dialect's."""
+
+    def out_of_range(self, name: str, value: object, limit: Limit) -> CallerError:
+        """A number that the limit does not allow."""
+
+    def wrong_kind(self, name: str, value: object, limit: Limit | None) -> CallerError:
+        """No number at all, a fraction where an integer is needed; None: no flag."""
+
+    def wrong(self, name: str, value: object, allowed: str) -> CallerError:
+        """Anything else; `allowed` completes "it must be"."""
+
+
+class PlainWords:
+    """One sentence: the name, the value, what is allowed."""
+
+    def out_of_range(self, name: str, value: object, limit: Limit) -> CallerError:
+        kind = "an integer" if limit.whole else "a number"
+        start = "above" if limit.above else "from"
+        spelled = "d" if limit.whole else "g"
+        allowed = f"{kind} {start} {limit.low:{spelled}} to {limit.high:{spelled}}"
+        return self.wrong(name, value, allowed)
+
+    def wrong_kind(self, name: str, value: object, limit: Limit | None) -> CallerError:
+        if limit is None:
+            return self.wrong(name, value, "true or false")
+        return self.out_of_range(name, value, limit)
+
+    def wrong(self, name: str, value: object, allowed: str) -> CallerError:
+        shown = repr(value)
+        shown = shown if len(shown) <= 100 else f"{shown[:97]}..."
+        return CallerError("invalid-parameter", f"{name} is {shown}: it must be {allowed}")
+
+
+def checked(
+    given: Mapping[str, Any],
+    names: Mapping[str, str] | None = None,
+    *,
+    limits: Mapping[str, Limit] = ENGINES,
+    words: Words | None = None,
+) -> Sampling:
+    """Settings that were given (None: not given) as `Sampling`.
+
+    Args:
+        given: fields of Sampling.
+        names: what the caller's dialect calls them, for errors.
+        limits: the dialect's table.
+        words: how the dialect refuses.
+
+    Raises CallerError with the caller's name, the value and what is allowed.
+    """
+    known = names or {}
+    refuse = words or PlainWords()
+    values = {key: value for key, value in given.items() if value is not None}
+    for key, limit in limits.items():
+        if key in values:
+            values[key] = _number(known.get(key, key), values[key], limit, refuse)
+    for key in _FLAGS:
+        if key in values and not isinstance(values[key], bool):
+            raise refuse.wrong_kind(known.get(key, key), values[key], None)
+    if "stop" in values:
+        values["stop"] = _stops(known.get("stop", "stop"), values["stop"], refuse)
+    schema = values.get("json_schema")
+    if schema is not None and len(schema) > SCHEMA_CHARS_MAX:
+        name = known.get("json_schema", "json_schema")
+        raise refuse.wrong(name, schema, f"at most {SCHEMA_CHARS_MAX} characters")
+    sampling = Sampling(**values)
+    most = sampling.tokens_new_max
+    if most is not None and sampling.tokens_new_min > most:
+        name = known.get("tokens_new_min", "tokens_new_min")
+        raise refuse.wrong(name, sampling.tokens_new_min, f"at most the longest answer, {most}")
+    return sampling
+
+
+def _number(name: str, value: object, limit: Limit, words: Words) -> float:
+    if limit.whole and isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)  # clients in languages with one kind of number
+    kinds = int if limit.whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise words.wrong_kind(name, value, limit)
+    # Compared first: an integer of a thousand digits is no float.
+    if not limit.low <= value <= limit.high or (limit.above and value == limit.low):
+        raise words.out_of_range(name, value, limit)
+    return value if limit.whole else float(value)
+
+
+def _stops(name: str, value: object, words: Words) -> tuple[str, ...]:
+    """One string or a list of them; empty ones would end every answer at once."""
+    stops = [value] if isinstance(value, str) else value
+    if not isinstance(stops, list | tuple) or len(stops) > STOPS_MAX:
+        raise words.wrong(name, value, f"a string or a list of at most {STOPS_MAX} strings")
+    for each in stops:
+        if not isinstance(each, str) or not 1 <= len(each) <= STOP_CHARS_MAX:
+            raise words.wrong(name, each, f"strings of 1 to {STOP_CHARS_MAX} characters")
+    return tuple(stops)

@@ -1,0 +1,66 @@
+"""Takes a stream of server-sent events apart, cut anywhere: each event with its bytes as they were.
+
+An event ends with an empty line; a line ends with LF, CR or CRLF (WHATWG HTML, 9.2.6). What the
+fields of an event say is the reader's affair.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: Of an event that does not end. What is larger passes on in pieces: nobody waits for its end.
+EVENT_BYTES_MAX: Final = 1 << 20
+
+#: Two ends of line in a row, spelt out so that a CRLF is never read as two.
+_BLANK_LINE: Final = re.compile(rb"\n\n|\n\r\n?|\r\n\n|\r\n\r\n?|\r\r\n?")
+_BLANK_LINE_BYTES_MAX: Final = 4
+#: A line that is neither empty nor a comment.
+_FIELD: Final = re.compile(rb"(?:\A|[\r\n])[^:\r\n]")
+
+
+class EventSplitter:
+    """One stream. `feed` gives the events that are whole by now, `rest` what had no end."""
+
+    __slots__ = ("_rest", "_searched")
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._searched = 0  #: bytes of `_rest` in which no event ends
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The events that `data` completes, each with the empty line that ends it.
+
+        Left out is what is no event: empty lines that end nothing, and comments on their own (how
+        servers keep connections alive), which clients that parse each piece would choke on.
+        """
+        if not self._rest and _is_one(data):
+            return [data]
+        self._rest += data
+        events, begin = [], 0
+        for end in _BLANK_LINE.finditer(self._rest, self._searched):
+            event = bytes(self._rest[begin : end.end()])
+            begin = end.end()
+            if _FIELD.search(event):
+                events.append(event)
+        del self._rest[:begin]
+        if len(self._rest) > EVENT_BYTES_MAX:
+            events.append(self._take())
+        self._searched = max(0, len(self._rest) - _BLANK_LINE_BYTES_MAX + 1)
+        return events
+
+    def rest(self) -> bytes:
+        """What is left at the end of the stream; b"" where that is no event either."""
+        rest = self._take()
+        return rest if _FIELD.search(rest) else b""
+
+    def _take(self) -> bytes:
+        taken = bytes(self._rest)
+        self._rest.clear()
+        self._searched = 0
+        return taken
+
+
+def _is_one(data: bytes) -> bool:
+    """Whether it is surely one whole event: how models here mostly write."""
+    return data[:5] == b"data:" and data.find(b"\n\n") == len(data) - 2 and b"\r" not in data

@@ -1,0 +1,224 @@
+"""What gRPC calls may hold: before their credentials are looked at, and while messages come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc
+import pytest
+from tests.api.door_site import DoorSite, door_site
+from tests.api.http2_frames import BareClient
+from tests.gateway.gateway_fakes import until
+
+from penstock.api.oip import grpc_reading
+from penstock.api.oip.grpc import ENVELOPE_BYTES_MAX, STREAMS_OF_ONE_MAX
+from penstock.api.oip.grpc_reading import (
+    LOOKAHEAD_BYTES,
+    RECEIVED_AT_ONCE_MAX,
+    RECEIVED_AT_ONCE_OF_ONE,
+    MessageReader,
+)
+from penstock.core.grants import Grant
+from penstock.errors import CallerError, NotNowError
+from penstock.gateway.body_budget import BodyBudget
+from penstock.wire.aws.errors import AwsError
+from penstock.wire.oip_messages import SERVICE, ModelInferRequest
+
+MESSAGE_BYTES = 6_000_000
+CALLS = 60
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def grant_of(token: str) -> Grant:
+    if token != "right":
+        raise AwsError("UnrecognizedClientException", "Who is this?", status=403)
+    return Grant("invoke", frozenset({"echo"}))
+
+
+async def pour(client: BareClient, calls: list[int]) -> int:
+    """Sends until the server takes no more of any call; returns how many bytes that was."""
+    quiet = 0
+    while quiet < 20:
+        moved = [client.send(call, MESSAGE_BYTES) for call in calls]
+        quiet = 0 if any(moved) else quiet + 1
+        await asyncio.sleep(0.01)
+    return sum(client.bytes_sent.values())
+
+
+@pytest.mark.parametrize("metadata", [(), ((b"authorization", b"Bearer wrong"),)])
+def test_a_denied_call_ends_without_its_message_and_nothing_of_it_is_held(
+    metadata: tuple[tuple[bytes, bytes], ...],
+) -> None:
+    async def main() -> None:
+        async with door_site(grant_of=grant_of) as served:
+            client = await BareClient.open(served.grpc_port)
+            for method in ("ModelInfer", "ModelStreamInfer", "ModelMetadata", "NoSuchMethod"):
+                call = client.call(method, metadata)
+                await until(lambda call=call: call in client.ended)
+            calls = [client.call("ModelInfer", metadata) for _ in range(CALLS)]
+            assert await pour(client, calls) <= CALLS * LOOKAHEAD_BYTES
+            await until(lambda: client.ended.issuperset(calls))
+            await client.close()
+
+    run(main)
+
+
+def test_unfinished_calls_hold_as_much_as_is_received_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sixty calls whose messages never end, from one connection that may call."""
+    monkeypatch.setattr(grpc_reading, "PATIENCE_S", 60.0)
+
+    async def main() -> None:
+        async with door_site(grant_of=grant_of) as served:
+            client = await BareClient.open(served.grpc_port)
+            assert client.streams_max == STREAMS_OF_ONE_MAX
+            metadata = ((b"authorization", b"Bearer right"),)
+            calls = [client.call("ModelInfer", metadata) for _ in range(CALLS)]
+            sent = await pour(client, calls)
+            asked_for = RECEIVED_AT_ONCE_OF_ONE * MESSAGE_BYTES
+            assert asked_for - RECEIVED_AT_ONCE_OF_ONE <= sent
+            assert sent <= asked_for + CALLS * 2 * LOOKAHEAD_BYTES
+            await client.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer", "ModelReady"])
+def test_a_call_whose_message_does_not_come_ends(method: str) -> None:
+    async def main() -> None:
+        async with door_site(body_timeout_s=0.2) as served:
+            client = await BareClient.open(served.grpc_port)
+            silent, unfinished = client.call(method), client.call(method)
+            assert client.send(unfinished, MESSAGE_BYTES)
+            await until(lambda: {silent, unfinished} <= client.ended)
+            assert served.dispatcher.in_flight == 0
+            await client.close()
+
+    run(main)
+
+
+def test_slow_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has had its time gives way, and only where somebody else waits for it."""
+    monkeypatch.setattr(grpc_reading, "PATIENCE_S", 0.1)
+
+    async def main() -> None:
+        async with door_site() as served:
+            slow = [await BareClient.open(served.grpc_port) for _ in range(4)]
+            for client in slow:
+                for _ in range(RECEIVED_AT_ONCE_MAX):
+                    client.send(client.call("ModelInfer"), MESSAGE_BYTES)
+            await infer(served)
+            for client in slow:
+                await client.close()
+
+    run(main)
+
+
+async def infer(served: DoorSite, token: str = "", model: str = "echo") -> bytes:
+    message = ModelInferRequest(model_name=model).SerializeToString()
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{served.grpc_port}") as channel:
+        call = channel.unary_unary(f"/{SERVICE}/ModelInfer")
+        return bytes(await call(message, timeout=30, metadata=metadata))
+
+
+def test_a_key_of_one_endpoint_is_denied_what_the_message_asks_of_another() -> None:
+    async def main() -> None:
+        async with door_site(grant_of=grant_of) as served:
+            assert await infer(served, "right")
+            for token, model, code in (
+                ("right", "bank", grpc.StatusCode.PERMISSION_DENIED),
+                ("wrong", "echo", grpc.StatusCode.UNAUTHENTICATED),
+                ("", "echo", grpc.StatusCode.UNAUTHENTICATED),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await infer(served, token, model)
+                assert caught.value.code() == code
+
+    run(main)
+
+
+async def messages(*given: bytes) -> Any:
+    for one in given:
+        yield one
+
+
+async def never() -> Any:
+    await asyncio.Event().wait()
+    yield b""
+
+
+def test_room_is_taken_while_a_message_comes_and_given_back_whatever_happens() -> None:
+    async def main() -> None:
+        budget = BodyBudget(100)
+        reader = MessageReader(budget, 60, 0.05)
+        assert await reader.first(messages(b"one"), "a") == b"one"
+        assert budget.bytes_taken == 0
+        with pytest.raises(CallerError, match="without a message"):
+            await reader.first(messages(), "a")
+        waiting = asyncio.ensure_future(reader.first(never(), "a"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert budget.bytes_taken == 60
+        with pytest.raises(NotNowError):  # two largest messages would not fit
+            await reader.first(messages(b"two"), "b")
+        with pytest.raises(CallerError) as caught:
+            await waiting
+        assert caught.value.code == "message-too-slow"
+        assert budget.bytes_taken == 0
+
+    run(main)
+
+
+def test_a_call_of_many_messages_holds_its_room_until_there_are_no_more() -> None:
+    async def main() -> None:
+        budget = BodyBudget(100)
+        reader = MessageReader(budget, 60, 5.0)
+        with reader.following(b"one", messages(b"two")) as given:
+            assert await anext(given) == b"one"
+            assert budget.bytes_taken == 60
+            assert await anext(given) == b"two"
+            with pytest.raises(StopAsyncIteration):
+                await anext(given)
+            assert budget.bytes_taken == 0
+        with reader.following(b"one", never()):
+            assert budget.bytes_taken == 60
+        assert budget.bytes_taken == 0
+
+    run(main)
+
+
+def test_calls_wait_their_turn_and_are_served_in_the_order_they_came() -> None:
+    async def main() -> None:
+        reader = MessageReader(BodyBudget(1 << 40), ENVELOPE_BYTES_MAX, 5.0)
+        gates = [asyncio.Event() for _ in range(RECEIVED_AT_ONCE_OF_ONE + 2)]
+        began: list[int] = []
+
+        async def behind(number: int) -> Any:
+            began.append(number)
+            await gates[number].wait()
+            yield b"%d" % number
+
+        tasks = [
+            asyncio.ensure_future(reader.first(behind(number), "a")) for number in range(len(gates))
+        ]
+        await asyncio.sleep(0.01)
+        assert began == list(range(RECEIVED_AT_ONCE_OF_ONE))
+        assert await reader.first(messages(b"b"), "another connection") == b"b"
+        tasks[-2].cancel()
+        gates[3].set()
+        assert await tasks[3] == b"3"
+        await asyncio.sleep(0.01)
+        assert began[-1] == len(gates) - 1
+        for gate in gates:
+            gate.set()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert sum(isinstance(one, bytes) for one in done) == len(gates) - 1
+
+    run(main)

@@ -1,0 +1,70 @@
+BEGIN TRANSACTION;
+CREATE TABLE deployments (
+	endpoint_key VARCHAR(128) NOT NULL, 
+	generation INTEGER NOT NULL, 
+	spec TEXT NOT NULL, 
+	previous TEXT, 
+	created DOUBLE NOT NULL, 
+	PRIMARY KEY (endpoint_key, generation)
+);
+CREATE TABLE endpoint_configs (
+	"key" VARCHAR(128) NOT NULL, 
+	name VARCHAR(128) NOT NULL, 
+	arn VARCHAR(256) NOT NULL, 
+	request TEXT NOT NULL, 
+	created DOUBLE NOT NULL, 
+	modified DOUBLE NOT NULL, 
+	PRIMARY KEY ("key")
+);
+CREATE TABLE endpoints (
+	"key" VARCHAR(128) NOT NULL, 
+	name VARCHAR(128) NOT NULL, 
+	arn VARCHAR(256) NOT NULL, 
+	request TEXT NOT NULL, 
+	created DOUBLE NOT NULL, 
+	modified DOUBLE NOT NULL, 
+	status VARCHAR(32) NOT NULL, 
+	failure_reason TEXT NOT NULL, 
+	generation_last INTEGER NOT NULL, 
+	active_generation INTEGER, 
+	target_generation INTEGER, 
+	PRIMARY KEY ("key")
+);
+CREATE TABLE keys (
+	key_id VARCHAR(64) NOT NULL, 
+	kind VARCHAR(16) NOT NULL, 
+	label TEXT NOT NULL, 
+	secret BLOB NOT NULL, 
+	salt BLOB NOT NULL, 
+	created DOUBLE NOT NULL, 
+	PRIMARY KEY (key_id)
+);
+INSERT INTO "keys" VALUES('PENSIHA7XKWQ75B7FD2N','sigv4','ci',X'6741414141414272416C7930443163797474455944656D4C515F47774233676E45457A6A31716B7936397052546234634A4E416D51677A5F6354452D5F39655277377477364C713851725838394C33434B69316D3346477A487662684E795066747968787A6C4C793971556141427234705976505F7247526F436E5A774D427530345965744C746F4A48484A',X'',1.0);
+INSERT INTO "keys" VALUES('PDVGM5HXDG47G3JE','bearer','laptop',X'9A452B0C874113B983F4A8B9E46EB596B0B9A69AD9E300A6CECBBC8558F68BC0',X'B7E0741D3BBCD2F6E67A7AA8368A57D8',2.0);
+CREATE TABLE models (
+	"key" VARCHAR(128) NOT NULL, 
+	name VARCHAR(128) NOT NULL, 
+	arn VARCHAR(256) NOT NULL, 
+	request TEXT NOT NULL, 
+	created DOUBLE NOT NULL, 
+	modified DOUBLE NOT NULL, 
+	PRIMARY KEY ("key")
+);
+INSERT INTO "models" VALUES('shop','shop','arn:aws:sagemaker:us-east-1:000000000000:model/shop','{"ModelName":"shop"}',1.0,1.0);
+CREATE TABLE settings (
+	name VARCHAR(64) NOT NULL, 
+	value TEXT NOT NULL, 
+	PRIMARY KEY (name)
+);
+INSERT INTO "settings" VALUES('schema_version','1');
+CREATE TABLE tags (
+	arn_key VARCHAR(256) NOT NULL, 
+	name VARCHAR(128) NOT NULL, 
+	value TEXT NOT NULL, 
+	PRIMARY KEY (arn_key, name)
+);
+INSERT INTO "tags" VALUES('arn:aws:sagemaker:us-east-1:000000000000:model/shop','team','search');
+CREATE INDEX models_created ON models (created, "key");
+CREATE INDEX endpoint_configs_created ON endpoint_configs (created, "key");
+CREATE INDEX endpoints_created ON endpoints (created, "key");
+COMMIT;

@@ -1,0 +1,116 @@
+"""`core/memory_need.py`: what a model needs, before and after it has run on this machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.memory_need import (
+    START_BYTES,
+    MemoryNeed,
+    MemorySeen,
+    ModelFacts,
+    estimated,
+    expected_now,
+    need_of,
+    with_headroom,
+)
+
+MIB = 2**20
+ONNX = ModelFacts(runtime="openvino", file_bytes=400 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("facts", "mib"),
+    [
+        (ModelFacts(runtime="openvino", file_bytes=400 * MIB), 64 + 96 + 840),
+        (ModelFacts(runtime="openvino-ir", file_bytes=400 * MIB), 64 + 96 + 440),
+        (ModelFacts(runtime="onnxruntime", file_bytes=400 * MIB), 64 + 64 + 760),
+        (ModelFacts(runtime="python", file_bytes=100 * MIB), 64 + 96 + 200),
+        (ModelFacts(runtime="python", file_bytes=100 * MIB, processes=3), 64 + 3 * (96 + 200)),
+        (ModelFacts(runtime="process", file_bytes=0), 64 + 512),
+        (ModelFacts(runtime="vllm", file_bytes=100 * MIB, cache_bytes=4096 * MIB),
+         64 + 2048 + 110 + 4096),
+        (ModelFacts(runtime="vllm", file_bytes=9000 * MIB, accelerated=True), 64 + 3072),
+        (ModelFacts(runtime="of tomorrow", file_bytes=10 * MIB), 64 + 512 + 20),
+    ],
+)  # fmt: skip
+def test_an_estimate_is_the_process_and_a_multiple_of_the_weights(
+    facts: ModelFacts, mib: int
+) -> None:
+    need = estimated(facts)
+    assert need.memory_bytes / MIB == pytest.approx(mib, abs=1)
+    assert need.basis == "estimated"
+
+
+def test_measured_models_are_within_their_estimates() -> None:
+    """The measurements that the table was made from: MiB at the height of load and first runs."""
+    for runtime, file_mib, measured_mib in (
+        ("openvino", 400, 863),
+        ("openvino-ir", 400, 456),
+        ("openvino-ir", 200, 255),
+        ("onnxruntime", 400, 771),
+        ("openvino-ir", 3, 122),
+        ("seq2seq", 5, 134),
+        ("openvino_genai", 6, 109),
+    ):
+        need = estimated(ModelFacts(runtime=runtime, file_bytes=file_mib * MIB))
+        assert measured_mib * MIB <= need.memory_bytes <= 1.5 * measured_mib * MIB, runtime
+
+
+def test_only_what_a_runtime_must_hold_rules_a_type_out() -> None:
+    """Half of the weights at least; of a folder with code nobody knows what it reads."""
+    assert estimated(ONNX).least_bytes == 200 * MIB
+    assert estimated(ModelFacts(runtime="python", file_bytes=400 * MIB)).least_bytes == 0
+
+
+def test_a_model_that_ran_here_needs_what_it_took() -> None:
+    seen = MemorySeen(load_bytes_max=500 * MIB, own_bytes_max=800 * MIB, ran=True)
+    assert need_of(ONNX, seen) == MemoryNeed(
+        memory_bytes=900 * MIB, least_bytes=200 * MIB, basis="measured"
+    )
+    seen = MemorySeen(load_bytes_max=1500 * MIB, own_bytes_max=800 * MIB, ran=True)
+    assert need_of(ONNX, seen).memory_bytes == 1500 * MIB  # the height was the load
+
+
+def test_a_model_that_was_loaded_and_never_ran_proves_little() -> None:
+    """Weights are packed by the first run."""
+    guess = estimated(ONNX)
+    seen = MemorySeen(load_bytes_max=200 * MIB, own_bytes_max=150 * MIB, ran=False)
+    assert need_of(ONNX, seen) == guess
+    seen = MemorySeen(load_bytes_max=2000 * MIB, own_bytes_max=150 * MIB, ran=False)
+    assert need_of(ONNX, seen).memory_bytes == 2000 * MIB
+
+
+def test_headroom_is_an_eighth_and_at_least_64_mib() -> None:
+    assert with_headroom(1600 * MIB) == 1800 * MIB
+    assert with_headroom(100 * MIB) == 164 * MIB
+
+
+def test_what_is_set_aside_follows_the_life_of_an_instance() -> None:
+    """Start, grant, load, first status, first request, growth, growth to the bound."""
+
+    def now(need: int, own: int, *, loaded: bool = True, ran: bool = True) -> float:
+        return (
+            expected_now(
+                need_bytes=need * MIB,
+                own_bytes_max=own * MIB,
+                loaded=loaded,
+                ran=ran,
+                bytes_max=2000 * MIB,
+            )
+            / MIB
+        )
+
+    assert now(0, 0, loaded=False, ran=False) * MIB == START_BYTES
+    assert now(1000, 35, loaded=False, ran=False) == 1000  # granted, nothing taken
+    assert now(1000, 1100, loaded=False, ran=False) == 1100  # the estimate was too low
+    assert now(1000, 300, ran=False) == 1000  # loaded: the estimate stands ...
+    assert now(1000, 300) == 364  # ... until it ran
+    assert now(1000, 1600) == 1800
+    assert now(1000, 1900) == 2000  # it is ended when it takes more
+    assert now(1000, 2100) == 2100  # and holds it until it is ended
+    assert now(1000, 0) == 1000  # not measured yet: no data is not zero
+
+
+def test_a_need_beyond_the_bound_is_the_bound() -> None:
+    assert expected_now(need_bytes=9, own_bytes_max=0, loaded=True, ran=False, bytes_max=5) == 5

@@ -1,0 +1,230 @@
+"""Names that a server may be called by, and pages that may call it."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.config import ListenConfig
+from penstock.gateway.head_check import HeadCheck, authority_of, origin_form
+from penstock.gateway.host_gate import HostGate, gate_for, normal_origin, split_authority
+
+
+def code(error: object) -> str | None:
+    return getattr(error, "code", None)
+
+
+@pytest.mark.parametrize(
+    ("value", "authority"),
+    [
+        (b"localhost", ("localhost", "")),
+        (b"LocalHost.:8080", ("localhost", "8080")),
+        (b" 127.0.0.1:1 ", ("127.0.0.1", "1")),
+        (b"[::1]:8080", ("::1", "8080")),
+        (b"[0:0:0:0:0:0:0:1]", ("::1", "")),
+        (b"a_b.example-1", ("a_b.example-1", "")),
+        (b"name:", ("name", "")),
+        (b"", None),
+        (b".", None),
+        (b":80", None),
+        (b"name:80:80", None),
+        (b"name:port", None),
+        (b"name:123456", None),
+        (b"user@name", None),
+        (b"name/path", None),
+        (b"a b", None),
+        (b"a,b", None),
+        (b"::1", None),
+        (b"[::1", None),
+        (b"[::1]x", None),
+        (b"[127.0.0.1]", None),
+        (b"[fe80::1%eth0]", None),
+        (b"n\xc3\xa4me", None),
+        (b"x" * 300, None),
+    ],
+)
+def test_a_host_is_a_name_or_an_address_and_perhaps_a_port(
+    value: bytes, authority: tuple[str, str] | None
+) -> None:
+    assert split_authority(value) == authority
+
+
+ON_LOOPBACK = gate_for(ListenConfig(), ("box",), asks=False)
+BEYOND = gate_for(ListenConfig(host="0.0.0.0", insecure=True), ("Box.lan",), asks=False)
+
+
+@pytest.mark.parametrize(
+    ("host", "on_loopback", "beyond"),
+    [
+        (b"localhost:8080", None, None),
+        (b"api.localhost", None, None),
+        (b"127.0.0.1", None, None),
+        (b"127.8.9.10:1", None, None),
+        (b"[::1]:8080", None, None),
+        (b"[::ffff:127.0.0.1]", None, None),
+        (b"192.0.2.7:8080", "host-unknown", None),
+        (b"[2001:db8::1]:8080", "host-unknown", None),
+        (b"box", "host-unknown", None),
+        (b"box.lan:8080", "host-unknown", None),
+        (b"localhost.evil.example", "host-unknown", "host-unknown"),
+        (b"127.0.0.1.evil.example:8080", "host-unknown", "host-unknown"),
+        (b"evil.example:8080", "host-unknown", "host-unknown"),
+        (b"2130706433", "host-unknown", "host-unknown"),
+        (b"a b", "host-malformed", "host-malformed"),
+    ],
+)
+def test_a_server_without_credentials_is_called_by_its_own_names_alone(
+    host: bytes, on_loopback: str | None, beyond: str | None
+) -> None:
+    """An address can't be made to point elsewhere: where others reach the server each is right."""
+    assert code(ON_LOOPBACK.host_error(host)) == on_loopback
+    assert code(BEYOND.host_error(host)) == beyond
+
+
+def test_names_are_added_by_settings_and_the_refusal_says_how() -> None:
+    listed = ListenConfig(host="192.0.2.1", hosts=("Penstock.example", "[2001:DB8::1]"))
+    gate = gate_for(listed, (), asks=False)
+    for host in (b"penstock.example:443", b"[2001:db8::1]", b"192.0.2.1:8080"):
+        assert gate.host_error(host) is None
+    refused = gate.host_error(b"other.example")
+    assert refused is not None
+    assert (refused.code, refused.status) == ("host-unknown", 421)
+    assert "PENSTOCK_LISTEN_HOSTS" in refused.hint
+    anything = gate_for(ListenConfig(hosts=("*",)), (), asks=False)
+    assert anything.host_error(b"other.example") is None
+
+
+def test_where_credentials_are_asked_for_names_and_pages_are_free_until_some_are_listed() -> None:
+    free = gate_for(ListenConfig(), (), asks=True)
+    assert free.host_error(b"public.example") is None
+    assert free.page_error(b"POST", b"public.example", b"https://other.example", None, None) is None
+    listed = ListenConfig(hosts=("public.example",), origins=("https://page.example",))
+    narrow = gate_for(listed, (), asks=True)
+    assert narrow.host_error(b"public.example") is None
+    assert code(narrow.host_error(b"other.example")) == "host-unknown"
+    foreign = narrow.page_error(b"POST", b"public.example", b"https://other.example", None, None)
+    assert code(foreign) == "page-foreign"
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "origin", "site", "mode", "allowed"),
+    [
+        (b"POST", b"localhost:8080", None, None, None, True),
+        (b"POST", b"localhost:8080", b"http://localhost:8080", b"same-origin", b"cors", True),
+        (b"POST", b"localhost:8080", b"http://LOCALHOST:8080", None, None, True),
+        (b"POST", b"[::1]:8080", b"http://[::1]:8080", None, None, True),
+        (b"POST", b"localhost", b"http://localhost", None, None, True),
+        (b"POST", b"localhost:80", b"http://localhost", None, None, True),
+        (b"POST", b"localhost:443", b"https://localhost", None, None, True),
+        (b"POST", b"localhost", b"https://localhost", None, None, True),
+        (b"POST", b"localhost:8080", b"http://localhost:8090", b"same-site", b"cors", False),
+        (b"POST", b"127.0.0.1:8080", b"http://localhost:8080", None, None, False),
+        (b"POST", b"localhost:8080", b"https://evil.example", b"cross-site", b"no-cors", False),
+        (b"POST", b"localhost:8080", b"null", b"cross-site", b"no-cors", False),
+        (b"POST", b"localhost:8080", b"", None, None, False),
+        (b"POST", b"localhost:8080", b"file://", None, None, False),
+        (b"POST", b"localhost:8080", b"http://a,http://localhost:8080", None, None, False),
+        (b"POST", b"localhost:8080", None, b"cross-site", b"navigate", False),
+        (b"POST", b"localhost:8080", None, b"same-site", None, False),
+        (b"POST", b"localhost:8080", None, b"same-origin,cross-site", None, False),
+        (b"GET", b"localhost:8080", None, b"cross-site", b"no-cors", False),
+        (b"GET", b"localhost:8080", None, b"cross-site", b"navigate", True),
+        (b"GET", b"localhost:8080", None, b"none", b"navigate", True),
+        (b"GET", b"localhost:8080", b"https://evil.example", b"cross-site", b"navigate", False),
+        (b"POST", b"localhost:8080", b"https://shop.example", b"cross-site", b"cors", True),
+        (b"POST", b"localhost:8080", b"https://shop.example:443", None, None, True),
+        (b"POST", b"localhost:8080", b"http://shop.example", None, None, False),
+    ],
+)
+def test_pages_of_other_servers_send_nothing_here(
+    method: bytes,
+    host: bytes,
+    origin: bytes | None,
+    site: bytes | None,
+    mode: bytes | None,
+    allowed: bool,
+) -> None:
+    """A link that a person follows is no harm: the page that had it learns nothing."""
+    gate = HostGate(origins=("https://shop.example",))
+    refused = gate.page_error(method, host, origin, site, mode)
+    assert code(refused) == (None if allowed else "page-foreign")
+    assert refused is None or (refused.status, bool(refused.hint)) == (403, True)
+    assert HostGate(any_origin=True).page_error(method, host, origin, site, mode) is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "normal"),
+    [
+        ("https://Shop.example:443", "https://shop.example"),
+        ("http://shop.example:443", "http://shop.example:443"),
+        ("app://shop", "app://shop"),
+        ("null", None),
+        ("shop.example", None),
+        ("https://shop.example/path", None),
+        ("https://\N{SNOWMAN}.example", None),
+    ],
+)
+def test_an_origin_has_one_spelling(origin: str, normal: str | None) -> None:
+    assert normal_origin(origin) == normal
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "path"),
+    [
+        (b"/a?b=http://c/d", None, b"/a?b=http://c/d"),
+        (b"*", None, b"*"),
+        (b"http://a:1/b?c", b"a:1", b"/b?c"),
+        (b"HTTPS://a", b"a", b"/"),
+        (b"http://a?b", b"a", b"/?b"),
+        (b"ftp://a/b", None, b"ftp://a/b"),
+    ],
+)
+def test_a_target_in_absolute_form_is_a_host_and_a_path(
+    url: bytes, authority: bytes | None, path: bytes
+) -> None:
+    assert (authority_of(url), origin_form(url)) == (authority, path)
+
+
+@pytest.mark.parametrize(
+    ("url", "version", "known", "rare", "expected"),
+    [
+        (b"/", "1.1", b"localhost", {}, None),
+        (b"/", "1.1", None, {}, "host-missing"),
+        (b"/", "1.0", None, {}, None),
+        (b"/", "1.1", None, {b"host": b"localhost"}, None),
+        (b"/", "1.1", None, {b"host": b""}, "host-malformed"),
+        (b"/", "1.1", None, {b"host": b"localhost,localhost"}, "host-repeated"),
+        (b"/", "1.1", b"localhost", {b"host": b"localhost"}, "host-repeated"),
+        (b"/", "1.1", None, {b"host": b"evil.example"}, "host-unknown"),
+        (b"http://localhost/", "1.1", b"localhost:80", {}, None),
+        (b"http://LOCALHOST:80/", "1.1", b"localhost", {}, None),
+        (b"http://evil.example/", "1.1", b"localhost", {}, "host-repeated"),
+        (b"http://a@localhost/", "1.1", b"localhost", {}, "host-repeated"),
+        (b"http://evil.example/", "1.0", None, {}, "host-unknown"),
+        (b"/", "1.1", b"localhost", {b"transfer-encoding": b"Chunked"}, None),
+        (
+            b"/", "1.1", b"localhost", {b"transfer-encoding": b"gzip, chunked"},
+            "transfer-coding-unknown",
+        ),
+        (
+            b"/", "1.1", b"localhost", {b"transfer-encoding": b"chunked,chunked"},
+            "transfer-coding-unknown",
+        ),
+        (b"/", "1.0", b"localhost", {b"transfer-encoding": b"chunked"}, "http-malformed"),
+        (b"/", "1.1", b"localhost", {b"origin": b"http://evil.example"}, "page-foreign"),
+    ],
+)  # fmt: skip
+def test_a_head_names_exactly_one_host_and_can_be_read_in_one_way(
+    url: bytes, version: str, known: bytes | None, rare: dict[bytes, bytes], expected: str | None
+) -> None:
+    assert code(HeadCheck(HostGate()).error(b"POST", url, version, known, rare)) == expected
+
+
+def test_spellings_that_passed_are_known_and_never_many() -> None:
+    check = HeadCheck(HostGate(any_host=True))
+    for number in range(1000):
+        assert check.error(b"GET", b"/", "1.1", None, {b"host": b"h%d" % number}) is None
+        assert b"h%d" % number in check.known_hosts
+        assert len(check.known_hosts) <= 64
+    refusing = HeadCheck(HostGate())
+    refusing.error(b"GET", b"/", "1.1", None, {b"host": b"evil.example"})
+    assert refusing.known_hosts == set()

@@ -1,0 +1,41 @@
+"""Which variables leave the server: an allow-list, and no secret among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.runtimes.environment import for_instances, for_models
+
+SECRETS = (
+    "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE",
+    "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_ACCOUNT_KEY", "HTTPS_PROXY", "http_proxy",
+)  # fmt: skip
+NOBODYS = (
+    "PENSTOCK_DATABASE", "PENSTOCK_KEY", "DATABASE_URL", "PGPASSWORD", "HF_TOKEN", "VLLM_API_KEY",
+    "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "KUBECONFIG", "SSH_AUTH_SOCK", "GITHUB_TOKEN",
+    "A_NAME_OF_TOMORROW", "SM_SECRET", "SAGEMAKER_AUTH",
+)  # fmt: skip
+MODELS = (
+    "PATH", "LANG", "LC_ALL", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE", "HF_HOME",
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "SAGEMAKER_PROGRAM", "SM_MODEL_DIR",
+    "PYTHONPATH", "LD_LIBRARY_PATH",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOBODYS)
+def test_what_is_not_named_stays_with_the_server(name: str) -> None:
+    assert for_models({name: "x"}) == {}
+    assert for_instances({name: "x"}) == {}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_credentials_for_artifacts_reach_instances_and_no_model(name: str) -> None:
+    assert for_models({name: "x"}) == {}
+    assert for_instances({name: "x"}) == {name: "x"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_libraries_need_reaches_models(name: str) -> None:
+    assert for_models({name: "x"}) == {name: "x"}
+    assert for_instances({name: "x"}) == {name: "x"}
