@@ -7,7 +7,8 @@ written), and keeps a record from which `crash_states` derives every state that 
 leave. The model is that of Pillai and others, "All File Systems Are Not Created Equal" (OSDI 2014),
 for file systems that keep names in order:
 
-* What `fsync` of a file returned for is in the file. Later writes are all there, or none of them.
+* What `fsync` of a file returned for is in the file. Later writes are all there, or none of them,
+  or the file has its new length and zeros in it; one file may fare otherwise than the others.
 * Names (created, renamed, removed) are kept in the order in which they were made, up to any moment
   behind the last one whose folder was synced.
 
@@ -52,6 +53,12 @@ class _File:
     def write(self, at: int, data: bytes) -> None:
         self.content.extend(bytes(max(0, at - len(self.content))))
         self.content[at : at + len(data)] = data
+
+    def left(self, unsynced: str) -> bytes:
+        """What a power cut leaves."""
+        if unsynced == "kept" or self.content == self.synced:
+            return bytes(self.content)
+        return self.synced if unsynced == "lost" else bytes(len(self.content))
 
 
 class FaultyDisk:
@@ -303,14 +310,22 @@ def crash_states(disk: FaultyDisk) -> Iterator[CrashState]:
         done = disk.steps[:end]
         marks = frozenset(step.path for step in done if step.kind == "mark")
         for names_kept in range(_names_synced(done), end + 1):
-            for data_kept in (True, False):
-                tree = _tree(disk, done, names_kept, data_kept)
+            for unsynced in _fates(done):
+                tree = _tree(disk, done, names_kept, unsynced)
                 key = (marks, *sorted(tree.items()))
                 if key not in seen:
                     seen.add(key)
                     last = done[-1] if done else None
-                    story = f"cut behind {last}, names of {names_kept}, unsynced data {data_kept}"
+                    story = f"cut behind {last}, names of {names_kept}, unsynced data {unsynced}"
                     yield CrashState(tree, marks, story)
+
+
+def _fates(done: list[Step]) -> Iterator[tuple[str, int]]:
+    """What becomes of unsynced writes: of all files (0), or of one while the others keep theirs."""
+    yield ("kept", 0)
+    for file in (0, *sorted({step.file for step in done if step.kind == "write"})):
+        yield ("lost", file)
+        yield ("zeros", file)
 
 
 def _names_synced(done: list[Step]) -> int:
@@ -328,7 +343,7 @@ def _names_synced(done: list[Step]) -> int:
 
 
 def _tree(
-    disk: FaultyDisk, done: list[Step], names_kept: int, data_kept: bool
+    disk: FaultyDisk, done: list[Step], names_kept: int, unsynced: tuple[str, int]
 ) -> dict[str, bytes | None]:
     files = {
         disk._known[path]: _File(content, bytearray(content))
@@ -351,8 +366,8 @@ def _tree(
             _apply_name(names, step)
     tree: dict[str, bytes | None] = {}
     for path, number in names.items():
-        found = None if number is None else files.get(number, _File())
-        tree[path] = None if found is None else bytes(found.content if data_kept else found.synced)
+        fate = unsynced[0] if unsynced[1] in (0, number) else "kept"
+        tree[path] = None if number is None else files.get(number, _File()).left(fate)
     return tree
 
 

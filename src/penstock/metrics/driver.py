@@ -82,11 +82,17 @@ class MetricsDriver:
         self._charged_at = clock.monotonic()
 
     def start(self) -> None:
-        """Loads history; a file that can't be read costs the history, not the start."""
+        """Loads history; a file that can't be read costs the history, not the start.
+
+        It is moved aside: the next save must not replace what may be whole.
+        """
         try:
             load(self._path, self._store, now=self._clock.wall())
         except PenstockError as error:
-            _log.warning("%s %s", error.message, error.hint)
+            aside = self._path.with_name(self._path.name + ".unreadable")
+            with contextlib.suppress(OSError):
+                self._path.replace(aside)
+            _log.warning("%s %s It is kept as %s.", error.message, error.hint, aside)
         self._task = asyncio.create_task(self._run(), name="metrics")
 
     async def stop(self) -> None:
@@ -109,16 +115,26 @@ class MetricsDriver:
             self._meter = EnergyMeter(nvml=await asyncio.to_thread(load_nvml))
         while True:
             now = self._clock.monotonic()
-            self._counts()
-            if now >= observe_at:
+            observes, saves = now >= observe_at, now >= save_at
+            if observes:
                 observe_at = now + OBSERVE_EVERY_S
-                await self._sample()
-                await self._charge(self._meter)
-            self._registry.collect(self._clock.wall())
-            if now >= save_at:
+            if saves:
                 save_at = now + SAVE_EVERY_S
-                await self._save()
+            try:
+                await self._round(self._meter if observes else None, saves=saves)
+            except Exception:  # no descriptor left, a counter that went away: it may be back later
+                _log.exception("metrics of this second are lost")
             await asyncio.sleep(COLLECT_EVERY_S)
+
+    async def _round(self, meter: EnergyMeter | None, *, saves: bool) -> None:
+        """One second's work; `meter`: it is time to observe."""
+        self._counts()
+        if meter is not None:
+            await self._sample()
+            await self._charge(meter)
+        self._registry.collect(self._clock.wall())
+        if saves:
+            await self._save()
 
     def _counts(self) -> None:
         """How many copies and instances each variant has; variants that are gone are forgotten."""

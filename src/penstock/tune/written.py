@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import yaml
 
 from penstock.artifacts import model_yaml
 from penstock.artifacts.description import ModelDescription
+from penstock.errors import NotNowError
 from penstock.tune.settings import Setting
 
 
@@ -27,15 +29,49 @@ def lines(setting: Setting) -> str:
 
 
 def write(model_dir: Path, description: ModelDescription, setting: Setting) -> Path:
-    """Writes model.yaml as a whole; of its comments those at the head of the file stay."""
+    """Writes model.yaml as a whole; of its comments those at the head of the file stay.
+
+    Behind a full disk or a power cut there is the old file or the new one, and nothing beside it.
+
+    Raises:
+        NotNowError: `model-yaml-not-written`.
+    """
     path = model_dir / model_yaml.FILE_NAME
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        text = "".join(_head(path)) + model_yaml.dump(setting.applied(description))
+        try:
+            with beside.open("w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        _sync_names(model_dir)
+    except OSError as error:
+        raise NotNowError(
+            "model-yaml-not-written",
+            f"{path} can't be written: {error.strerror}",
+            hint="Free disk space, or correct the permissions of the folder.",
+        ) from error
+    return path
+
+
+def _head(path: Path) -> list[str]:
     head: list[str] = []
     if path.is_file():
         for line in path.read_text().splitlines(keepends=True):
             if not line.startswith("#"):
                 break
             head.append(line)
-    beside = path.with_name(f".{path.name}.new")
-    beside.write_text("".join(head) + model_yaml.dump(setting.applied(description)))
-    beside.replace(path)
-    return path
+    return head
+
+
+def _sync_names(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
