@@ -228,9 +228,9 @@ def test_a_reader_takes_calls_out_of_the_text_and_never_sees_what_ended_it() -> 
     assert [(each.get("x"), each.get("u"), each["t"]) for each in events] == [
         ("a", None, [1]),
         (None, [[0, "id", "c", ""]], [3]),
-        ("u", None, [4, 2]),
+        ("d", None, [4, 2]),
     ]
-    assert reader.seen == [("a", [1], False), ("c", [3], False), ("u", [4], True)]
+    assert reader.seen == [("a", [1], False), ("c", [3], False), ("d", [4], True)]
 
 
 def test_a_reader_that_trips_fails_its_request_and_no_other() -> None:
