@@ -201,7 +201,7 @@ def is_host(text: str) -> bool:
 
 def _bare(host: str) -> str:
     """A setting's name or address as `split_authority` gives it."""
-    host = host.lower().strip("[]").removesuffix(".")
+    host = host.strip().lower().strip("[]").removesuffix(".")
     return str(ipaddress.ip_address(host)) if is_address(host) else host
 
 

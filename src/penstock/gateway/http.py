@@ -185,6 +185,8 @@ class HttpConnection(HoldingPipeline):
     def _note(self, field: bytes, value: bytes) -> None:
         """A header that few requests have, and that this connection or a door has use for."""
         self._unusual = True
+        if len(self._headers) > FIELDS_MAX:
+            return  # it will be refused; joining values until then would take quadratic time
         if self._rare is None:
             self._rare = {}
         before = self._rare.get(field)
