@@ -135,6 +135,7 @@ def test_an_upgrade_behind_a_refused_request_is_not_looked_at() -> None:
             assert (await client.answer())[0] == 403
             assert await client.closed() == b""
             assert (served.door.refused, served.door.handled) == (["page-foreign"], [])
+            assert served.listener.ids.count == 1
 
     run(main)
 
