@@ -12,7 +12,8 @@ import resource
 
 log = logging.getLogger(__name__)
 
-#: A server with ten instances was seen to use 90; each further one takes six.
+#: A server was seen to use 25, and 5 or 6 for each of its instances: room for ten of them, and for
+#: files that are open for a moment.
 RESERVE_MIN = 96
 #: Of a larger limit: more clients mean more instances, and gRPC's connections count here too.
 RESERVE_SHARE = 0.25

@@ -23,6 +23,7 @@ from penstock.gateway.body_budget import BodyBudget, UnfinishedBodies
 from penstock.gateway.call import Call, Door
 from penstock.gateway.descriptors import connections_for, limit_now
 from penstock.gateway.head_check import HeadCheck
+from penstock.gateway.holding import HoldingPipeline
 from penstock.gateway.host_gate import HostGate
 from penstock.gateway.http import FIELDS, HttpConnection
 from penstock.gateway.pipeline import AnswerPipeline
@@ -107,7 +108,7 @@ class HttpListener:
         """
         self.head_check = HeadCheck(gate or HostGate())
         self.bodies = bodies or BodyBudget(limits.bodies_bytes_max)
-        self.unfinished: UnfinishedBodies[HttpConnection] = UnfinishedBodies()
+        self.unfinished: UnfinishedBodies[HoldingPipeline] = UnfinishedBodies()
         self.limits = limits
         self.ids = ids
         self.doors = tuple(doors)
