@@ -18,6 +18,7 @@ from typing import Any
 
 from bench.processes import VENVS
 from bench.report import ROOT
+from penstock.runtimes.processor import instruction_set_here
 
 CACHE = ROOT / ".cache" / "bench" / "bert"
 PEERS = Path(__file__).parent / "peers"
@@ -62,7 +63,8 @@ def made(size: str) -> Model:
         print(f"training {NAMES[size]}'s shape for some minutes, once ...", flush=True)
         argv = [str(compiler()), str(PEERS / "bert_prepare.py"), str(folder), size]
         subprocess.run(argv, check=True, env=environment)
-    artifacts = {name: folder / target for name, target in TARGETS.items()}
+    here = instruction_set_here().name  # INT8 is another file where there is no VNNI
+    artifacts = {name: folder / f"{target}-{here}" for name, target in TARGETS.items()}
     for name, target in TARGETS.items():
         if artifacts[name].exists():
             continue
