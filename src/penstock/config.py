@@ -63,7 +63,7 @@ class ControlConfig:
     trusted_artifacts: tuple[str, ...] = ()
     isolation: bool = True  #: models' processes see their own files only (Linux 5.13 and later)
     # Notebooks name AWS's types out of habit: a laptop would be full after two of them.
-    capacity: str = CAPACITY_MEASURED  #: measured | strict: whether AWS's types are reserved
+    capacity: str = CAPACITY_MEASURED  #: measured or strict: reserve AWS's types, too
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
 

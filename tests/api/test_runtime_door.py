@@ -13,7 +13,16 @@ from botocore.config import Config
 from tests.api.door_site import door_site
 from tests.gateway.gateway_fakes import fail_with, post, run, silent, until
 
-from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+from penstock.api.runtime.errors import RuntimeErrors
+from penstock.errors import (
+    CallerError,
+    InternalError,
+    ModelError,
+    NotNowError,
+    PenstockError,
+    from_dict,
+    logged,
+)
 from penstock.wire import frames
 
 ECHO = "/endpoints/echo/invocations"
@@ -281,3 +290,18 @@ def test_stopping_refuses_what_is_new_and_answers_what_is_in_flight() -> None:
             assert await stopping is True
 
     run(main)
+
+
+def test_a_text_points_to_the_log_only_when_the_log_has_its_line() -> None:
+    errors, lines = RuntimeErrors("123456789012", "us-east-1"), list[str]()
+    error = ModelError("crash", "boom\nat line 1", hint="Mend it.")
+    _, body = errors.render(error, "shop")
+    assert "log of endpoint" not in orjson.loads(body)["Message"]
+    for _ in range(2):  # a batch of requests shares its error, and the line
+        assert logged(error, lines.append) is error
+    assert lines == ["error[crash]: boom at line 1 Mend it."]
+    travelled = from_dict(orjson.loads(orjson.dumps(error.to_dict())))
+    _, body = errors.render(travelled, "shop")
+    assert orjson.loads(body)["Message"].endswith(
+        "See the log of endpoint shop for more: penstock logs shop"
+    )

@@ -386,6 +386,20 @@ def test_the_region_of_the_signature_names_the_arn(plane: Plane) -> None:
     }
 
 
+def test_who_follows_an_endpoints_log_while_waiting_is_told_that_there_is_none(
+    plane: Plane,
+) -> None:
+    """As CloudWatch Logs says it: the SDK goes on; any other error would end its deploy."""
+    headers = {
+        "X-Amz-Target": "Logs_20140328.FilterLogEvents",
+        "Content-Type": "application/x-amz-json-1.1",
+    }
+    http = HttpRequest("POST", "/", "", headers, b'{"logGroupName":"/aws/sagemaker/Endpoints/a"}')
+    answer = plane.runner.run(plane.door.handle(http, "id-1"))
+    told = json.loads(answer.body)
+    assert (answer.status, told["__type"]) == (400, "ResourceNotFoundException")
+
+
 def test_an_unknown_operation_and_a_torn_body_are_told_in_the_protocols_form(plane: Plane) -> None:
     status, body = plane.call("CreateTrainingJob")
     assert (status, body["__type"]) == (400, "UnknownOperationException")

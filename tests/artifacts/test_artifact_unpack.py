@@ -279,3 +279,49 @@ def test_damaged_bytes_are_an_error_or_an_archive_and_never_anything_else(
     except CallerError:
         assert list(inside.iterdir()) == []
     assert {entry.name for entry in folder.iterdir()} == {"m.tar", "in"}
+
+
+def global_header(records: dict[str, str]) -> tuple[tarfile.TarInfo, bytes]:
+    """pax: what it says holds for all members behind it."""
+    content = b""
+    for key, value in records.items():
+        body = f" {key}={value}\n".encode()
+        size = len(body)
+        while len(str(size)) + len(body) != size:
+            size = len(str(size)) + len(body)
+        content += str(size).encode() + body
+    return member("g", content, kind=tarfile.XGLTYPE)
+
+
+def with_globals(records: list[dict[str, str]]) -> bytes:
+    members = []
+    for at, each in enumerate(records):
+        members += [global_header(each), member(f"m{at}", b"x")]
+    return tar_bytes(members)
+
+
+def test_global_headers_are_read(tmp_path: Path) -> None:
+    """git archive writes one."""
+    (tmp_path / "a.tar").write_bytes(with_globals([{"comment": "a commit"}]))
+    unpack(tmp_path / "a.tar", tmp_path / "out", budget=budget(), limits=UnpackLimits())
+    assert (tmp_path / "out/m0").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        pytest.param([{"comment": "x" * (1 << 20)}] * 80, id="many megabytes"),
+        pytest.param([{f"key{at}": "x" for at in range(200)}], id="many keys at once"),
+        pytest.param([{f"key{at}": "x"} for at in range(200)], id="many keys one by one"),
+    ],
+)
+def test_global_headers_do_not_escape_the_byte_counts(
+    tmp_path: Path, records: list[dict[str, str]]
+) -> None:
+    """They are no member's content, and tarfile keeps what they say for each member."""
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(with_globals(records), compresslevel=1))
+    error = error_of(lambda: unpack(path, tmp_path / "out", budget=budget(), limits=UnpackLimits()))
+    assert error.code == "archive-unreadable"
+    assert "headers" in error.message
+    assert not (tmp_path / "out").exists()

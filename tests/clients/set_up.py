@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 VENVS = Path(__file__).resolve().parents[2] / ".venvs"
@@ -65,8 +66,13 @@ def make(name: str) -> bool:
     return True
 
 
+def make_missing(name: str) -> None:
+    if not is_ready(name):
+        print(f"making the client environment {name} ...", flush=True)
+        make(name)
+
+
 if __name__ == "__main__":
-    for client in CLIENTS:
-        if not is_ready(client):
-            print(f"making the client environment {client} ...", flush=True)
-            make(client)
+    # Two at once: one waits for the network while the other unpacks. The slowest go first.
+    with ThreadPoolExecutor(max_workers=2) as workers:
+        list(workers.map(make_missing, reversed(CLIENTS)))

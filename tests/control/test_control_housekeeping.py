@@ -7,7 +7,12 @@ from pathlib import Path
 
 from penstock.artifacts.cache import ArtifactCache
 from penstock.clock import SystemClock
-from penstock.control.housekeeping import LOG_AGE_S_MAX, Housekeeping, InUse
+from penstock.control.housekeeping import (
+    LOG_AGE_S_MAX,
+    MEMORY_RECORD_BYTES_MAX,
+    Housekeeping,
+    InUse,
+)
 
 DAY_S = 86_400.0
 NOTHING = InUse(digests=frozenset(), logs=frozenset(), loading=False)
@@ -134,3 +139,14 @@ def test_compiled_weights_go_oldest_use_first_and_never_while_they_are_served(
     housekeeping(tmp_path).tidy(in_use)
     assert set((tmp_path / "cache" / "compiled-models").iterdir()) == {served, newer}
     assert not older.exists()
+
+
+def test_the_oldest_records_of_memory_go_until_they_are_few(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "memory"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        path = folder / f"{number}.json"
+        path.write_bytes(bytes(MEMORY_RECORD_BYTES_MAX // 2))
+        aged(path, (3 - number) * DAY_S)
+    housekeeping(tmp_path).tidy(NOTHING)
+    assert sorted(path.name for path in folder.iterdir()) == ["1.json", "2.json"]

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from tests.examples.assistant_site import ASSISTANT
 
+from penstock.runtimes.openvino import arithmetic
+
 # isort: split
 import catalogue
 from asked import meets, read
@@ -275,7 +277,7 @@ def test_the_encoder_bridges_words_that_differ() -> None:
 
     folder = ASSISTANT / "embed"
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    model = ov.Core().compile_model(folder / "model.xml", "CPU")
+    model = ov.Core().compile_model(folder / "model.xml", "CPU", arithmetic(""))
 
     def vector(text: str) -> np.ndarray:
         ids = np.array([tokenizer.encode(text).ids], dtype=np.int64)

@@ -30,9 +30,9 @@ def above(kind: str, name: str, value: Any, end: str) -> tuple[str, str]:
     )
 
 
-def below(kind: str, name: str, value: Any, end: str, sign: str = ">=") -> tuple[str, str]:
+def below(kind: str, name: str, value: Any, end: str) -> tuple[str, str]:
     return f"{kind}_below_min_value", (
-        f"Invalid '{name}': {kind} below minimum value. Expected a value {sign} {end}, but got "
+        f"Invalid '{name}': {kind} below minimum value. Expected a value >= {end}, but got "
         f"{value} instead."
     )
 
@@ -52,7 +52,7 @@ def kind(name: str, expected: str, got: str) -> tuple[str, str]:
         ("temperature", "hot", kind("temperature", "a decimal", "a string")),
         ("temperature", True, kind("temperature", "a decimal", "a boolean")),
         ("top_p", 1.01, above("decimal", "top_p", 1.01, "1")),
-        ("top_p", -1, below("decimal", "top_p", -1, "0", ">")),
+        ("top_p", -1, below("decimal", "top_p", -1, "0")),
         ("presence_penalty", 2.01, above("decimal", "presence_penalty", 2.01, "2")),
         ("presence_penalty", -3, below("decimal", "presence_penalty", -3, "-2")),
         ("frequency_penalty", 9, above("decimal", "frequency_penalty", 9, "2")),

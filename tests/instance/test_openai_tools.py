@@ -21,9 +21,9 @@ RESPONSES = {"input": "Hot?", "tools": [{"type": "function", **FUNCTION}]}
 #: A word, then two calls, as an engine that reads them tells: the second begins with its arguments.
 EVENTS = (
     {"i": 1, "t": [31], "x": "Hm.", "p": 5, "s": 1},
-    {"i": 1, "t": [32], "d": [[0, "call-a", "weather", ""]]},
-    {"i": 1, "t": [33], "d": [[0, None, None, '{"city":']]},
-    {"i": 1, "t": [34], "d": [[0, None, None, '"Bern"}'], [1, "call-b", "weather", "{}"]]},
+    {"i": 1, "t": [32], "u": [[0, "call-a", "weather", ""]]},
+    {"i": 1, "t": [33], "u": [[0, None, None, '{"city":']]},
+    {"i": 1, "t": [34], "u": [[0, None, None, '"Bern"}'], [1, "call-b", "weather", "{}"]]},
     {"i": 1, "t": [2], "z": [0], "f": "stop"},
 )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from instance_harness import instance
 from tests.fakes import model_files
 
 from penstock.artifacts.detect import detect
@@ -155,6 +156,19 @@ def test_an_artifact_without_samples_is_proved_elsewhere(
     assert (found.state, found.proved_on) == ("proved-elsewhere", said or "")
 
 
+def test_a_model_that_writes_text_is_proved_elsewhere_or_here(artifact: Path) -> None:
+    """Nothing of it is asked: it has no samples."""
+    assert told_of(artifact).state == "proved-elsewhere"
+    report(artifact, instruction_set_here().name)
+    assert told_of(artifact).state == "proved-here"
+
+
+def told_of(artifact: Path) -> Proof:
+    found = proof_here(context(artifact))
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"x" * 1000])
 def test_samples_that_cannot_be_read_prove_nothing_and_harm_nothing(
     artifact: Path, runtime: Counting, content: bytes
@@ -191,3 +205,18 @@ def test_an_archive_that_unpacks_to_more_is_not_read(artifact: Path) -> None:
     np.savez_compressed(artifact / FILE, **{"0/in/x": zeros, "0/out/y": zeros})  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="more than"):
         read_samples(artifact)
+
+
+def test_an_instance_tells_what_it_found(
+    artifact: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In the status of its copies, and where a copy is explained."""
+    answer_otherwise(artifact)
+    with instance(tmp_path_factory.mktemp("moved")) as running:
+        client = running.client()
+        assert client.load(1, artifact).get("ok")
+        (copy,) = client.control(op="status")["copies"]
+        explained = client.control(op="explain", copy=1)
+    assert copy["proof"]["state"] == "not-proved"
+    assert copy["proof"]["proved_on"] == ELSEWHERE
+    assert explained["proof"] == copy["proof"]

@@ -225,7 +225,7 @@ def test_a_reader_takes_calls_out_of_the_text_and_never_sees_what_ended_it() -> 
     assert reader.prompt == [1, 2]
     steps = [StepOutput(5, [1]), StepOutput(5, [3]), StepOutput(5, [4, 2], finish="stop")]
     events = [event for step in steps for event in answers.take([step])]
-    assert [(each.get("x"), each.get("d"), each["t"]) for each in events] == [
+    assert [(each.get("x"), each.get("u"), each["t"]) for each in events] == [
         ("a", None, [1]),
         (None, [[0, "id", "c", ""]], [3]),
         ("d", None, [4, 2]),

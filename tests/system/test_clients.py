@@ -29,16 +29,18 @@ def client_python(name: str) -> str:
     return str(set_up.interpreter(name))
 
 
-def run(argv: list[str], **env: str) -> str:
+def run(argv: list[str], *, seconds: float = 110, **env: str) -> str:
     result = subprocess.run(
-        argv, capture_output=True, text=True, check=False, env={**os.environ, **env}, timeout=110
-    )
+        argv, capture_output=True, text=True, check=False, env={**os.environ, **env},
+        timeout=seconds,
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout
 
 
-def tour(python: str, script: str, *arguments: str) -> dict[str, Any]:
-    return dict(json.loads(run([python, str(SCRIPTS / script), *arguments])))
+def tour(python: str, script: str, *arguments: str, seconds: float = 110) -> dict[str, Any]:
+    """What a script prints; `seconds` is the time it has."""
+    return dict(json.loads(run([python, str(SCRIPTS / script), *arguments], seconds=seconds)))
 
 
 @pytest.mark.parametrize("version", ["boto3-oldest", "boto3-newest"])

@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.system, pytest.mark.integration]
 PROMPT, TOKENS = "Say something", 24
 BODY = json.dumps({"inputs": PROMPT, "parameters": {"max_new_tokens": TOKENS}}).encode()
 LONG = {"inputs": "x", "parameters": {"max_new_tokens": 400, "ignore_eos_token": True}}
+#: Importing the package takes a slow machine a minute.
+LITELLM_SECONDS_MAX = 300
 
 
 @pytest.fixture(scope="module")
@@ -82,11 +84,12 @@ def test_openai_and_triton_clients_get_the_same_text(server: Server, language_mo
     assert "".join(event["text_output"] for event in events_of(body)) == text
 
 
+@pytest.mark.timeout(LITELLM_SECONDS_MAX)
 def test_litellm_gets_the_same_text_whole_and_streamed_sync_and_async(
     server: Server, language_model: str
 ) -> None:
     given = (server.url, language_model, PROMPT, str(TOKENS))
-    seen = tour(client_python("litellm"), "litellm_tour.py", *given)
+    seen = tour(client_python("litellm"), "litellm_tour.py", *given, seconds=LITELLM_SECONDS_MAX)
     text = seen["whole"]
     assert text
     assert seen["tokens"] == TOKENS

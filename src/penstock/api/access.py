@@ -217,7 +217,7 @@ def scope_expected(http: HttpRequest) -> str:
     form = http.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     if target.startswith("GraniteServiceVersion") or (form and http.path == "/"):
         return "monitoring"
-    return "sagemaker"
+    return "logs" if target.startswith("Logs_") else "sagemaker"
 
 
 def _unknown() -> AwsError:

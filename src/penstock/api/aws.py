@@ -34,6 +34,10 @@ Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 #: What an X-Amz-Target begins with. Forms are CloudWatch's alone: no other service speaks Query.
 TARGETS = {"SageMaker": SAGEMAKER, "GraniteServiceVersion20100801": CLOUDWATCH}
 
+#: CloudWatch Logs, which is not served: there are no log groups. SDKs that follow an endpoint's log
+#: while they wait for it take that answer as the truth, and any other as a failure.
+LOGS_TARGET = "Logs_"
+
 #: What each service calls parameters that break a constraint.
 VALIDATION_CODES = {CLOUDWATCH: "ValidationError"}
 
@@ -64,8 +68,7 @@ class AwsFrontDoor:
         service = self._services.get(name)
         if service is None:
             model, protocol = service_model(SAGEMAKER), json_rpc
-            error = unknown_operation("The request names no service that is served here.")
-            return _error(protocol, model, error, request_id)
+            return _error(protocol, model, _not_served(http), request_id)
         model = service_model(name)
         operation: OperationModel | None = None
         try:
@@ -116,6 +119,16 @@ def dispatch(http: HttpRequest) -> tuple[str, Any]:
     if http.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return CLOUDWATCH, query
     return "", json_rpc
+
+
+def _not_served(http: HttpRequest) -> AwsError:
+    if http.headers.get("x-amz-target", "").startswith(LOGS_TARGET):
+        return AwsError(
+            "ResourceNotFoundException",
+            "The specified log group does not exist. What endpoints write is shown by "
+            "'penstock logs NAME'.",
+        )
+    return unknown_operation("The request names no service that is served here.")
 
 
 def region_of(http: HttpRequest) -> str:

@@ -27,6 +27,10 @@ LOG_AGE_S_MAX: Final = 7 * 86_400.0
 LOG_BYTES_MAX: Final = 2**30
 
 
+#: Records of what models took, some eighty bytes each; one that is gone is an estimate again.
+MEMORY_RECORD_BYTES_MAX: Final = 2**20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
     """What running instances need."""
@@ -53,6 +57,8 @@ class Housekeeping:
             if not in_use.loading:
                 self._trim_cache(in_use.digests)
             self._prune_logs(in_use.logs)
+            records = list(self._cache_dir.glob("memory/*"))
+            _remove_oldest(records, bytes_max=MEMORY_RECORD_BYTES_MAX)
         except (OSError, PenstockError) as error:
             _log.warning("housekeeping: %s", error)
 

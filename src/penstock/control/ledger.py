@@ -16,6 +16,7 @@ from penstock.core.deployment import EndpointRoutes, VariantSpec
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
+    GONE,
     LOADING,
     READY,
     STOPPING,
@@ -102,7 +103,7 @@ class InstanceEntry:
             expected_bytes=expected_bytes,
             taken_bytes=self.own_bytes,
             accelerators=self.kind.accelerators,
-            leaving=self.phase in (DRAINING, DRAINED, STOPPING),
+            leaving=self.phase in (GONE, DRAINING, DRAINED, STOPPING),
             settling=self.phase == LOADING and not self.waits_for_room,
         )
 

@@ -81,7 +81,7 @@ class PlacedInstance:
     expected_bytes: int = 0  #: of these, what its model is expected to take
     taken_bytes: int = 0  #: what it has taken, as the operating system measures
     accelerators: int = 0
-    leaving: bool = False  #: draining or being stopped: its capacity comes back soon
+    leaving: bool = False  #: draining, broken or being stopped: its capacity comes back soon
     settling: bool = False  #: its model is being loaded: what it will keep is not known yet
 
 

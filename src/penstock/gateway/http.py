@@ -250,7 +250,11 @@ class HttpConnection(AnswerPipeline):
         if self._phase != BODY:
             return
         size = len(data)
-        if not self.listener.bodies.take(size) and not self._take_with_room_made(size):
+        bodies = self.bodies
+        taken = bodies.bytes_taken + size  # `take`, without the call
+        if taken <= bodies.bytes_max:
+            bodies.bytes_taken = taken
+        elif not self._take_with_room_made(size):
             return
         self._held += size
         if not self._body:
@@ -326,8 +330,9 @@ class HttpConnection(AnswerPipeline):
             door,
             self._held,
         )
-        self.held_bytes += self._held
-        self._held = 0
+        if self._held:
+            self.held_bytes += self._held
+            self._held = 0
         if self.current is None:
             self.current = call
         else:
@@ -366,7 +371,7 @@ class HttpConnection(AnswerPipeline):
 
     def _let_go(self) -> None:
         """Gives back what the unfinished head or body holds of the budget."""
-        self.listener.bodies.give(self._held)
+        self.bodies.give(self._held)
         self._held = 0
         if self._listed:
             self._unlist()
@@ -376,7 +381,7 @@ class HttpConnection(AnswerPipeline):
         listener = self.listener
         listener.make_room(size, self.peer)
         if self._phase in UNDER_WAY:  # else it was this one that had to make room
-            if listener.bodies.take(size):
+            if self.bodies.take(size):
                 return True
             self._refuse(memory_full())
         return False
@@ -449,7 +454,7 @@ class HttpConnection(AnswerPipeline):
     def _hold_head(self, size: int) -> None:
         """An unfinished head counts like a body: it is of the same size, and of strangers."""
         more = size - self._held
-        if self.listener.bodies.take(more) or self._take_with_room_made(more):
+        if self.bodies.take(more) or self._take_with_room_made(more):
             self._held = size
 
     # Flow and time

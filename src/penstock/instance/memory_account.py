@@ -65,6 +65,11 @@ class MemoryAccount:
             work = asyncio.to_thread(memory_records.write, self._record, seen)
             self._writing = asyncio.create_task(work)
 
+    async def written(self) -> None:
+        """Waits until the last record is on disk."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+
     def measured(self) -> dict[str, int]:
         """For replies: what the instance takes now, and the most since its last load."""
         return {"own_bytes": self._use.own_bytes, "own_bytes_max": self._use.model_bytes_max}

@@ -16,6 +16,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,23 @@ from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.processor import instruction_set_here
 
 _LOG = logging.getLogger(__name__)
+_RUNTIMES = ("openvino", "seq2seq", "openvino_genai")
 _REPORT_BYTES_MAX = 1_000_000  #: a report has about 3 kB
 
 Run = Callable[[Arrays], Arrays]
 
 
-def proof_here(context: LoadContext, runtime: TensorRuntime) -> Proof | None:
-    """None for what `penstock compile` did not make for CPUs. Blocks for some milliseconds, the
-    first time: call it on a thread, before the lane has work."""
-    if context.description.runtime != "openvino":
+def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Proof | None:
+    """None for what `penstock compile` did not make for CPUs. Without a runtime nothing is asked:
+    models that write text bring no samples. Blocks for some milliseconds, the first time: call it
+    on a thread, before the lane has work."""
+    if context.description.runtime not in _RUNTIMES:
         return None
     report = _report(context.model_dir / REPORT)
     if report is None:
         return None
-    found = _proof(context, report, lambda inputs: runtime.run(0, inputs))
+    run = partial(runtime.run, 0) if runtime is not None else None
+    found = _proof(context, report, run)
     where = f"{context.endpoint_name}/{context.variant_name}"
     if found.state == core.NOT_PROVED:
         _LOG.warning(
@@ -60,22 +64,21 @@ def proof_here(context: LoadContext, runtime: TensorRuntime) -> Proof | None:
     return found
 
 
-def _proof(context: LoadContext, report: dict[str, Any], run: Run) -> Proof:
+def _proof(context: LoadContext, report: dict[str, Any], run: Run | None) -> Proof:
     here, proved_on = instruction_set_here().name, str(report.get("instruction_set") or "")
     if not core.needs_check(proved_on, here):
         return core.proof(proved_on, here, None)
     marker = _marker(context, here)
     failures = _remembered(marker)
     unasked = ""
-    if failures is None:
+    if failures is None and run is not None:
         try:
             failures = _asked(context.model_dir, context.description, report, run)
         except ModelError as error:
             unasked = error.message
-        if failures is None:
-            unasked = unasked or "the artifact brings no samples along"
-        else:
+        if failures is not None:
             _remember(marker, failures)
+    unasked = unasked or "the artifact brings no samples along"
     return core.proof(proved_on, here, failures, unasked=unasked)
 
 

@@ -330,6 +330,7 @@ class InstanceServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._memory.written()
         await asyncio.gather(*(loaded.close() for loaded in self._loaded.values()))
         self._helper.close()
 

@@ -143,6 +143,7 @@ async def _seq2seq_model(context: LoadContext) -> Loaded:
         passes_bodies=False,
         threads=engine.thread,
         pinning=pinning,
+        proof=await asyncio.to_thread(proof_here, context),
         described=told | {"outstanding_max": spec.queue_rows_max + lanes},
     )
 
@@ -158,6 +159,7 @@ async def _generation_model(context: LoadContext, listener: LaneListener) -> Loa
         spec=spec,
         passes_bodies=False,
         threads=None,
+        proof=await asyncio.to_thread(proof_here, context),
         described=generation_described(context, runtime, spec),
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from penstock.artifacts.description import ModelDescription
 from penstock.errors import ModelError, NotNowError
+from penstock.runtimes.environment import for_models
 
 
 def probe(
@@ -36,7 +37,7 @@ def probe(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             timeout=timeout_s,
-            env={**os.environ, "PYTHONPATH": ours},
+            env={**for_models(), "PYTHONPATH": ours},
             check=False,
         )
     except subprocess.TimeoutExpired:

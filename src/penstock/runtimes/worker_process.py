@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from penstock.errors import ModelError, PenstockError, plain
+from penstock.errors import ModelError, PenstockError, logged, plain
 from penstock.runtimes import worker_wire
 from penstock.runtimes.base import Payload, PayloadReply
 from penstock.runtimes.confinement import Walls
@@ -245,6 +245,8 @@ class WorkerProcess(asyncio.Protocol):
     def _lost(self) -> None:
         """Answers whoever still waits, once."""
         error = ModelError("worker-died", f"{self._name}: {self._end()}", hint=_LOG_HINT)
+        if not self._closed:
+            logged(error, self._log)
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(error)
         if self._serving:

@@ -47,10 +47,12 @@ def expected(source: Path, served: Served) -> np.ndarray:
     return probabilities(transformers_answer(model, arrays).logits.numpy())
 
 
-@pytest.mark.parametrize(("target", "apart"), [("cpu-bf16", 0.06), ("cpu-int8", 0.15)])
+@pytest.mark.processors
+@pytest.mark.parametrize("target", ["cpu-bf16", "cpu-int8"])
 def test_a_smaller_format_is_smaller_and_within_its_tolerance(
-    target: str, apart: float, source: Path, tmp_path: Path
+    target: str, source: Path, tmp_path: Path
 ) -> None:
+    apart = TARGETS[target].tolerance.difference_max
     report = compile_model(
         source, tmp_path / "out", Options(target=target, measure_s=0.0, threads=1)
     )
@@ -72,6 +74,7 @@ def test_without_a_calibration_set_int8_is_of_weights_and_says_so(
     assert "FakeQuantize" not in (tmp_path / "out" / "model.xml").read_text()
 
 
+@pytest.mark.processors
 def test_a_calibration_set_quantises_activations_too(source: Path, tmp_path: Path) -> None:
     texts = [f"{text} {at}" for at in range(12) for text in tiny_models.TEXTS]
     (tmp_path / "texts.txt").write_text("\n".join(texts))
@@ -160,7 +163,7 @@ def test_a_gpu_program_has_free_rows_and_lengths_and_answers_fp32(
         )
         assert given.dtype == torch.float32
         apart = np.abs(probabilities(given.numpy()) - probabilities(reference["logits"])).max()
-        assert apart < 0.06
+        assert apart < TARGETS[target].tolerance.difference_max
 
 
 def test_what_is_deployed_uncompiled_is_compiled_once(

@@ -13,7 +13,11 @@ import torch
 import transformers
 from tests.system.harness import Server
 
+from penstock.compile.targets import AUTO, target_of
+
 LABELS = {0: "buy", 1: "track", 2: "return"}
+#: What a format may differ by: that which this processor gets without being asked.
+APART = target_of(AUTO).tolerance.difference_max
 TEXT = "where is my package"
 
 
@@ -39,7 +43,7 @@ def test_a_directory_is_compiled_on_deploy_and_never_again(tmp_path: Path) -> No
         with torch.inference_mode():
             logits = model(**tokenizer(TEXT, return_tensors="pt")).logits[0]
         assert answer["label"] == LABELS[int(logits.argmax())]
-        assert answer["score"] == pytest.approx(float(logits.softmax(-1).max()), abs=0.06)
+        assert answer["score"] == pytest.approx(float(logits.softmax(-1).max()), abs=APART)
 
         (entry,) = compiled(server)
         made = os.stat(entry).st_mtime_ns

@@ -13,6 +13,7 @@ import torch
 
 from penstock.artifacts import model_yaml
 from penstock.artifacts.detect import detect
+from penstock.runtimes.openvino import arithmetic
 
 
 class Served:
@@ -22,7 +23,7 @@ class Served:
         self._compiled = openvino.Core().compile_model(
             root / self.description.file,
             "CPU",
-            {"INFERENCE_PRECISION_HINT": self.description.precision, "INFERENCE_NUM_THREADS": 1},
+            {**arithmetic(self.description.precision), "INFERENCE_NUM_THREADS": 1},
         )
         assert model_yaml.load(root).file == self.description.file
 

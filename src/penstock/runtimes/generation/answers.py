@@ -88,7 +88,7 @@ class Answering:
         if text:
             event["x"] = text
         if calls:
-            event["d"] = calls
+            event["u"] = calls
         if self.request.sampling.logprobs is not None and output.logprobs:
             event["l"] = self._pieces(output)
         if not self.begun:

@@ -48,8 +48,8 @@ ENGINES: Final[dict[str, Limit]] = {
     "logprobs": Limit(0, LOGPROBS_MAX, whole=True),
     "sequences": Limit(1, SEQUENCES_MAX, whole=True),
 }
-#: What OpenAI's API takes (platform.openai.com/docs/api-reference), where that is less.
-OPENAI: Final[dict[str, Limit]] = ENGINES | {"temperature": Limit(0, 2)}
+#: What OpenAI's API takes (platform.openai.com/docs/api-reference), where that differs.
+OPENAI: Final[dict[str, Limit]] = ENGINES | {"temperature": Limit(0, 2), "top_p": Limit(0, 1)}
 _FLAGS: Final = ("stop_included", "ignore_eos", "echo")
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import CallerError
+from penstock.runtimes.openvino import arithmetic
 
 #: Schemas that were found sound; each is a text of at most 64 KiB.
 _KNOWN_MAX: Final = 256
@@ -146,8 +147,9 @@ class SchemaCheck:
         try:
             ov.save_model(_smallest_model(), folder / "openvino_model.xml")
             (folder / "config.json").write_text("{}")
+            properties = {"INFERENCE_NUM_THREADS": 1, **arithmetic("")}
             return library.ContinuousBatchingPipeline(
-                str(folder), tokenizer, scheduling, "CPU", INFERENCE_NUM_THREADS=1
+                str(folder), tokenizer, scheduling, "CPU", **properties
             )
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ endian); payloads are JSON. INIT, READY and FAILED are as there.
     CANCEL    [id, ...]
     EVENTS    {"s": statistics, "e": [event, ...]}: all that one step made, in one message. An event
               is an object with only the keys that say something:
-              "i" id, "t" token ids, "z" places of special ones among them, "x" text, "d" new of
+              "i" id, "t" token ids, "z" places of special ones among them, "x" text, "u" new of
               function calls [[index, id, name, arguments], ...], "l" for each
               token [text, log-probability, [[id, text, log-probability] of the likeliest]],
               "n" which of the request's sequences (0 where it is not there), "g" what finished

@@ -46,7 +46,7 @@ class Choice:
         text = event.get("x")
         if text:
             self.texts.append(text)
-        for index, ident, name, arguments in event.get("d", ()):
+        for index, ident, name, arguments in event.get("u", ()):
             while len(self.calls) <= index:
                 self.calls.append({"id": "", "name": "", "arguments": ""})
             call = self.calls[index]

@@ -123,8 +123,8 @@ class _ChatWriter(OpenAiWriter):
             logprobs = {"content": [logprob_of(piece) for piece in event["l"]]}
         if text or logprobs is not None:
             lines.append(self.line(_choice(at, {"content": text}, logprobs, None)))
-        if event.get("d"):
-            calls = [call_delta(call) for call in event["d"]]
+        if event.get("u"):
+            calls = [call_delta(call) for call in event["u"]]
             lines.append(self.line(_choice(at, {"tool_calls": calls}, None, None)))
         if finish_of(event) is not None:
             lines.append(self.line(_choice(at, {}, None, self._finish(answer.choices[at]))))

@@ -66,7 +66,7 @@ def decode(parsed: dict[str, Any], served: Served) -> GenerationCall:
             "temperature": sampling.temperature,
             "text": text if "format" in text else text | {"format": {"type": "text"}},
             "top_logprobs": sampling.logprobs or 0,
-            "top_p": sampling.top_p,
+            "top_p": sampling.top_p if parsed.get("top_p") is None else parsed["top_p"],
             **_tools_told(parsed, tools),
         },
     )

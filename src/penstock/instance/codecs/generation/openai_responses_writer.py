@@ -51,9 +51,9 @@ class ResponsesWriter:
             for kind in ("response.created", "response.in_progress"):
                 events.append(self._event(kind, response=self._response("in_progress", None)))
         text, last = event.get("x", ""), "f" in event
-        if text or (last and not self._output and not event.get("d")):
+        if text or (last and not self._output and not event.get("u")):
             events += self._text(text, event)
-        for call in event.get("d", ()):
+        for call in event.get("u", ()):
             events += self._call(call)
         if last:
             status = _status(answer)

@@ -1,0 +1,116 @@
+"""What a model's need is estimated from, and what is remembered of a load."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from penstock.artifacts.description import EngineOptions, Generation, ModelDescription
+from penstock.core.memory_need import MemorySeen, ModelFacts
+from penstock.instance import memory_records
+from penstock.instance.loading import Prepared
+from penstock.instance.memory_account import MemoryAccount
+from penstock.instance.memory_facts import facts_of
+from penstock.instance.memory_use import MemoryUse
+from penstock.runtimes.base import LoadContext
+
+
+def context(folder: Path, runtime: str = "openvino", **fields: object) -> LoadContext:
+    description = ModelDescription(runtime=runtime, **fields)  # type: ignore[arg-type]
+    return LoadContext(
+        model_dir=folder,
+        description=description,
+        endpoint_name="e",
+        variant_name="v",
+        cores=2.0,
+        memory_bytes_max=16 << 30,
+    )
+
+
+def files(folder: Path, **sizes: int) -> Path:
+    """`model_onnx=3` is model.onnx with 3 bytes."""
+    for name, size in sizes.items():
+        path = folder / name.replace("__", "/").replace("_", ".", 1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+    return folder
+
+
+def test_only_the_served_graph_and_its_data_count(tmp_path: Path) -> None:
+    """A folder may carry a model in several precisions, and what it was made from."""
+    files(tmp_path, model_onnx=10, model_onnx_data=100, other_onnx=1000, model_safetensors=1000)
+    assert facts_of(context(tmp_path, file="model.onnx")) == ModelFacts(
+        runtime="openvino", file_bytes=110
+    )
+
+
+def test_ir_is_a_graph_and_its_weights(tmp_path: Path) -> None:
+    files(tmp_path, encoder_xml=1, encoder_bin=10, decoder_xml=2, decoder_bin=20, old_bin=1000)
+    facts = facts_of(context(tmp_path, file="encoder.xml"))
+    assert facts == ModelFacts(runtime="openvino-ir", file_bytes=11)
+    facts = facts_of(context(tmp_path, "seq2seq", file="decoder.xml", generation=Generation()))
+    assert facts == ModelFacts(runtime="seq2seq", file_bytes=33)
+
+
+def test_code_may_read_all_of_its_artifact_in_each_worker(tmp_path: Path) -> None:
+    files(tmp_path, code__inference_py=5, weights__a_bin=100)
+    assert facts_of(context(tmp_path, "python", lanes=3)) == ModelFacts(
+        runtime="python", file_bytes=105, processes=3
+    )
+
+
+def test_a_cache_that_is_taken_at_the_start_counts(tmp_path: Path) -> None:
+    files(tmp_path, model_safetensors=7, config_json=1)
+    facts = facts_of(context(tmp_path, "vllm", engine=EngineOptions(cache_bytes=99)))
+    assert facts == ModelFacts(runtime="vllm", file_bytes=7, cache_bytes=99)
+
+
+def test_what_is_not_there_counts_nothing(tmp_path: Path) -> None:
+    assert facts_of(context(tmp_path, file="gone/model.onnx")).file_bytes == 0
+    assert facts_of(context(tmp_path, "process")).file_bytes == 0
+
+
+def test_a_record_is_of_one_content_served_in_one_way(tmp_path: Path) -> None:
+    plain = context(tmp_path, file="model.onnx")
+    paths = {
+        memory_records.record_path(tmp_path, digest, one)
+        for digest in ("a", "b")
+        for one in (plain, context(tmp_path, file="model.onnx", lanes=2))
+    }
+    assert len(paths) == 4
+    assert memory_records.record_path(tmp_path, "a", plain) in paths
+
+
+def test_what_can_not_be_read_is_no_record(tmp_path: Path) -> None:
+    path = tmp_path / "memory" / "a.json"
+    assert memory_records.read(path) is None
+    seen = MemorySeen(load_bytes_max=3, own_bytes_max=2, ran=True)
+    memory_records.write(path, seen)
+    assert memory_records.read(path) == seen
+    for torn in ("", "{}", "[1]", '{"load_bytes_max": "x"}'):
+        path.write_text(torn)
+        assert memory_records.read(path) is None
+    memory_records.write(tmp_path / "memory" / "a.json" / "below a file", seen)  # no exception
+
+
+def test_a_copy_that_has_not_run_teaches_nothing_to_one_that_had(tmp_path: Path) -> None:
+    async def test() -> None:
+        model = Prepared(context(files(tmp_path, model_onnx=10), file="model.onnx"), "digest")
+        path = memory_records.record_path(tmp_path, "digest", model.context)
+        known = MemorySeen(load_bytes_max=3 << 40, own_bytes_max=2 << 40, ran=True)
+        memory_records.write(path, known)
+        account = MemoryAccount(MemoryUse(), tmp_path)
+        assert account.need(model).basis == "measured"
+        async with account.loading(model):
+            pass
+        account.note(ran=False)
+        await account.written()
+        assert memory_records.read(path) == known
+        account.note(ran=True)
+        await account.written()
+        fresh = memory_records.read(path)
+        assert fresh is not None
+        assert fresh.ran
+        assert 0 < fresh.own_bytes_max < 2 << 40  # of this process
+
+    asyncio.run(test())

@@ -1,0 +1,171 @@
+"""The SageMaker Python SDK, v2 and v3, unmodified, with moto's server as their and our S3.
+
+What docs/howto/sagemaker-sdk.md shows is run as it stands there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.harness import EXAMPLES, ROOT, Server, free_port, wait_until
+from tests.system.test_clients import SCRIPTS, client_python
+
+#: Importing the SDK takes a slow machine minutes, and its own waiters sleep for 30 s.
+SECONDS_MAX = 400
+
+pytestmark = [pytest.mark.system, pytest.mark.integration, pytest.mark.timeout(SECONDS_MAX)]
+
+PAGE = ROOT / "docs" / "howto" / "sagemaker-sdk.md"
+V2, V3 = "sagemaker-v2", "sagemaker-v3"
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A server that takes s3:// from moto, and the folder of the page's files."""
+
+    server: Server
+    s3_url: str
+    folder: Path
+
+    def environment(self, *, s3: bool) -> dict[str, str]:
+        """What a user sets, and nothing that this machine has set besides."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
+        kept |= KEYS | {"AWS_ENDPOINT_URL": self.server.url, "HOME": str(self.folder)}
+        kept |= {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(self.folder / "sdk.yaml")}
+        kept |= {"SAGEMAKER_VALIDATE_ROLE": "false"}
+        return kept | ({"AWS_ENDPOINT_URL_S3": self.s3_url} if s3 else {})
+
+    def start(
+        self, client: str, script: str | Path, *arguments: str, s3: bool = True
+    ) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [client_python(client), str(script), *arguments],
+            cwd=self.folder, env=self.environment(s3=s3), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+
+def printed(process: subprocess.Popen[str]) -> Any:
+    """The JSON at the end of what it printed; the SDK draws dots in front of it."""
+    try:
+        out, errors = process.communicate(timeout=SECONDS_MAX)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors[-4000:]
+    return json.loads(out[re.search(r"[\[{]", out).start() :])  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def s3_url() -> Iterator[str]:
+    """moto's server; it is not under test."""
+    port = free_port()
+    moto = Path(client_python(V3)).with_name("moto_server")
+    process = subprocess.Popen(
+        [str(moto), "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def answers() -> bool:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5).close()
+        except urllib.error.HTTPError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    try:
+        wait_until(answers, seconds=120, what="moto's first answer")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+@pytest.fixture(scope="module")
+def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("sdk")
+    write_page(folder)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in (KEYS | {"AWS_ENDPOINT_URL_S3": s3_url}).items():
+            environment.setenv(name, value)
+        environment.delenv("AWS_ENDPOINT_URL", raising=False)
+        server = Server(folder / "state").start()
+    yield Site(server, s3_url, folder)
+    assert server.stop() == 0, server.log()
+
+
+@pytest.fixture(scope="module")
+def runs(site: Site) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """All clients at once: importing the SDK takes long, and its own waiter sleeps for 30 s."""
+    artifact = (EXAMPLES / "echo" / "python").as_uri()
+    started = {
+        "plain": site.start(V2, SCRIPTS / "sagemaker_plain.py", artifact, "plain", s3=False),
+        "v2": site.start(V2, SCRIPTS / "sagemaker_tour.py"),
+        "v3": site.start(V3, "v3.py"),
+    }
+    yield started
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+def write_page(folder: Path) -> None:
+    """The page's files, each block of Python under the name in its first line."""
+    for block in re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL):
+        name, text = block
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    weights = b'{"factor": 2}\n'
+    with tarfile.open(folder / "model.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("weights.json")
+        member.size = len(weights)
+        archive.addfile(member, io.BytesIO(weights))
+    # Tests don't leave the machine: the SDK would send telemetry to AWS.
+    (folder / "sdk.yaml").write_text(
+        'SchemaVersion: "1.0"\nSageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true}}}\n'
+    )
+
+
+def test_v2_does_what_the_page_shows_and_each_class_brings_its_code_its_own_way(
+    site: Site, runs: dict[str, subprocess.Popen[str]]
+) -> None:
+    """PyTorch and Hugging Face repack the artifact, scikit-learn's code stays an archive apart."""
+    doubled = [[2, 4], [6, 8]]
+    answer = {"default": doubled, "json": doubled}
+    assert printed(runs["v2"]) == {
+        "page": doubled,
+        "pytorch": {"code_on_s3": False, **answer},
+        "huggingface": {"code_on_s3": False, **answer},
+        "sklearn": {"code_on_s3": True, **answer},
+    }
+    assert site.server.client("sagemaker").list_models(NameContains="pytorch")["Models"] == []
+
+
+def test_v3_does_what_the_page_shows(site: Site, runs: dict[str, subprocess.Popen[str]]) -> None:
+    assert printed(runs["v3"]) == [[2, 4], [6, 8]]
+    listed = site.server.client("sagemaker").list_endpoints(NameContains="doubling-v3")
+    assert [each["EndpointStatus"] for each in listed["Endpoints"]] in ([], ["Deleting"])
+
+
+def test_a_model_deploys_with_the_servers_address_alone(
+    runs: dict[str, subprocess.Popen[str]],
+) -> None:
+    assert printed(runs["plain"]) == {"answer": {"a": 1}}
