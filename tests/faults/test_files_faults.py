@@ -70,7 +70,8 @@ def with_each_fault(
                 assert failure.errno == error
             assert descriptors() <= before, "a descriptor is lost"
             behind(folder)
-            write(folder)
+            with FaultyDisk(folder):  # which does not wait for the real disk
+                write(folder)
             done(folder)
         assert number > 2, "no call was seen at all"
 
@@ -278,7 +279,8 @@ def test_what_the_cache_finds_is_whole_behind_a_power_cut(tmp_path: Path) -> Non
     for number, state in enumerate(states):
         with state.on(tmp_path / f"cut-{number}") as cut:
             assert cached(cut / "cache") in (None, FILES), state.story
-            commit(cut / "cache")
+            with FaultyDisk(cut):
+                commit(cut / "cache")
             assert cached(cut / "cache") == FILES, state.story
 
 

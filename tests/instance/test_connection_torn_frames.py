@@ -45,6 +45,9 @@ class FakeHost:
         self.copies: Any = {1: self.copy}
         self.gone = 0
 
+    def admits(self, peer: socket.socket) -> bool:
+        return True
+
     def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
 
     def connected(self, connection: Connection) -> None: ...
@@ -67,6 +70,9 @@ class Wire:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def is_closing(self) -> bool:
+        return False
 
     def abort(self) -> None:
         asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)

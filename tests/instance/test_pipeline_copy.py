@@ -12,6 +12,7 @@ from tests.runtimes.pipeline_services import Lanes
 
 from penstock.artifacts.description import Batching, ModelDescription
 from penstock.clock import SystemClock
+from penstock.errors import ModelError
 from penstock.instance.pipeline_copy import PipelineCopy, described, slots_spec
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
@@ -236,3 +237,47 @@ def test_a_request_that_cannot_be_read_is_the_callers(
     assert sink.frames[-1].kind == frames.ERROR
     error = json.loads(sink.last.body)
     assert (error["family"], error["code"]) == ("caller", code)
+
+
+class StepsWithoutProcess:
+    """A pipeline's runtime as the copy sees it, whose steps say what the test tells them to."""
+
+    def attach(self, on_events: Any, _busy: Any) -> None:
+        self.say = on_events
+
+    def add(self, ident: int, request: Any, deadline: float | None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("code", "streamed", "kind", "words"),
+    [
+        ("worker-down", False, frames.RETURNED, b"steps-restart"),
+        ("worker-died", False, frames.RETURNED, b"worker-died"),
+        ("worker-died", True, frames.ERROR, b"worker-died"),
+        ("step-failed", False, frames.ERROR, b"step-failed"),
+    ],
+)
+def test_a_request_that_only_missed_the_process_of_the_steps_is_given_back_unless_it_streamed(
+    code: str, streamed: bool, kind: int, words: bytes
+) -> None:
+    """Another copy's process is well; failing it would make this copy seem the quickest of all."""
+
+    async def scenario() -> Sink:
+        runtime, sink, clock = StepsWithoutProcess(), Sink(), SystemClock()
+        copy = PipelineCopy(
+            1, runtime, slots_spec(Batching(), 2), clock=clock,
+            call_at=asyncio.get_running_loop().call_at, name="assistant", version="1",
+        )  # fmt: skip
+        now = clock.monotonic()
+        meta = frames.encode_request_meta(frames.RequestMeta())
+        copy.accept(Request(sink, 7, meta, b'{"stream": true}', now, None, 0), now)
+        copy.driver.turn(now)
+        [generating] = copy._generating.values()
+        generating.streamed = streamed
+        runtime.say([{"i": generating.ident, "e": ModelError(code, "gone").to_dict()}])
+        assert (copy.unanswered, copy._generating) == (0, {})
+        return sink
+
+    last = asyncio.run(scenario()).frames[-1]
+    assert last.kind == kind
+    assert words in last.payload
