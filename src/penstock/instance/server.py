@@ -34,6 +34,7 @@ from penstock.instance.loaded import Loaded
 from penstock.instance.loading import load
 from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.settings import InstanceSettings
+from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class InstanceServer:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded] = {}
+        self._loop_lag = LoopLag()
         self._loading: set[int] = set()
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +86,7 @@ class InstanceServer:
 
     async def listen(self) -> None:
         """Raises CallerError for an address that is none, OSError if it is taken."""
+        self._loop_lag.start()
         scheme, _, place = self._settings.address.partition(":")
         if scheme == "unix":
             self._server = await self._loop.create_unix_server(lambda: Connection(self), place)
@@ -236,6 +239,7 @@ class InstanceServer:
             "rss_bytes": rss_bytes(pid),
             "cpu_s": cpu_s(pid),
             "loading": sorted(self._loading),
+            "loop_lag": self._loop_lag.seen().to_dict(),
             "copies": copies,
         }
 
@@ -264,6 +268,7 @@ class InstanceServer:
         await asyncio.gather(*(self._drained(copy, drain_s) for copy in self.copies.values()))
 
     async def close(self) -> None:
+        self._loop_lag.stop()
         for copy in self.copies.values():
             copy.close()
         for connection in list(self._connections):
