@@ -527,6 +527,8 @@ def _instances() -> Iterator[Attack]:
         "digits ": ("CSV", _repeat(b"1"), _decode(_FP32, "text/csv")),
         "header": ("NPY", lambda size: b"\x93NUMPY\x02\x00" + size.to_bytes(4, "little")
                    + b"(" * size, _decode(_FP32, "application/x-npy")),
+        "names of fields": ("NPY", lambda size: b"\x93NUMPY\x02\x00" + size.to_bytes(4, "little")
+                   + b"{" + b"'a':1," * (size // 6), _decode(_FP32, "application/x-npy")),
         "zeros": ("NPZ", _npz(lambda size: bytes(min(size * 1000, 64 * MIB))),
                   _decode(_FP32, "application/x-npz")),
         "members": ("NPZ", _many_members, _decode(_FP32, "application/x-npz")),
@@ -534,7 +536,7 @@ def _instances() -> Iterator[Attack]:
         "nested": ("protobuf", _repeat(b"\x2a\x02\x18\x01"),
                    _decode(_FP32, "application/x-oip-grpc")),
     }  # fmt: skip
-    caps = {"header": 64 * KIB, "zeros": 64 * KIB}
+    caps = {"header": 64 * KIB, "names of fields": 64 * KIB, "zeros": 64 * KIB}
     for shape, (parser, make, run) in shapes.items():
         bytes_max = caps.get(shape, DATA_BYTES)
         yield Attack(parser, shape.strip(), make, run, bytes_max, INSTANCE)
