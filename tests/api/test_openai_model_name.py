@@ -59,7 +59,7 @@ def test_the_last_one_of_the_object_itself_counts(body: bytes, expected: str | N
     "body", [b"", b"[]", b'"model"', b'{"model":"a"', b'{"model":"a', b'{"a":1}}']
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"no JSON|no end|do not match"):
         scanned(body)
 
 

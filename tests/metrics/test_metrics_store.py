@@ -184,6 +184,16 @@ def test_a_snapshot_survives_a_restart(tmp_path: Path) -> None:
     assert sums(restored, T0 + 199, T0 + 200, 1) == {T0 + 199: 208.0}
 
 
+def test_the_file_is_nobody_elses_whatever_was_there_before(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for left_over in (path, path.with_name("metrics.jsonl.new")):
+        left_over.write_bytes(b"")
+        left_over.chmod(0o644)
+    snapshot.Snapshot.take(MetricStore()).write(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [one.name for one in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
 def test_a_torn_line_costs_one_series_only(tmp_path: Path) -> None:
     store = MetricStore()
     put(store, named(1), T0, 1.0)

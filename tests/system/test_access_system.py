@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
+from botocore.exceptions import ClientError
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -206,8 +208,49 @@ def test_the_secrets_lie_in_the_state_directory_for_its_owner_only(guarded: Guar
     for path in guarded.state_dir.glob("*"):
         if path.is_file():
             assert not any(secret in path.read_bytes() for secret in secrets), path
-    assert (guarded.state_dir / "keys.key").stat().st_mode & 0o777 == 0o600
+    modes = {path.name: path.stat().st_mode for path in guarded.state_dir.glob("*")}
+    assert {"keys.key", "penstock.db", "lock"} <= set(modes)
+    assert [name for name, mode in modes.items() if mode & 0o077] == []
     assert guarded.state_dir.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_key_to_ask_one_model_asks_that_one_and_does_nothing_else(guarded: Guarded) -> None:
+    """boto3 and the command line, as a colleague would use them."""
+    flags = ("--scope", "invoke", "--endpoint", "intent")
+    key, token = guarded.make_key(*flags), guarded.make_key(*flags, "--bearer")["secret"]
+    assert (key["scope"], key["endpoints"]) == ("invoke", ["intent"])
+    intent = ("invoke", "intent", '{"inputs": "where is my order"}', "--url", guarded.server.url)
+
+    def answered() -> bool:
+        return penstock(*intent, PENSTOCK_KEY=token).returncode == 0
+
+    wait_until(answered, seconds=15, what="the new key opens")
+    session = boto3.Session(key["key_id"], key["secret"], region_name="us-east-1")
+    clients: dict[str, Any] = {
+        name: session.client(name, endpoint_url=guarded.server.url)
+        for name in ("sagemaker", "sagemaker-runtime", "cloudwatch")
+    }
+    asked = clients["sagemaker-runtime"].invoke_endpoint(
+        EndpointName="intent", ContentType="application/json", Body=b'{"inputs": "hello"}'
+    )
+    assert json.loads(asked["Body"].read())
+    for call in (
+        lambda: clients["sagemaker-runtime"].invoke_endpoint(EndpointName="echo", Body=b"x"),
+        clients["sagemaker"].list_endpoints,
+        lambda: clients["sagemaker"].create_model(ModelName="mine"),
+        clients["cloudwatch"].list_metrics,
+    ):
+        with pytest.raises(ClientError) as caught:
+            call()
+        assert caught.value.response["Error"]["Code"] == "AccessDeniedException"
+        assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    assert guarded.status_with(token, "/metrics") == 403
+    assert guarded.status_with(token, "/v2/models/intent") == 200
+    assert guarded.status_with(token, "/v2/models/echo") == 403
+    listed = penstock("keys", "list", "--state-dir", str(guarded.state_dir), "--json").stdout
+    assert {(one["scope"], one["endpoints"]) for one in json.loads(listed)} == {
+        ("admin", "all"), ("invoke", "intent"),
+    }  # fmt: skip
 
 
 @pytest.mark.integration

@@ -75,13 +75,14 @@ class AwsFrontDoor:
             code = VALIDATION_CODES.get(name, "ValidationException")
             read = functools.partial(_read, protocol, model, http, service.operations, code)
             if len(http.body) <= _READ_AT_ONCE_BYTES and "content-encoding" not in http.headers:
-                operation, params = read()
+                found, params = read()
             else:
                 async with self._large:
-                    operation, params = await asyncio.to_thread(read)
+                    found, params = await asyncio.to_thread(read)
+            operation = found
             context = service.context(region_of(http) or self._region_default)
-            result = await service.operations[operation.name](context, params)
-            return protocol.serialize_response(operation, result, request_id=request_id)  # type: ignore[no-any-return]
+            result = await service.operations[found.name](context, params)
+            return protocol.serialize_response(found, result, request_id=request_id)  # type: ignore[no-any-return]
         except AwsError as error:
             return _error(protocol, model, error, request_id)
         except PenstockError as error:

@@ -11,6 +11,7 @@ from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.loop_lag import LagSeen
 
 
 class Observation:
@@ -62,6 +63,7 @@ class Observation:
                     cpu_percent=cpu_percent(before, (now, cpu_s)),
                     cpu_cores=max(1, round(view.cores)),
                     memory_percent=memory_percent(status, view),
+                    loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
                     loaded_model_count=len(status.get("copies", ())),
                     **engines(status),
                 )

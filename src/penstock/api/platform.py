@@ -106,7 +106,6 @@ class Platform:
         self._registry = MetricRegistry(self._store)
         self._stack = AsyncExitStack()
         self._own_key = secrets.token_urlsafe(32) if config.listen.auth else ""
-        self._budget = BodyBudget(config.limits.bodies_bytes_max)  #: of all doors together
         self._listening = asyncio.Event()
         self.addresses = Addresses(http="", grpc="")
 
@@ -186,7 +185,7 @@ class Platform:
             models,
             limits,
             grant_of=authenticator.bearer_grant if authenticator else None,
-            budget=self._budget,
+            budget=bodies,
         )
         stack.push_async_callback(grpc.stop, GRPC_STOP_S)
         grpc_port = await grpc.start(

@@ -16,6 +16,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet
 
 from penstock.errors import CallerError, NotNowError
+from penstock.private_files import replace_file
 
 
 class KeyFile:
@@ -65,24 +66,8 @@ class KeyFile:
 
     def _make(self) -> bytes:
         key = Fernet.generate_key()
-        draft = self._path.with_suffix(".new")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(key + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path)
-        sync_directory(self._path.parent)  # else a power cut could take the name back
+        replace_file(self._path, (key + b"\n",))
         return key
-
-
-def sync_directory(path: Path) -> None:
-    """Makes names in a directory survive a power cut. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -42,6 +42,7 @@ from penstock.instance.memory_account import MemoryAccount
 from penstock.instance.memory_use import MemoryUse
 from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.settings import InstanceSettings
+from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class InstanceServer:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded] = {}
+        self._loop_lag = LoopLag()
         self._loading: set[int] = set()
         self._prepared: dict[int, Prepared] = {}
         self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
@@ -104,6 +106,7 @@ class InstanceServer:
 
     async def listen(self) -> None:
         """Raises CallerError for an address that is none, OSError if it is taken."""
+        self._loop_lag.start()
         scheme, _, place = self._settings.address.partition(":")
         if scheme == "unix":
             self._server = await self._loop.create_unix_server(lambda: Connection(self), place)
@@ -295,6 +298,7 @@ class InstanceServer:
             **self._memory.measured(),
             "cpu_s": cpu_s(pid),
             "loading": sorted(self._loading),
+            "loop_lag": self._loop_lag.seen().to_dict(),
             "copies": copies,
         }
 
@@ -323,6 +327,7 @@ class InstanceServer:
         await asyncio.gather(*(self._drained(copy, drain_s) for copy in self.copies.values()))
 
     async def close(self) -> None:
+        self._loop_lag.stop()
         for copy in self.copies.values():
             copy.close()
         for connection in list(self._connections):

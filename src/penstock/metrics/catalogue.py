@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.metrics.loop_lag import EDGES_S
+
 
 @dataclass(frozen=True, slots=True)
 class PrometheusMetric:
@@ -200,6 +202,20 @@ PER_UNIT: Final = (
     (TOKENS_COST, "dollars_per_thousand_tokens"),
     (TOKENS_ENERGY, "joules_per_thousand_tokens"),
 )
+LOOP_LAG: Final = PrometheusMetric(
+    "penstock_loop_lag_seconds",
+    "histogram",
+    ("process",),
+    "How late a timer of ten a second was, by process: gateway, or an instance's id. Whoever keeps "
+    "the event loop keeps every request waiting.",
+    EDGES_S,
+)
+LOOP_LAG_MAX: Final = PrometheusMetric(
+    "penstock_loop_lag_max_seconds",
+    "gauge",
+    ("process",),
+    "The longest such lag of the last minute.",
+)
 SERIES: Final = PrometheusMetric(
     "penstock_metric_series", "gauge", (), "Series held by the metric store."
 )
@@ -231,6 +247,8 @@ PROMETHEUS: Final = (
     ENERGY,
     COST,
     *(metric for metric, _ in PER_UNIT),
+    LOOP_LAG,
+    LOOP_LAG_MAX,
     SERIES,
     SERIES_BYTES,
     BUILD,

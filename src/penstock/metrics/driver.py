@@ -94,11 +94,13 @@ class MetricsDriver:
                 self._path.replace(aside)
             _log.warning("%s %s It is kept as %s.", error.message, error.hint, aside)
         self._task = asyncio.create_task(self._run(), name="metrics")
+        self._registry.loop_lag.start()
 
     async def stop(self) -> None:
         """Collects and writes a last time. Idempotent."""
         if self._task is None:
             return
+        self._registry.loop_lag.stop()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -24,6 +25,7 @@ import penstock
 from penstock.metrics import catalogue
 from penstock.metrics.catalogue import PrometheusMetric
 from penstock.metrics.instances import normalized
+from penstock.metrics.loop_lag import LagSeen
 from penstock.metrics.recorder import MICROSECONDS
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.sketch import Sketch
@@ -76,6 +78,8 @@ class PenstockCollector(Collector):
         yield _counter(catalogue.COST, self._cost())
         for metric, name in catalogue.PER_UNIT:
             yield _gauge(metric, self._per_unit(name))
+        yield self._loop_lag()
+        yield _gauge(catalogue.LOOP_LAG_MAX, (((name,), seen.max_s) for name, seen in self._lags()))
         if self._store is not None:
             yield _gauge(catalogue.SERIES, [((), len(self._store))])
             yield _gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
@@ -153,6 +157,22 @@ class PenstockCollector(Collector):
             value: float | None = getattr(totals.cost.recent(), name)
             if value is not None:
                 yield variant_id, value
+
+    def _lags(self) -> Iterator[tuple[str, LagSeen]]:
+        """Of each process by its name."""
+        yield "gateway", self._registry.loop_lag.seen()
+        for sample in self._registry.instances.values():
+            if sample.loop_lag is not None:
+                yield sample.instance_id, sample.loop_lag
+
+    def _loop_lag(self) -> Metric:
+        metric = catalogue.LOOP_LAG
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        edges = [*map(str, metric.edges), "+Inf"]
+        for name, seen in self._lags():
+            buckets = list(zip(edges, accumulate(seen.counts), strict=True))
+            family.add_metric((name,), buckets, seen.total_s)
+        return family
 
     def _batch_rows(self) -> Metric:
         metric = catalogue.BATCH_ROWS

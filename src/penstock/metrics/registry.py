@@ -16,6 +16,7 @@ import orjson
 from penstock.errors import CallerError
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample, instance_metrics
+from penstock.metrics.loop_lag import LoopLag
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.series import MetricKey, metric_key
 from penstock.metrics.statistics import StatisticSet
@@ -48,6 +49,7 @@ class MetricRegistry:
         self.totals: dict[VariantId, VariantTotals] = {}
         self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
+        self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
 
     def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
         """The recorder of a variant, made on first use. Keep it: looking it up is not free."""

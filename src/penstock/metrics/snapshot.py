@@ -9,7 +9,7 @@ changes.
 from __future__ import annotations
 
 import base64
-import os
+import itertools
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from penstock.metrics.series import MetricKey, Point, Series
 from penstock.metrics.sketch import Sketch
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
+from penstock.private_files import replace_file
 
 _HEAD: Final = {"format": "penstock-metrics", "version": 1}
 
@@ -41,19 +42,13 @@ class Snapshot:
         )
 
     def write(self, path: Path) -> None:
-        """Replaces the file at `path`.
+        """Replaces the file at `path`, which is private: it says who is called, and how often.
 
         Raises:
             OSError: disk full, no such folder; the old file is untouched.
         """
-        beside = path.with_name(path.name + ".new")
-        with beside.open("wb") as file:
-            file.write(orjson.dumps(_HEAD) + b"\n")
-            for series, tiers in self._series:
-                file.write(orjson.dumps(_series_fields(series, tiers)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        rows = (_series_fields(series, tiers) for series, tiers in self._series)
+        replace_file(path, (orjson.dumps(row) + b"\n" for row in itertools.chain((_HEAD,), rows)))
 
 
 def load(path: Path, store: MetricStore, *, now: float) -> int:

@@ -15,11 +15,12 @@ import orjson
 
 #: Tokens between two steps: about a millisecond.
 STEP_TOKENS: Final = 2_000
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+#: More strings and brackets than any prompt has: a body of nothing else would cost the most.
+TOKENS_MAX: Final = 1_000_000
 #: What stands between a string or bracket and the next.
 _PLAIN: Final = re.compile(rb'[^"{}\[\]]*')
 _COLON: Final = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
-_OPENING, _CLOSING, _QUOTE = b"{[", b"}]", ord('"')
+_OPENING, _QUOTE = b"{[", ord('"')
 _KEY: Final = "model"
 
 
@@ -28,42 +29,78 @@ class ModelName:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
+        self._tokens = 0
         self.value: Any = None  #: None for what is no string
 
     def steps(self) -> Iterator[None]:
         """Raises ValueError where strings and brackets show that this is no JSON object."""
         body, end = self._body, len(self._body)
-        at, depth, tokens = _plain_end(body, 0), 0, 0
+        at, depth = _plain_end(body, 0), 0
         if body[at : at + 1] != b"{":
             raise ValueError("the body is no JSON object")
+        named = False  #: a key `model` was just read, and its colon
         while at < end:
-            tokens += 1
-            if tokens % STEP_TOKENS == 0:
+            if self._counted():
                 yield
             character = body[at]
             if character == _QUOTE:
-                string = _STRING.match(body, at)
-                if string is None:
-                    raise ValueError("a string has no end")
-                at = string.end()
-                if depth == 1:
-                    colon = _COLON.match(body, at)
-                    if colon is not None:
-                        at = colon.end()
-                        if _text(string[0]) == _KEY:
-                            self._take(at)
+                began = at
+                while True:  # up to a quote that no backslash takes the meaning of
+                    at = body.find(b'"', at + 1)
+                    if at < 0:
+                        raise ValueError("a string has no end")
+                    if body[at - 1] != _BACKSLASH or not _escaped(body, began, at):
+                        break
+                    if self._counted():
+                        yield
+                at += 1
+                named = self._string(began, at, named) if depth == 1 else False
+                if named:
+                    at = _colon_end(body, at)
             else:
                 depth += 1 if character in _OPENING else -1
                 at += 1
-            at = _plain_end(body, at)
+                named = False
+            at = _plain_end(body, at) if not named else at
+            if named and body[at : at + 1] != b'"':
+                named, self.value = False, None
+                at = _plain_end(body, at)
             if depth <= 0:
                 break
         if depth != 0 or at < end:
             raise ValueError("brackets do not match")
 
-    def _take(self, at: int) -> None:
-        value = _STRING.match(self._body, at)
-        self.value = _text(value[0]) if value is not None else None
+    def _counted(self) -> bool:
+        """Whether others should be served now. Raises ValueError for too many tokens."""
+        self._tokens += 1
+        if self._tokens > TOKENS_MAX:
+            raise ValueError(f"it has more than {TOKENS_MAX} strings and brackets")
+        return self._tokens % STEP_TOKENS == 0
+
+    def _string(self, began: int, end: int, named: bool) -> bool:
+        """Takes a string of the object itself; True if it is the key `model`."""
+        if named:
+            self.value = _text(self._body[began:end])
+            return False
+        return _COLON.match(self._body, end) is not None and _text(self._body[began:end]) == _KEY
+
+
+_BACKSLASH: Final = ord("\\")
+
+
+def _escaped(body: bytes, began: int, at: int) -> bool:
+    """Whether an odd number of backslashes stands before the quote at `at`.
+
+    Linear over a string: what is looked at begins behind the quote before.
+    """
+    before = body.rfind(b'"', began, at)
+    run = body[before + 1 : at]
+    return (len(run) - len(run.rstrip(b"\\"))) % 2 == 1
+
+
+def _colon_end(body: bytes, at: int) -> int:
+    colon = _COLON.match(body, at)
+    return colon.end() if colon is not None else at
 
 
 def _plain_end(body: bytes, at: int) -> int:

@@ -45,10 +45,15 @@ class HttpRequest:
         self.query = query
         self.body = body
         self.headers: dict[str, str] = {}
+        repeated: dict[str, list[str]] = {}  # a field may come thousands of times
         for name, value in headers.items() if isinstance(headers, Mapping) else headers:
             key, text = name.lower(), value.strip(" \t")
-            before = self.headers.get(key)
-            self.headers[key] = text if before is None else f"{before},{text}"
+            if key not in self.headers:
+                self.headers[key] = text
+            else:
+                repeated.setdefault(key, [self.headers[key]]).append(text)
+        for key, texts in repeated.items():
+            self.headers[key] = ",".join(texts)
 
 
 class HttpResponse(NamedTuple):

@@ -7,6 +7,7 @@ name them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final
@@ -21,6 +22,8 @@ from penstock.wire.aws.values import wrong
 
 #: Recursive shapes exist; no client nests them this deep, and Python's own stack ends at 1,000.
 NESTING_MAX: Final = 100
+#: Of a list or map whose shape has no bound of its own; CloudWatch takes 1,000 metrics in a call.
+ITEMS_MAX: Final = 10_000
 _TIMESTAMP_STYLE: Final = "unixtimestamp"
 _FLOAT_NAMES: Final = ("NaN", "Infinity", "-Infinity")
 
@@ -140,7 +143,8 @@ def _parse_list(shape: Any, value: Any, at: str, depth: int) -> list[Any]:
         raise wrong(at, "a list", _kind(value))
     member = shape.member
     return [
-        parse(member, item, f"{at}[{index}]", depth=depth + 1) for index, item in enumerate(value)
+        parse(member, item, f"{at}[{index}]", depth=depth + 1)
+        for index, item in enumerate(value[: _read_at_most(shape, len(value), at)])
     ]
 
 
@@ -148,10 +152,16 @@ def _parse_map(shape: Any, value: Any, at: str, depth: int) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong(at, "an object", _kind(value))
     member = shape.value
-    return {
-        key: parse(member, item, f"{at}[{key[:64]}]", depth=depth + 1)
-        for key, item in value.items()
-    }
+    read = itertools.islice(value.items(), _read_at_most(shape, len(value), at))
+    return {key: parse(member, item, f"{at}[{key[:64]}]", depth=depth + 1) for key, item in read}
+
+
+def _read_at_most(shape: Any, count: int, at: str) -> int:
+    """How many items to read: one too many is enough for `validate` to say that there are."""
+    items_max: int | None = shape.metadata.get("max")
+    if items_max is None and count > ITEMS_MAX:
+        raise wrong(at, f"at most {ITEMS_MAX} items", f"{count}")
+    return count if items_max is None else min(count, items_max + 1)
 
 
 def _parse_string(_shape: Any, value: Any, at: str, _depth: int) -> str:

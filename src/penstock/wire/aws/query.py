@@ -11,7 +11,7 @@ from xml.sax.saxutils import quoteattr
 
 from botocore.model import OperationModel, ServiceModel
 
-from penstock.wire.aws import values, xml_values
+from penstock.wire.aws import json_values, values, xml_values
 from penstock.wire.aws.errors import AwsError, fault_of, unknown_operation, unreadable
 from penstock.wire.aws.http import (
     HttpRequest,
@@ -153,7 +153,11 @@ def _parse_list(shape: Any, field: Field, at: str) -> list[Any]:
         if inner is None:
             return _empty(field, at, [])
         field = inner
-    return [_parse(shape.member, item, f"{at}[{index}]") for index, item in _numbered(field, at)]
+    numbered = _numbered(field, at)
+    items_max = shape.metadata.get("max")
+    if items_max is not None:  # one too many is enough for `validate` to say that there are
+        del numbered[items_max + 1 :]
+    return [_parse(shape.member, item, f"{at}[{index}]") for index, item in numbered]
 
 
 def _parse_map(shape: Any, field: Field, at: str) -> dict[str, Any]:
@@ -186,6 +190,8 @@ def _numbered(field: Field, at: str) -> list[tuple[int, Field]]:
         if not (number.isascii() and number.isdigit() and len(number) <= 9):
             raise values.wrong(at, "a number after the dot", repr(number))
         numbered.append((int(number), item))
+    if len(numbered) > json_values.ITEMS_MAX:
+        raise values.wrong(at, f"at most {json_values.ITEMS_MAX} items", f"{len(numbered)}")
     return sorted(numbered, key=lambda pair: pair[0])
 
 

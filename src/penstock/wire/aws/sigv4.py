@@ -37,6 +37,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _SCOPE_PARTS: Final = 5
 #: A real header has some 300 characters, and up to 50 signed headers in it; AWS takes 16 KB in all.
 _AUTHORIZATION_CHARS_MAX: Final = 8_192
+#: Of a signed request; each is decoded and encoded again to check it.
+_QUERY_PARAMETERS_MAX: Final = 1_000
 
 
 class SignedWith(NamedTuple):
@@ -183,9 +185,15 @@ def canonical_path(path: str) -> str:
 
 
 def canonical_query(query: str) -> str:
-    """The query's parameters, each encoded in one way, sorted by name and then by value."""
+    """The query's parameters, each encoded in one way, sorted by name and then by value.
+
+    Raises:
+        AwsError: IncompleteSignatureException: more than anybody needs.
+    """
     if not query:
         return ""
+    if query.count("&") >= _QUERY_PARAMETERS_MAX:
+        raise incomplete(f"The query has more than {_QUERY_PARAMETERS_MAX} parameters.")
     plain = _PLAIN_QUERY.fullmatch(query) is not None
     pairs = []
     for pair in query.split("&"):

@@ -20,6 +20,8 @@ from penstock.wire.aws.errors import AwsError
 
 #: Errors shown; a list of a thousand wrong items needs no thousand sentences.
 ERRORS_MAX: Final = 20
+#: Nobody counts further, and looking for more would cost more than they are worth.
+_ERRORS_COUNTED_MAX: Final = 1_000
 #: Longer values are not matched against patterns, nor those that are longer than their shape
 #: allows, which are refused for it: that bounds what a pattern may cost.
 PATTERN_CHARS_MAX: Final = 2_048
@@ -114,6 +116,8 @@ def _list_check(shape: Any, known: dict[str, Check]) -> Check:
     def check(value: Any, at: str, errors: list[str]) -> None:
         _apply(length, value, at, errors, shape)
         for index, item in enumerate(value, 1):
+            if len(errors) > _ERRORS_COUNTED_MAX:
+                return
             if item is None:
                 errors.append(_null(f"{at}.{index}.member"))
             elif not scalar:
@@ -133,6 +137,8 @@ def _map_check(shape: Any, known: dict[str, Check]) -> Check:
     def check(value: Any, at: str, errors: list[str]) -> None:
         _apply(length, value, at, errors, shape)
         for key, item in value.items():
+            if len(errors) > _ERRORS_COUNTED_MAX:
+                return
             if item is None:
                 errors.append(_null(f"{at}.{key[:64]}.member"))
             elif not scalar:
