@@ -20,9 +20,9 @@ from penstock.api.oip.grpc_reading import (
     RECEIVED_AT_ONCE_OF_ONE,
     MessageReader,
 )
+from penstock.core.body_budget import BodyBudget
 from penstock.core.grants import Grant
 from penstock.errors import CallerError, NotNowError
-from penstock.gateway.body_budget import BodyBudget
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.oip_messages import SERVICE, ModelInferRequest
 

@@ -11,11 +11,11 @@ from tests.gateway.gateway_fakes import PREFIX, RawClient
 
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig
+from penstock.core.body_budget import BodyBudget
+from penstock.core.host_gate import HostGate
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.asgi import AsgiDoor
-from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.call import Call, status_line
-from penstock.gateway.host_gate import HostGate
 from penstock.gateway.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 from penstock.wire.aws.errors import AwsError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.config import ListenConfig
-from penstock.gateway.head_check import HeadCheck, authority_of, origin_form
-from penstock.gateway.host_gate import HostGate, gate_for, normal_origin, split_authority
+from penstock.core.host_gate import HostGate, normal_origin, split_authority
+from penstock.gateway.head_check import HeadCheck, authority_of, gate_for, origin_form
 
 
 def code(error: object) -> str | None:

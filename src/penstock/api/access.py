@@ -11,13 +11,13 @@ to say.
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from typing import Final, Protocol
 
 from penstock.api.asked import Asked, asked_of, endpoint_in
 from penstock.clock import Clock
 from penstock.config import ListenConfig
 from penstock.core.grants import INVOKE, INVOKE_ENDPOINT, Grant, allowed, needed
+from penstock.core.host_gate import is_loopback
 from penstock.errors import CallerError
 from penstock.wire.aws import bearer, sigv4
 from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
@@ -44,19 +44,9 @@ class KeyRing(Protocol):
     def grant(self, key_id: str) -> Grant | None: ...
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def check_binding(listen: ListenConfig) -> None:
     """Refuses an address that strangers reach without credentials. Raises CallerError."""
-    if is_loopback(listen.host) or listen.auth or listen.insecure:
+    if is_loopback(listen.host.strip("[]")) or listen.auth or listen.insecure:
         return
     raise CallerError(
         "credentials-required",

@@ -40,10 +40,10 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
+from penstock.core.body_budget import BodyBudget
 from penstock.errors import CallerError
 from penstock.fleet.base import PlatformAccess
 from penstock.fleet.local import LocalFleet, runtime_dir_for
-from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.server import GatewayServer, tls_context
 from penstock.gateway.timers import LoopTimers

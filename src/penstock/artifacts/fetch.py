@@ -7,7 +7,6 @@ paths. Nothing here looks inside an artifact; unpacking and detection come later
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +17,7 @@ from penstock.artifacts.listing import Listing, SourceFile
 from penstock.artifacts.local_files import list_local
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
+from penstock.core.host_gate import is_loopback
 from penstock.errors import CallerError
 
 _SCHEMES = "s3://, https://, file:// or an absolute path (http:// only for this machine)"
@@ -46,7 +46,7 @@ def look(
         return _local(_file_uri_path(parts, budget), settings, budget, clock)
     if scheme == "s3":
         return _s3(uri, settings, budget, clock)
-    if scheme == "https" or (scheme == "http" and _is_loopback(host)):
+    if scheme == "https" or (scheme == "http" and is_loopback(host)):
         return _http(uri, parts, budget)
     if scheme == "http":
         raise CallerError(
@@ -135,15 +135,6 @@ def _http(uri: str, parts: SplitResult, budget: Budget) -> Listing:
     from penstock.artifacts.http_source import list_http  # noqa: PLC0415 - kept off local starts
 
     return list_http(uri, budget=budget)
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _invalid(budget: Budget, cause: str) -> CallerError:

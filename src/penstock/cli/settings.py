@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from penstock.config import CAPACITY_MODES, ServerConfig
+from penstock.core.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
-from penstock.gateway.host_gate import ANY, is_host, normal_origin
 
 PREFIX = "PENSTOCK_"
 

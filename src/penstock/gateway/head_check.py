@@ -6,11 +6,12 @@ and never repaired: a proxy before this server may have read it the other way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from penstock.config import ListenConfig
+from penstock.core.host_gate import ANY, HostGate, bare, is_loopback, split_authority
 from penstock.errors import CallerError, PenstockError
-from penstock.gateway.host_gate import HostGate, split_authority
 
 HOST: Final = b"host"
 TRANSFER_ENCODING: Final = b"transfer-encoding"
@@ -128,3 +129,26 @@ def _framing_error(coding: bytes | None, version: str) -> PenstockError | None:
         # RFC 9112, 6.1 would have 501, which SDKs take for a reason to send the same again.
         return CallerError("transfer-coding-unknown", message, hint=hint)
     return None
+
+
+def gate_for(listen: ListenConfig, machine_names: Iterable[str], *, asks: bool) -> HostGate:
+    """The gate of a server with these settings.
+
+    Args:
+        machine_names: what this machine is called; of use where others can reach it.
+        asks: credentials are asked for.
+    """
+    beyond = not is_loopback(listen.host.strip("[]").lower())
+    # What leads to no other machine than the one that asks (RFC 1122, 3.2.1.3), and is often typed.
+    names = {"0.0.0.0", "::"}
+    names |= {bare(name) for name in (*listen.hosts, listen.host)}
+    if beyond:
+        for name in machine_names:
+            names |= {name.lower(), name.lower().partition(".")[0], f"{name.lower()}.local"}
+    return HostGate(
+        hosts=names - {"", ANY},
+        origins=listen.origins,
+        any_host=ANY in listen.hosts or (asks and not listen.hosts),
+        any_origin=ANY in listen.origins or (asks and not listen.origins),
+        any_address=beyond,
+    )

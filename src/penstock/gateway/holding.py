@@ -1,15 +1,15 @@
 """What the request that is being read on a connection holds of the budget for bodies.
 
 Bytes are taken as they come. A request that goes on in a later read is listed, so that it can be
-told to make room for others; `body_budget.py` decides which.
+told to make room for others; `core/body_budget.py` decides which.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.body_budget import peer_name
 from penstock.errors import PenstockError
-from penstock.gateway.body_budget import peer_name
 from penstock.gateway.pipeline import UNDER_WAY, AnswerPipeline
 from penstock.gateway.refusals import memory_full
 

@@ -18,13 +18,13 @@ from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
+from penstock.core.body_budget import BodyBudget, UnfinishedBodies
+from penstock.core.host_gate import HostGate
 from penstock.errors import CallerError, InternalError, PenstockError
-from penstock.gateway.body_budget import BodyBudget, UnfinishedBodies
 from penstock.gateway.call import Call, Door
 from penstock.gateway.descriptors import connections_for, limit_now
 from penstock.gateway.head_check import HeadCheck
 from penstock.gateway.holding import HoldingPipeline
-from penstock.gateway.host_gate import HostGate
 from penstock.gateway.http import FIELDS, HttpConnection
 from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds

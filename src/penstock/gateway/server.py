@@ -7,12 +7,12 @@ import ssl
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.config import LimitConfig, ListenConfig
+from penstock.core.body_budget import BodyBudget
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.asgi import AsgiApp, AsgiDoor
-from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.call import Call, Door
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.host_gate import gate_for
+from penstock.gateway.head_check import gate_for
 from penstock.gateway.listener import Authenticator, HttpListener
 
 #: When the server stops: for the last bytes of answers that are made.

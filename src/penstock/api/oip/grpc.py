@@ -26,10 +26,10 @@ from penstock.api.oip.grpc_stream import InferStream
 from penstock.api.oip.models import OipModels
 from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
+from penstock.core.body_budget import BodyBudget
 from penstock.core.grants import INVOKE_ENDPOINT, MODEL_METADATA
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
 from penstock.gateway.awaited import AwaitedReply
-from penstock.gateway.body_budget import BodyBudget
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation, Responder
 from penstock.gateway.listener import Denied

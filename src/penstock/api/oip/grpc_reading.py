@@ -18,8 +18,8 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
+from penstock.core.body_budget import BodyBudget
 from penstock.errors import CallerError, NotNowError
-from penstock.gateway.body_budget import BodyBudget
 
 #: Messages received at once by all connections, and by one.
 RECEIVED_AT_ONCE_MAX: Final = 16

@@ -22,7 +22,6 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
-from penstock.config import ListenConfig
 from penstock.errors import CallerError, PenstockError
 
 ANY = "*"
@@ -63,7 +62,9 @@ class HostGate:
         if authority is None:
             return CallerError("host-malformed", "The Host header is no name or address.")
         name = authority[0]
-        if self._any_host or name in self._hosts or is_loopback(name):
+        # Browsers take names below localhost for this machine, and ask nobody (RFC 6761, 6.3).
+        own = is_loopback(name) or name.endswith(".localhost")
+        if self._any_host or name in self._hosts or own:
             return None
         if self._any_address and is_address(name):
             return None
@@ -113,29 +114,6 @@ class HostGate:
         return of_page == _joined(name, "" if port == _DEFAULT_PORTS.get(scheme) else port)
 
 
-def gate_for(listen: ListenConfig, machine_names: Iterable[str], *, asks: bool) -> HostGate:
-    """The gate of a server with these settings.
-
-    Args:
-        machine_names: what this machine is called; of use where others can reach it.
-        asks: credentials are asked for.
-    """
-    beyond = not is_loopback(listen.host.strip("[]").lower())
-    # What leads to no other machine than the one that asks (RFC 1122, 3.2.1.3), and is often typed.
-    names = {"0.0.0.0", "::"}
-    names |= {_bare(name) for name in (*listen.hosts, listen.host)}
-    if beyond:
-        for name in machine_names:
-            names |= {name.lower(), name.lower().partition(".")[0], f"{name.lower()}.local"}
-    return HostGate(
-        hosts=names - {"", ANY},
-        origins=listen.origins,
-        any_host=ANY in listen.hosts or (asks and not listen.hosts),
-        any_origin=ANY in listen.origins or (asks and not listen.origins),
-        any_address=beyond,
-    )
-
-
 def split_authority(value: bytes) -> tuple[str, str] | None:
     """(name, port) of `name[:port]`, in lower case and without a last dot; None if it is neither.
 
@@ -173,8 +151,8 @@ def normal_origin(origin: str) -> str | None:
 
 
 def is_loopback(name: str) -> bool:
-    """Whether a name or address can't lead away from the machine that asks (RFC 6761, 6.3)."""
-    if name == "localhost" or name.endswith(".localhost"):
+    """Whether a name, in lower case, or an address leads to the machine that asks."""
+    if name == "localhost":
         return True
     try:
         address = ipaddress.ip_address(name)
@@ -201,7 +179,7 @@ def is_host(text: str) -> bool:
     return authority is not None and not authority[1]
 
 
-def _bare(host: str) -> str:
+def bare(host: str) -> str:
     """A setting's name or address as `split_authority` gives it."""
     host = host.strip().lower().strip("[]").removesuffix(".")
     return str(ipaddress.ip_address(host)) if is_address(host) else host
