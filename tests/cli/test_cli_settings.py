@@ -53,6 +53,16 @@ def test_tables_and_lists_come_from_the_file_and_from_the_environment(tmp_path: 
     assert control.trusted_artifacts == ("s3://a/", "s3://b/")
 
 
+def test_hosts_and_origins_are_lists_of_names_and_pages() -> None:
+    environ = HOME | {
+        "PENSTOCK_LISTEN_HOSTS": "models.example,[::1],192.0.2.7,::1",
+        "PENSTOCK_LISTEN_ORIGINS": "https://page.example:8443,*",
+    }
+    listen = settings.resolve(file=None, environ=environ, flags={}).config.listen
+    assert listen.hosts == ("models.example", "[::1]", "192.0.2.7", "::1")
+    assert listen.origins == ("https://page.example:8443", "*")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -63,6 +73,10 @@ def test_tables_and_lists_come_from_the_file_and_from_the_environment(tmp_path: 
         ("log_level = 'loud'\n", "log_level = 'loud' is not valid; allowed: debug"),
         ("[limits]\nkeep_alive_s = -1\n", "limits.keep_alive_s = -1.0 is not valid"),
         ("[listen]\ntls_cert = 'a.pem'\n", "must be given together"),
+        ("[listen]\nhosts = ['a:80']\n", "listen.hosts = 'a:80' is not valid; allowed: names"),
+        ("[listen]\nhosts = ['http://a']\n", "listen.hosts = 'http://a' is not valid"),
+        ("[listen]\norigins = ['null']\n", "listen.origins = 'null' is not valid"),
+        ("[limits]\nbodies_bytes_max = 1000\n", "at least limits.body_bytes_max"),
         ("[listen\n", "is not TOML"),
     ],
 )

@@ -149,8 +149,8 @@ class Page:
 
 
 @contextmanager
-def page() -> Iterator[Page]:
-    """A browser that ends with the block. Needs `path()`."""
+def page(*flags: str) -> Iterator[Page]:
+    """A browser that ends with the block, with more flags for it. Needs `path()`."""
     to_read, to_write = os.pipe()
     from_read, from_write = os.pipe()
 
@@ -161,7 +161,7 @@ def page() -> Iterator[Page]:
                 sys.executable, "-c", _BEGIN, *ends, str(path()), "--headless", "--no-sandbox",
                 "--remote-debugging-pipe", "--disable-gpu", "--disable-dev-shm-usage",
                 "--no-first-run", "--mute-audio", "--disable-background-networking",
-                f"--user-data-dir={profile}",
+                f"--user-data-dir={profile}", *flags,
             ],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             pass_fds=(to_read, from_write),

@@ -61,6 +61,8 @@ BEYOND = gate_for(ListenConfig(host="0.0.0.0", insecure=True), ("Box.lan",), ask
         (b"127.8.9.10:1", None, None),
         (b"[::1]:8080", None, None),
         (b"[::ffff:127.0.0.1]", None, None),
+        (b"0.0.0.0:8080", None, None),
+        (b"[::]", None, None),
         (b"192.0.2.7:8080", "host-unknown", None),
         (b"[2001:db8::1]:8080", "host-unknown", None),
         (b"box", "host-unknown", None),

@@ -6,9 +6,6 @@ import asyncio
 import random
 import re
 import socket
-import ssl
-import subprocess
-from pathlib import Path
 
 import pytest
 from tests.gateway.gateway_fakes import PREFIX, post, run, until
@@ -424,28 +421,6 @@ def test_a_port_in_use_is_an_error_that_says_what_to_do() -> None:
                 await listener.start("127.0.0.1", taken.getsockname()[1])
             assert caught.value.code == "port-in-use"
             assert caught.value.hint
-
-    run(main)
-
-
-def test_tls_serves_the_same(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    trusting = ssl.create_default_context(cafile=str(cert))
-
-    async def main() -> None:
-        async with site(tls=context) as served:
-            client = await served.client(ssl=trusting, server_hostname="localhost")
-            client.write(post("/hot/x", b"secret") + post("/hot/big"))
-            assert (await client.answer())[2] == b"secret"
-            assert len((await client.answer())[2]) == 20_000_000
-            await until(lambda: served.door.written_urls == [b"/hot/x", b"/hot/big"])
 
     run(main)
 

@@ -126,6 +126,20 @@ def test_an_upgrade_that_is_refused_is_answered_once() -> None:
     run(main)
 
 
+def test_an_upgrade_behind_a_refused_request_is_not_looked_at() -> None:
+    async def main() -> None:
+        async with site() as served:
+            client = await served.client()
+            upgrade = post("/hot/x", b"", "Connection: Upgrade", "Upgrade: h2c")
+            client.write(POST + b"Origin: null\r\n" + LENGTH + upgrade)
+            assert (await client.answer())[0] == 403
+            assert await client.closed() == b""
+            assert (served.door.refused, served.door.handled) == (["page-foreign"], [])
+            assert served.listener.ids.count == 1
+
+    run(main)
+
+
 def test_an_upgrade_is_asked_to_go_on_once() -> None:
     async def main() -> None:
         async with site() as served:

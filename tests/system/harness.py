@@ -45,7 +45,9 @@ def wait_until(condition: Callable[[], Any], *, seconds: float, what: str) -> An
 class Server:
     """One `penstock up`, on ports and a state directory of its own."""
 
-    def __init__(self, state_dir: Path, *flags: str) -> None:
+    def __init__(self, state_dir: Path, *flags: str, prefix: tuple[str, ...] = ()) -> None:
+        """`prefix`: a command that runs the server's, such as `prlimit`."""
+        self.prefix = prefix
         self.state_dir = state_dir
         self.flags = flags
         self.port, self.grpc_port = free_port(), free_port()
@@ -55,7 +57,7 @@ class Server:
 
     def start(self) -> Server:
         argv = [
-            *(sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *(*self.prefix, sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
             *("--port", str(self.port), "--grpc-port", str(self.grpc_port)),
             *("--state-dir", str(self.state_dir), *self.flags),
         ]

@@ -220,6 +220,8 @@ def test_a_thousand_malformed_requests_do_no_harm(
         ("/", b"{}", {"X-Amz-Target": "SageMaker.Fly"}, 400, b"UnknownOperation"),
         ("/", b"{", {"X-Amz-Target": "SageMaker.CreateModel"}, 400, b"SerializationException"),
         ("/", b"{}", {"X-Amz-Target": "SageMaker.CreateModel"}, 400, b"modelName"),
+        ("/", b"{}", {"X-Amz-Target": "SageMaker.ListModels", "Host": "a.example"}, 421, b"__type"),
+        ("/", b"{}", {"X-Amz-Target": "SageMaker.ListModels", "Origin": "null"}, 403, b"__type"),
         ("/no/such/path", b"", {}, 404, b""),
     ],
 )

@@ -18,6 +18,7 @@ from penstock.cli import next_steps, options, settings
 from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.output import note
 from penstock.errors import CallerError, PenstockError
+from penstock.gateway import descriptors
 
 if TYPE_CHECKING:
     from penstock.api.platform import Platform
@@ -75,6 +76,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    descriptors.raise_limit()
     scheduling.wait_for_messages()
     uvloop.run(_serve(config, deployments, instance_type))
 

@@ -218,12 +218,12 @@ class Call(Invocation):
 
     def drop_body(self) -> None:
         """Nobody needs it any more: it must not wait until it is the answer's turn. Idempotent."""
-        self.body = b""
-        self.headers = []
         held = self.body_held
         if held and self.connection is not None:
             self.body_held = 0
+            self.body = b""
             self.connection.give_back(held)
+        self.headers = []
 
     def take_body(self) -> tuple[bytes, Callable[[], None]]:
         """The body for one who may need it longer than the answer takes, and how it is given back.

@@ -121,7 +121,9 @@ def gate_for(listen: ListenConfig, machine_names: Iterable[str], *, asks: bool) 
         asks: credentials are asked for.
     """
     beyond = not is_loopback(listen.host.strip("[]").lower())
-    names = {_bare(name) for name in (*listen.hosts, listen.host)}
+    # What leads to no other machine than the one that asks (RFC 1122, 3.2.1.3), and is often typed.
+    names = {"0.0.0.0", "::"}
+    names |= {_bare(name) for name in (*listen.hosts, listen.host)}
     if beyond:
         for name in machine_names:
             names |= {name.lower(), name.lower().partition(".")[0], f"{name.lower()}.local"}
@@ -201,7 +203,7 @@ def is_host(text: str) -> bool:
 
 def _bare(host: str) -> str:
     """A setting's name or address as `split_authority` gives it."""
-    host = host.lower().strip("[]").removesuffix(".")
+    host = host.strip().lower().strip("[]").removesuffix(".")
     return str(ipaddress.ip_address(host)) if is_address(host) else host
 
 

@@ -20,9 +20,9 @@ import httptools
 
 from penstock.errors import InternalError, PenstockError
 from penstock.gateway import http_refusals as refusals
-from penstock.gateway.body_budget import peer_name
 from penstock.gateway.call import Call, Door
 from penstock.gateway.head_check import FIELDS_MAX, HOST, RARE, origin_form
+from penstock.gateway.holding import HoldingPipeline
 from penstock.gateway.pipeline import (
     BODY,
     CLOSE_LINE,
@@ -32,7 +32,6 @@ from penstock.gateway.pipeline import (
     LINGER,
     REFUSED,
     UNDER_WAY,
-    AnswerPipeline,
 )
 from penstock.gateway.refusals import memory_full
 
@@ -60,28 +59,21 @@ WIRE_BYTES_PER_BODY_BYTE: Final = 8
 KEEP_ALIVE_LINE: Final = b"connection: keep-alive\r\n"
 
 
-class HttpConnection(AnswerPipeline):
+class HttpConnection(HoldingPipeline):
     """The protocol of one client connection. Its public methods are for `Call` and the listener."""
 
     __slots__ = (
-        "_accept", "_body", "_body_buffer", "_body_bytes_max",
-        "_connection_header", "_content_type", "_declared", "_fields",
-        "_head_bytes_max", "_headers", "_held", "_host", "_known_hosts", "_lingered_bytes",
-        "_listed", "_parser",
-        "_peer", "_rare", "_read_bytes",
-        "_unusual", "_url",
-        "_wire_bytes", "received",
+        "_accept", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
+        "_content_type", "_declared", "_fields", "_head_bytes_max", "_headers", "_host",
+        "_known_hosts", "_lingered_bytes", "_parser", "_rare", "_read_bytes", "_unusual", "_url",
+        "_wire_bytes",
     )  # fmt: skip
 
     def __init__(self, listener: HttpListener) -> None:
         super().__init__(listener)
-        self.received = 0.0  #: monotonic s of the last read
         self._read_bytes = 0  #: of the last read
         self._lingered_bytes = 0
         self._wire_bytes = 0  #: of the head or the body that is being read, at least
-        self._held = 0  #: of the budget for bodies, by the one that is being read
-        self._listed = False  #: among the unfinished bodies
-        self._peer: str | None = None  #: whose bodies are counted together
         self._fields = listener.fields
         self._known_hosts = listener.head_check.known_hosts
         self._body_bytes_max = listener.limits.body_bytes_max
@@ -193,6 +185,8 @@ class HttpConnection(AnswerPipeline):
     def _note(self, field: bytes, value: bytes) -> None:
         """A header that few requests have, and that this connection or a door has use for."""
         self._unusual = True
+        if len(self._headers) > FIELDS_MAX:
+            return  # it will be refused; joining values until then would take quadratic time
         if self._rare is None:
             self._rare = {}
         before = self._rare.get(field)
@@ -250,7 +244,11 @@ class HttpConnection(AnswerPipeline):
         if self._phase != BODY:
             return
         size = len(data)
-        if not self.listener.bodies.take(size) and not self._take_with_room_made(size):
+        bodies = self.bodies
+        taken = bodies.bytes_taken + size  # `take`, without the call
+        if taken <= bodies.bytes_max:
+            bodies.bytes_taken = taken
+        elif not self._take_with_room_made(size):
             return
         self._held += size
         if not self._body:
@@ -326,8 +324,9 @@ class HttpConnection(AnswerPipeline):
             door,
             self._held,
         )
-        self.held_bytes += self._held
-        self._held = 0
+        if self._held:
+            self.held_bytes += self._held
+            self._held = 0
         if self.current is None:
             self.current = call
         else:
@@ -353,50 +352,11 @@ class HttpConnection(AnswerPipeline):
         else:
             call.answer_error(error)
 
-    def refuse_for_room(self) -> None:
-        """Others need the memory that this unfinished body holds."""
-        self._refuse(memory_full())
-
     def _drop_unfinished(self) -> None:
         """Lets go of the request that is being read."""
         self._body = b""
         self._body_buffer = None
-        self._headers = []
         self._let_go()
-
-    def _let_go(self) -> None:
-        """Gives back what the unfinished head or body holds of the budget."""
-        self.listener.bodies.give(self._held)
-        self._held = 0
-        if self._listed:
-            self._unlist()
-
-    def _take_with_room_made(self, size: int) -> bool:
-        """For bytes that don't fit: False if they can't be taken, and the request was refused."""
-        listener = self.listener
-        listener.make_room(size, self.peer)
-        if self._phase in UNDER_WAY:  # else it was this one that had to make room
-            if listener.bodies.take(size):
-                return True
-            self._refuse(memory_full())
-        return False
-
-    def _list(self) -> None:
-        """More of it comes in a later read: until then it may have to make room."""
-        self._listed = True
-        self.listener.unfinished.grown(self, self.peer, self._held, now=self.received)
-
-    def _unlist(self) -> None:
-        self._listed = False
-        self.listener.unfinished.ended(self, self.peer)
-
-    @property
-    def peer(self) -> str:
-        """Whose bodies are counted together with those that come here."""
-        if self._peer is None:
-            address = self.about("peername")
-            self._peer = peer_name(str(address[0])) if address else ""
-        return self._peer
 
     def _expect(self, expectation: bytes) -> None:
         if expectation.lower() != b"100-continue":
@@ -445,12 +405,6 @@ class HttpConnection(AnswerPipeline):
                 self._hold_head(wire_bytes)
         elif wire_bytes > limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max:
             self._refuse(refusals.body_too_large(limits))
-
-    def _hold_head(self, size: int) -> None:
-        """An unfinished head counts like a body: it is of the same size, and of strangers."""
-        more = size - self._held
-        if self.listener.bodies.take(more) or self._take_with_room_made(more):
-            self._held = size
 
     # Flow and time
 

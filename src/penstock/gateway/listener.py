@@ -21,11 +21,14 @@ from penstock.config import LimitConfig
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.body_budget import BodyBudget, UnfinishedBodies
 from penstock.gateway.call import Call, Door
+from penstock.gateway.descriptors import connections_for, limit_now
 from penstock.gateway.head_check import HeadCheck
+from penstock.gateway.holding import HoldingPipeline
 from penstock.gateway.host_gate import HostGate
 from penstock.gateway.http import FIELDS, HttpConnection
 from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds
+from penstock.gateway.tls import TlsAcceptor
 from penstock.wire.aws.errors import AwsError
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,8 @@ SPELLING_BYTES_MAX = 128
 UNREAD_BYTES_MAX = 512 << 20
 #: Connections that wait in the kernel to be accepted: a burst of new clients must not see resets.
 BACKLOG = 2048
+#: Connections over the limit that are kept until they have read why they are not served.
+TURNED_AWAY_MAX = 32
 #: A body below 10,000 bytes mostly comes with its head.
 LENGTH_DIGITS = 5
 
@@ -103,7 +108,7 @@ class HttpListener:
         """
         self.head_check = HeadCheck(gate or HostGate())
         self.bodies = bodies or BodyBudget(limits.bodies_bytes_max)
-        self.unfinished: UnfinishedBodies[HttpConnection] = UnfinishedBodies()
+        self.unfinished: UnfinishedBodies[HoldingPipeline] = UnfinishedBodies()
         self.limits = limits
         self.ids = ids
         self.doors = tuple(doors)
@@ -114,7 +119,15 @@ class HttpListener:
         self.draining = False
         #: of lengths that are looked at when they are announced, and not as the body comes
         self.length_digits = min(LENGTH_DIGITS, len(str(limits.body_bytes_max)))
-        self.connections_max = limits.connections_max
+        #: what descriptors allow may be less than was asked for
+        self.connections_max = connections_for(limit_now(), limits.connections_max)
+        if self.connections_max < limits.connections_max:
+            log.warning(
+                "at most %d HTTP connections: the limit on open files is %d (ulimit -n)",
+                self.connections_max,
+                limit_now(),
+            )
+        self.tls: TlsAcceptor | None = None
         self.connections: set[HttpConnection] = set()
         self._unflushed: list[AnswerPipeline] = []
         self._clock = clock
@@ -143,24 +156,37 @@ class HttpListener:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(
-                lambda: HttpConnection(self),
-                host,
-                port,
-                ssl=tls,
-                reuse_port=reuse_port or None,
-                backlog=BACKLOG,
-            )
+            if tls is not None:
+                self.tls = TlsAcceptor(tls, lambda: HttpConnection(self), room=self._room)
+                port = self.tls.listen(host, port, backlog=BACKLOG, reuse_port=reuse_port)
+            else:
+                self._server = await loop.create_server(
+                    lambda: HttpConnection(self),
+                    host,
+                    port,
+                    reuse_port=reuse_port or None,
+                    backlog=BACKLOG,
+                )
+                port = int(self._server.sockets[0].getsockname()[1])
         except OSError as cause:
+            if self.tls is not None:
+                self.tls.close()
             raise listen_error(cause, host, port) from cause
         self._tick()
-        return int(self._server.sockets[0].getsockname()[1])
+        return port
+
+    def _room(self) -> int:
+        """Connections that may still come; below 0 some are to be turned away without a word."""
+        pending = len(self.tls) if self.tls is not None else 0
+        return self.connections_max + TURNED_AWAY_MAX - len(self.connections) - pending
 
     async def stop(self, timeout_s: float) -> None:
         """Takes no new connection, lets the requests in flight end, then cuts what is left."""
         self.draining = True
         if self._server is not None:
             self._server.close()
+        if self.tls is not None:
+            self.tls.close()
         for connection in list(self.connections):
             connection.stop()
         until = self.monotonic() + timeout_s
@@ -173,9 +199,14 @@ class HttpListener:
             self._timer.cancel()
 
     def admit(self, connection: HttpConnection) -> bool:
-        """Counts a new connection in; False if there are too many."""
+        """Counts a new connection in; False if there are too many, and it is to be told so.
+
+        Telling takes a socket as well: beyond `TURNED_AWAY_MAX` of them it is closed at once.
+        """
         room = len(self.connections) < self.connections_max
         self.connections.add(connection)
+        if self._room() < 0:
+            connection.abort()
         return room
 
     def forget(self, connection: HttpConnection) -> None:

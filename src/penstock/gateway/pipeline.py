@@ -70,6 +70,7 @@ class AnswerPipeline(asyncio.Protocol):
         "_unread_input",
         "_unwritten",
         "_write",
+        "bodies",
         "current",
         "held_bytes",
         "listener",
@@ -83,6 +84,7 @@ class AnswerPipeline(asyncio.Protocol):
         self.listener = listener
         self.current: Call | None = None  #: the request whose answer may be written now
         self.speaks_1_1 = True
+        self.bodies = listener.bodies
         self.held_bytes = 0  #: bodies of requests that are not answered
         self._queue: deque[Call] = deque()  #: later requests of the pipeline
         self._phase = HEAD
@@ -235,7 +237,7 @@ class AnswerPipeline(asyncio.Protocol):
     def give_back(self, size: int) -> None:
         """The body of one of its requests is not needed any more."""
         self.held_bytes -= size
-        self.listener.bodies.give(size)
+        self.bodies.bytes_taken -= size  # `give`, without the call
         if not self._reading:
             self._update_reading()
 

@@ -1,0 +1,181 @@
+"""A real browser against a server without credentials: what strangers' pages can make it do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from tests.examples import chromium
+from tests.examples.chromium import Page
+from tests.system.harness import Server, python_model, wait_until
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(chromium.path() is None, reason="no Chromium is installed"),
+]
+
+#: Both names lead to this machine, as a stranger's name server may say at any time.
+FLAGS = ("--host-resolver-rules=MAP *.example 127.0.0.1",)
+
+FORM = {
+    "Action": "PutMetricData",
+    "Version": "2010-08-01",
+    "Namespace": "Stranger",
+    "MetricData.member.1.MetricName": "x",
+    "MetricData.member.1.Value": "1",
+}
+
+MODEL = """
+    import pathlib
+
+    def model_fn(model_dir):
+        return None
+
+    def predict_fn(data, model):
+        pathlib.Path({called!r}).touch()
+        return data
+"""
+
+CREATE = {
+    "ModelName": "stranger",
+    "PrimaryContainer": {"ModelDataUrl": "file:///tmp/stranger", "Image": "any"},
+}
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """An empty page, on a port of its own."""
+
+    def do_GET(self) -> None:
+        body = b"<!doctype html><title>stranger</title><iframe name=answer></iframe>"
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def stranger_port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Stranger)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Page]:
+    with chromium.page(*FLAGS) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def model(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What its endpoint, `called`, leaves where it was called."""
+    folder = tmp_path_factory.mktemp("called")
+    mark = folder / "mark"
+    server.deploy("called", python_model(folder / "model", MODEL.format(called=str(mark))))
+    return mark
+
+
+def finished(page: Page, promise: str) -> object:
+    """What the page's script gets: a value, or the text of its error."""
+    page.value(
+        f"window.done = null; ({promise}).then("
+        "(got) => { window.done = [got]; }, (error) => { window.done = [String(error)]; }); null"
+    )
+    got = page.wait_for("window.done")
+    return got[0]
+
+
+def submit(page: Page, url: str) -> None:
+    """Posts `FORM` into the page's frame, as a click on a button would."""
+    page.value(
+        "window.loads = 0;"
+        "document.querySelector('iframe').addEventListener('load', () => { window.loads += 1; });"
+        "(() => { const form = document.createElement('form');"
+        f"form.action = {json.dumps(url)}; form.method = 'post'; form.target = 'answer';"
+        f"for (const [name, value] of Object.entries({json.dumps(FORM)})) {{"
+        "const field = document.createElement('input');"
+        "field.name = name; field.value = value; form.append(field); }"
+        "document.body.append(form); form.submit(); })(); null"
+    )
+    page.wait_for("window.loads > 0")
+
+
+def namespaces(server: Server) -> set[str]:
+    listed = server.client("cloudwatch").list_metrics()["Metrics"]
+    return {metric["Namespace"] for metric in listed}
+
+
+@pytest.mark.parametrize("name", ["page.example", "127.0.0.1", "localhost"])
+def test_a_strangers_page_posts_nothing(
+    server: Server, browser: Page, stranger_port: int, model: Path, name: str
+) -> None:
+    """Neither by a form nor by a script, from another site or from another port of this one."""
+    browser.open(f"http://{name}:{stranger_port}/")
+    submit(browser, f"{server.url}/")
+    assert "Stranger" not in namespaces(server)
+    model.unlink(missing_ok=True)
+    fetched = (
+        f"fetch('{server.url}/endpoints/called/invocations',"
+        " {method: 'POST', mode: 'no-cors', headers: {'content-type': 'text/plain'},"
+        " body: '[1.0]'}).then((answer) => answer.type)"
+    )
+    assert finished(browser, fetched) == "opaque"
+    assert not model.exists()
+
+
+def test_a_name_that_was_made_to_point_here_is_not_this_server(
+    server: Server, browser: Page
+) -> None:
+    """The page then is of this server's own origin, and could read answers too."""
+    browser.open(f"http://rebound.example:{server.port}/")
+    asked = (
+        "fetch('/', {method: 'POST', headers: {'content-type': 'application/x-amz-json-1.1',"
+        f" 'x-amz-target': 'SageMaker.CreateModel'}}, body: JSON.stringify({json.dumps(CREATE)})"
+        "}).then((answer) => answer.status)"
+    )
+    assert finished(browser, asked) == 421
+    assert finished(browser, "fetch('/metrics').then((answer) => answer.status)") == 421
+    assert server.client("sagemaker").list_models(NameContains="stranger")["Models"] == []
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_page_of_the_server_itself_may_call_it(
+    server: Server, browser: Page, model: Path, name: str
+) -> None:
+    browser.open(f"http://{name}:{server.port}/")
+    asked = (
+        "fetch('/endpoints/called/invocations', {method: 'POST', body: '[1.0]',"
+        " headers: {'content-type': 'application/json'}}).then((answer) => answer.status)"
+    )
+    assert finished(browser, asked) == 200
+    assert model.exists()
+
+
+def test_a_link_that_a_person_follows_leads_here(
+    server: Server, browser: Page, stranger_port: int
+) -> None:
+    browser.open(f"http://page.example:{stranger_port}/")
+    browser.value(
+        f"(() => {{ const link = document.createElement('a'); link.href = '{server.url}/metrics';"
+        "document.body.append(link); setTimeout(() => link.click()); })(); null"
+    )
+
+    def followed() -> bool:
+        history = browser.call("Page.getNavigationHistory")
+        return bool(history["entries"][history["currentIndex"]]["url"] == f"{server.url}/metrics")
+
+    wait_until(followed, seconds=20, what="the page behind the link")
+    browser.wait_for("document.readyState === 'complete'")
+    assert "penstock" in browser.value("document.body.innerText")
