@@ -32,7 +32,7 @@ from penstock.clock import ManualClock, SystemClock
 from penstock.config import LimitConfig
 from penstock.core.grants import Grant
 from penstock.errors import PenstockError
-from penstock.gateway.asgi import AsgiDoor
+from penstock.gateway.call import Call, status_line
 from penstock.gateway.http import HttpConnection
 from penstock.gateway.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
@@ -143,9 +143,18 @@ class _Nowhere(asyncio.Transport):
         return 0
 
 
-async def _no_app(_scope: Any, _receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 404, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
+class _NoDoor:
+    """Nothing is served: only what reading costs is to be seen."""
+
+    def handle(self, call: Call) -> bool:
+        call.answer(status_line(404), b"")
+        return True
+
+    def refuse(self, call: Call, error: PenstockError) -> None:
+        call.answer_error(error)
+
+    def written(self, call: Call) -> None: ...
+    def abandoned(self, call: Call) -> None: ...
 
 
 def _http(data: bytes) -> None:
@@ -154,7 +163,7 @@ def _http(data: bytes) -> None:
         clock=SystemClock(),
         ids=RequestIds("00000000-0000-4000-8000-0000"),
         doors=(),
-        fallback=AsgiDoor(_no_app),
+        fallback=_NoDoor(),
     )
     connection = HttpConnection(listener)
     connection.connection_made(_Nowhere())

@@ -8,7 +8,9 @@ below a millisecond is not judged: no constant factor makes that a danger.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
+from collections.abc import Iterator
 
 import pytest
 from bench.cost_per_byte import GROWTH, SLOPE_MAX, best_s, peak_bytes
@@ -21,6 +23,15 @@ JUDGED_S = 0.001
 MEMORY_FACTOR_MAX = 128
 MEMORY_FREE = 24 * MIB
 ATTACKS = list(attacks())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> Iterator[None]:
+    """As in the server, collections do not walk what lives for ever (the service models)."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def slope_of(attack: Attack, small: bytes, large: bytes, repetitions: int) -> float:

@@ -23,6 +23,7 @@ from penstock.control.ledger import Activity
 from penstock.control.lock import StateDirLock
 from penstock.control.ports import RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
+from penstock.control.state_dir import make_private
 from penstock.control.store import Store
 from penstock.core.placement import MachineCapacity
 from penstock.core.reconcile import ReconcileSpec
@@ -99,6 +100,7 @@ class ControlPlane:
         state_dir = self._config.state_dir
         self._lock = StateDirLock(state_dir)
         try:
+            make_private(self._log_dir)
             await self.database.open()
             if self._config.listen.auth:
                 await self.refresh_keys()

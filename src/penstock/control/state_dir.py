@@ -5,8 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from penstock.errors import NotNowError
+
 #: What only a state directory of ours holds.
 _OURS: Final = ("penstock.db", "lock")
+
+
+def make_private(path: Path) -> None:
+    """Makes a directory of ours below the state directory, mode 0700.
+
+    Raises NotNowError `state-not-writable`.
+    """
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise NotNowError(
+            "state-not-writable",
+            f"{path} can't be made: {error.strerror}",
+            hint="Free disk space, or correct the permissions of the state directory.",
+        ) from error
 
 
 def make_state_dir(path: Path) -> None:
