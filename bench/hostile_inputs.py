@@ -54,6 +54,7 @@ DATA_BYTES = LimitConfig().body_bytes_max
 
 #: Where a parser runs: on the gateway's loop, beside it on a thread, or in an instance.
 LOOP, THREAD, INSTANCE, LOAD = "loop", "thread", "instance", "load"
+CLIENT = "client"  #: the server only writes it: what reads it is our command line
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,7 +460,7 @@ def _data_plane() -> Iterator[Attack]:
 
     small = eventstream.encode({}, b"")
     for shape, make in {"small frames": _repeat(small), "zeros": _repeat(b"\0")}.items():
-        yield Attack("event stream", shape, make, _refusing(frames), DATA_BYTES)
+        yield Attack("event stream", shape, make, _refusing(frames), DATA_BYTES, CLIENT)
 
 
 def _varint(value: int) -> bytes:

@@ -6,7 +6,9 @@ collector walks all that are there already: seconds, for a tree that can hold no
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -14,10 +16,18 @@ import orjson
 
 def loads(data: bytes | memoryview) -> Any:
     """As `orjson.loads`, without garbage collection meanwhile. Raises orjson.JSONDecodeError."""
-    if not gc.isenabled():
+    with without_collector():
         return orjson.loads(data)
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """While values are made that can hold no cycle. For a thread that waits for nothing in it."""
+    if not gc.isenabled():
+        yield
+        return
     gc.disable()
     try:
-        return orjson.loads(data)
+        yield
     finally:
         gc.enable()

@@ -16,6 +16,7 @@ from penstock.instance.codecs import answers
 from penstock.instance.codecs.base import CodecModel, Decoded, bad, check_inputs
 from penstock.instance.codecs.values import cast
 from penstock.runtimes.tensor_bytes import objects
+from penstock.wire.plain_json import without_collector
 
 
 def decode(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
@@ -32,7 +33,8 @@ def decode(model: CodecModel, body: bytes, accept: str | None) -> Decoded:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise bad(f"the CSV is not UTF-8: byte {error.start} cannot be read") from None
-    array = _bytes(text) if spec.dtype == "BYTES" else _numbers(text, spec.dtype, spec.name)
+    with without_collector():  # a body of short rows makes millions of lists
+        array = _bytes(text) if spec.dtype == "BYTES" else _numbers(text, spec.dtype, spec.name)
     inner = spec.shape[1:] if model.batched else spec.shape
     lead = (array.shape[0],) if model.batched else ()
     tensors = {spec.name: array.reshape(_filled(lead, inner, array.size, spec.name))}
@@ -54,13 +56,13 @@ def _lines(text: str) -> list[list[str]]:
 
 def _numbers(text: str, dtype: str, name: str) -> np.ndarray:
     rows = _lines(text)
-    values: list[list[float | int]] = []
+    values: list[float | int] = []
     for at, row in enumerate(rows):
         try:
-            values.append([_number(cell) for cell in row])
+            values += [_number(cell) for cell in row]
         except ValueError:
             raise bad(f"line {at + 1} of the CSV has a cell that is not a number") from None
-    return cast(np.array(values), dtype, name)
+    return cast(np.array(values).reshape(len(rows), -1), dtype, name)
 
 
 def _number(cell: str) -> float | int:
