@@ -140,7 +140,7 @@ def test_keys_that_are_made_at_once_can_all_be_read(tmp_path: Path) -> None:
     opened.close()
     assert fault_of(ring) == ""
     assert [ring.secret(key.key_id) for key in made] == [key.secret for key in made]
-    assert not (state_dir / "keys.key.new").exists()
+    assert not (state_dir / ".keys.key.new").exists()
 
 
 def test_a_key_keeps_its_scope_and_its_endpoints(keys: AccessKeys) -> None:

@@ -186,7 +186,7 @@ def test_a_snapshot_survives_a_restart(tmp_path: Path) -> None:
 
 def test_the_file_is_nobody_elses_whatever_was_there_before(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    for left_over in (path, path.with_name("metrics.jsonl.new")):
+    for left_over in (path, path.with_name(".metrics.jsonl.new")):
         left_over.write_bytes(b"")
         left_over.chmod(0o644)
     snapshot.Snapshot.take(MetricStore()).write(path)

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock import durable_files
 from penstock.artifacts import cache_contents
 from penstock.artifacts.budget import Budget, disk_errors
 from penstock.clock import Clock, SystemClock
@@ -163,7 +164,7 @@ class ArtifactCache:
                         raise
                 else:
                     break
-            cache_contents.sync_one(self.root)
+            durable_files.sync(self.root)
         return CacheEntry(digest, self.root / digest / "files", _size(record))
 
     @contextmanager

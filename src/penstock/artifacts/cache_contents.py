@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from penstock import durable_files
 from penstock.artifacts.listing import CHUNK_BYTES
 
 #: An older version recorded sizes alone (1).
@@ -82,18 +83,9 @@ def sync(folder: Path) -> None:
         finally:
             os.close(descriptor)
     for path in files.values():
-        sync_one(path)
+        durable_files.sync(path)
     for name, _, _ in os.walk(folder):
-        sync_one(Path(name))
-
-
-def sync_one(path: Path) -> None:
-    """A file's bytes, or a directory's names."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        durable_files.sync(Path(name))
 
 
 def _files(top: Path) -> dict[str, Path]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from cryptography.fernet import Fernet
 
+from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError
-from penstock.private_files import replace_file
 
 
 class KeyFile:

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.durable_files import replace_file
 from penstock.errors import CallerError
 from penstock.metrics.series import MetricKey, Point, Series
 from penstock.metrics.sketch import Sketch
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
-from penstock.private_files import replace_file
 
 _HEAD: Final = {"format": "penstock-metrics", "version": 1}
 

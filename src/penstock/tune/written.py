@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import yaml
 
 from penstock.artifacts import model_yaml
 from penstock.artifacts.description import ModelDescription
+from penstock.durable_files import replace_file
 from penstock.errors import NotNowError
 from penstock.tune.settings import Setting
 
@@ -37,19 +37,9 @@ def write(model_dir: Path, description: ModelDescription, setting: Setting) -> P
         NotNowError: `model-yaml-not-written`.
     """
     path = model_dir / model_yaml.FILE_NAME
-    beside = path.with_name(f".{path.name}.new")
     try:
         text = "".join(_head(path)) + model_yaml.dump(setting.applied(description))
-        try:
-            with beside.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
-        _sync_names(model_dir)
+        replace_file(path, (text.encode(),), mode=None)
     except OSError as error:
         raise NotNowError(
             "model-yaml-not-written",
@@ -67,11 +57,3 @@ def _head(path: Path) -> list[str]:
                 break
             head.append(line)
     return head
-
-
-def _sync_names(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
