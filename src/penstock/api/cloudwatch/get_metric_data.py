@@ -47,12 +47,12 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
     reader = _Reader(context, seconds(params["StartTime"]), seconds(params["EndTime"]))
     try:
         results = await reader.results(
-            parse_queries(params["MetricDataQueries"]),
+            await asyncio.to_thread(parse_queries, params["MetricDataQueries"]),
             newest_first=params.get("ScanBy") != "TimestampAscending",
         )
     except CallerError as error:
         raise validation_error(f"{error.message} {error.hint}") from error
-    page, reached = _page(results, place or [0, None], limit)
+    page, reached = await asyncio.to_thread(_page, results, place or [0, None], limit)
     answer: dict[str, Any] = {"MetricDataResults": page, "Messages": reader.messages}
     if reached is not None:
         answer["NextToken"] = encode_token(params, reached)
