@@ -100,7 +100,22 @@ def test_an_address_that_strangers_reach_needs_auth_or_the_word_insecure(host: s
 
 @pytest.mark.parametrize("path", ["/ping", "/v2/health/live", "/v2/health/ready"])
 def test_whether_the_server_lives_may_be_asked_by_anybody(site: Site, path: str) -> None:
-    site.check(path, {})
+    site.check(path, {}, b"")
+    site.check(path, {"content-length": "0"}, b"")
+
+
+@pytest.mark.parametrize("path", ["/ping", "/v2/health/live", "/v2/health/ready"])
+@pytest.mark.parametrize(
+    "header", [(b"Content-Length", b"6000000"), (b"TRANSFER-ENCODING", b"chunked")]
+)
+def test_a_body_needs_a_key_wherever_it_is_sent(
+    site: Site, path: str, header: tuple[bytes, bytes]
+) -> None:
+    """Else strangers fill the memory for bodies through the paths that ask for none."""
+    with pytest.raises(AwsError) as caught:
+        site.authenticator.check_head("POST", path.encode(), b"", [header])
+    assert caught.value.code == "MissingAuthenticationTokenException"
+    assert site.refusal(path, {}, b"x")[0] == "MissingAuthenticationTokenException"
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/admin/copies", "/v2", "/ping/", "//ping"])

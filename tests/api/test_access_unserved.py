@@ -69,6 +69,8 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
         ("GET", "/admin/endpoints/nobody/logs", 404, "not-found"),
         ("GET", "/admin/endpoints/nobody/activities", 404, "not-found"),
         ("GET", "/admin/endpoints/nobody/logs?lines=all", 400, "lines-invalid"),
+        ("GET", f"/admin/endpoints/nobody/logs?lines={'1' * 5000}", 400, "lines-invalid"),
+        ("GET", "/admin/endpoints/nobody/logs?lines=%C2%B2", 400, "lines-invalid"),
     ],
 )
 def test_what_is_not_there_has_a_code(

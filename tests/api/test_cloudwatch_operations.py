@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from penstock.api.cloudwatch import get_metric_data
 from penstock.api.cloudwatch.operations import OPERATIONS
 from penstock.clock import ManualClock
+from penstock.metrics.evaluate import Evaluator
 from penstock.metrics.series import metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore, StoreLimits
+from penstock.metrics.time_series import TimeSeries
 from penstock.wire.aws.errors import AwsError, fault_of
 from penstock.wire.aws.models import CLOUDWATCH, service_model
 
@@ -440,6 +444,25 @@ def test_search_gives_a_result_for_each_metric_found(context: Context) -> None:
     assert labels == ["home Clicks", "search Clicks"]
     total = {"Id": "e", "Expression": "SUM(SEARCH('{Shop,Page} Clicks', 'Sum', 60))"}
     assert rows(data(context, total)) == [("e", [(0, 2.0)])]
+
+
+def test_formulas_are_evaluated_beside_the_loop(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of formulas over what one SEARCH finds take a second: others go on."""
+    threads = set()
+
+    class Seen(Evaluator):
+        def series_of(self, query_id: str) -> list[TimeSeries]:
+            threads.add(threading.get_ident())
+            return super().series_of(query_id)
+
+    monkeypatch.setattr(get_metric_data, "Evaluator", Seen)
+    put_minutes(context, "Clicks", {0: 1.0})
+    answer = data(context, {"Id": "e", "Expression": "SEARCH('{Shop} Clicks', 'Sum', 60)"})
+    assert rows(answer) == [("e", [(0, 1.0)])]
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_a_wide_search_says_that_it_left_some_out(context: Context) -> None:

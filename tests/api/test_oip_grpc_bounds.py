@@ -120,6 +120,27 @@ def test_slow_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch
     run(main)
 
 
+@pytest.mark.parametrize("method", ["ServerLive", "ServerReady"])
+def test_what_anybody_may_ask_keeps_nobody_with_a_key_out(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Strangers' messages that never end: what they ask does not wait for them."""
+    monkeypatch.setattr(grpc_reading, "PATIENCE_S", 60.0)
+
+    async def main() -> None:
+        async with door_site(grant_of=grant_of) as served:
+            strangers = [await BareClient.open(served.grpc_port) for _ in range(3)]
+            for client in strangers:
+                calls = [client.call(method) for _ in range(RECEIVED_AT_ONCE_MAX)]
+                assert await pour(client, calls) <= len(calls) * 2 * LOOKAHEAD_BYTES
+                await until(lambda client=client, calls=calls: client.ended.issuperset(calls))
+            assert await infer(served, "right")
+            for client in strangers:
+                await client.close()
+
+    run(main)
+
+
 async def infer(served: DoorSite, token: str = "", model: str = "echo") -> bytes:
     message = ModelInferRequest(model_name=model).SerializeToString()
     metadata = (("authorization", f"Bearer {token}"),) if token else ()

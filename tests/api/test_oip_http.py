@@ -61,6 +61,10 @@ def test_server_and_model_answer_what_clients_ask() -> None:
                 200,
                 [echo],
             )
+            # Read on the loop, where the keys of six megabytes would take a third of a second.
+            large = b'{"ready": true, "a": "%b"}' % (b"a" * 4096)
+            status, refused = await ask(served, post("/v2/repository/index", large))
+            assert (status, refused["error"]) == (413, "The body is larger than 4096 bytes.")
 
     run(main)
 

@@ -233,6 +233,9 @@ def test_models_are_the_endpoints_that_speak_the_api() -> None:
             assert (await get("/v1/models/nobody"))[0] == 404
             assert (await get("/endpoints/echo/openai/v1/models"))[1]["data"][0]["id"] == "echo"
             assert (await get("/endpoints/nobody/openai/v1/models"))[1]["data"] == []
+            assert (await get("/endpoints/echo/openai/v1/models/echo"))[1]["id"] == "echo"
+            # A key may be for the endpoint in the path only, and must not learn of another there.
+            assert (await get("/endpoints/nobody/openai/v1/models/echo"))[0] == 404
 
     run(main)
 

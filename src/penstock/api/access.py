@@ -24,7 +24,8 @@ from penstock.wire.aws.errors import ACCESS_DENIED, AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.sigv4 import SignedWith
 
-#: Paths that tell nothing but whether the server lives: load balancers hold no keys.
+#: Paths that tell nothing but whether the server lives: load balancers hold no keys. They send no
+#: body either, and a stranger's is not read, here as elsewhere.
 OPEN_PATHS = frozenset({b"/ping", b"/v2/health/live", b"/v2/health/ready"})
 #: More than any key of ours or of AWS's, and than any token made with one.
 _TOKEN_BYTES_MAX: Final = 16_384
@@ -72,7 +73,7 @@ class Authenticator:
 
         Raises AwsError (403) for what no body can make right. Costs no more than the head's bytes.
         """
-        if raw_path in OPEN_PATHS:
+        if raw_path in OPEN_PATHS and not _announces_body(headers):
             return
         asked = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
@@ -99,7 +100,7 @@ class Authenticator:
         body: bytes,
     ) -> None:
         """Returns if the request may pass. Raises AwsError (403) if not."""
-        if raw_path in OPEN_PATHS:
+        if raw_path in OPEN_PATHS and not body:
             return
         asked = asked_of(method, raw_path, headers)
         token = _bearer_of(headers)
@@ -180,6 +181,13 @@ def permit(grant: Grant, asked: Asked) -> None:
         )
     about = f"endpoint {asked.endpoint[:63]!r}" if asked.endpoint else f"all of {asked.operation}"
     raise _denied(f"This key is for {names} only, and not for {about}.")
+
+
+def _announces_body(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(
+        lower == b"transfer-encoding" or (lower == b"content-length" and value.strip(b" \t0"))
+        for lower, value in ((name.lower(), value) for name, value in headers)
+    )
 
 
 def _bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes | None:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Larger bodies are read on a thread, beside which the loop goes on.
 _READ_AT_ONCE_BYTES: Final = 32 << 10
+#: Operations whose answers may have megabytes: these are written on a thread as well.
+_LARGE_ANSWERS: Final = frozenset({"GetMetricData"})
 
 Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -82,7 +84,11 @@ class AwsFrontDoor:
             operation = found
             context = service.context(region_of(http) or self._region_default)
             result = await service.operations[found.name](context, params)
-            return protocol.serialize_response(found, result, request_id=request_id)  # type: ignore[no-any-return]
+            write = functools.partial(
+                protocol.serialize_response, found, result, request_id=request_id
+            )
+            large = found.name in _LARGE_ANSWERS
+            return await asyncio.to_thread(write) if large else write()
         except AwsError as error:
             return _error(protocol, model, error, request_id)
         except PenstockError as error:

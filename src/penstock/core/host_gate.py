@@ -108,10 +108,12 @@ class HostGate:
             return False
         if told in self._origins:
             return True
-        # The scheme may differ: a proxy that ends TLS asks in plain HTTP.
+        # The scheme may differ: a proxy that ends TLS asks in plain HTTP. Pages of other schemes
+        # (apps, extensions) are never this server's own.
         scheme, _, of_page = told.partition("://")
         name, port = authority
-        return of_page == _joined(name, "" if port == _DEFAULT_PORTS.get(scheme) else port)
+        own = _joined(name, "" if port == _DEFAULT_PORTS.get(scheme) else port)
+        return scheme in _DEFAULT_PORTS and of_page == own
 
 
 def split_authority(value: bytes) -> tuple[str, str] | None:

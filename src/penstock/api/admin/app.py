@@ -184,10 +184,11 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def _lines(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= LINES_MAX:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LINES_MAX))
+    if not digits or not 1 <= int(text) <= LINES_MAX:
         raise CallerError(
             "lines-invalid",
-            f"lines={text!r} is not a number of lines",
+            f"lines={text[:32]!r} is not a number of lines",
             hint=f"Ask for 1 to {LINES_MAX}.",
         )
     return int(text)

@@ -39,6 +39,8 @@ _JSON_HEAD = b"content-type: application/json\r\n"
 _GENERATE, _GENERATE_STREAM = "generate", "generate_stream"
 _INFERS = ("infer", _GENERATE, _GENERATE_STREAM)
 _EVENT_STREAM = "text/event-stream"
+#: Of a question for the repository's index, which is `{"ready": true}` at most, read on the loop.
+_INDEX_BYTES_MAX = 4096
 #: A small body must not become a large one: beyond a mebibyte tensors hardly ever shrink so much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
@@ -330,6 +332,9 @@ def _not_found(path: bytes) -> CallerError:
 
 
 def _ready_only(body: bytes) -> bool:
+    if len(body) > _INDEX_BYTES_MAX:
+        message = f"The body is larger than {_INDEX_BYTES_MAX} bytes."
+        raise CallerError("body-too-large", message, status=413)
     if not body.strip():
         return False
     try:

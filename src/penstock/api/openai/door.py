@@ -126,7 +126,7 @@ class OpenAiDoor:
         models = self._models
         value: Any = models.listed(asked.endpoint) if asked.model is None else None
         if asked.model is not None:
-            value = models.card(asked.model)
+            value = models.card(asked.model, asked.endpoint)
         call.answer(status_line(200) + _JSON_HEAD + _request_id(call), orjson.dumps(value))
 
     # Responder

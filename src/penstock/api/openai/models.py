@@ -24,9 +24,9 @@ class OpenAiModels:
         names = self._dispatcher.endpoint_names() if only is None else [only]
         return {"object": "list", "data": [self._card(name) for name in names if self._has(name)]}
 
-    def card(self, name: str) -> dict[str, Any]:
-        """One of them. Raises CallerError (404)."""
-        if not self._has(name):
+    def card(self, name: str, only: str | None = None) -> dict[str, Any]:
+        """One of them; none but `only`, which a path has named. Raises CallerError (404)."""
+        if not self._has(name) or (only is not None and only.lower() != name.lower()):
             raise CallerError(
                 "endpoint-not-found",
                 f"The model '{name[:256]}' does not exist.",
