@@ -187,6 +187,28 @@ def test_creating_publishes_nothing_before_every_copy_is_ready() -> None:
     assert decide(wish, half, now=1.0).actions == ()
 
 
+def test_a_count_of_any_size_starts_a_few_at_a_time() -> None:
+    """A count is a number in a request. 100,000 of them stopped the server for minutes, while the
+    first 300 processes had filled the machine; 2^31 would not even have fitted into its memory."""
+    spec = ReconcileSpec(starting_max=3)
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2**31 - 1))
+    assert decide(wish, observed(), now=0.0, spec=spec).actions == tuple(
+        StartInstance("blue", 1, ordinal, "new-generation") for ordinal in range(3)
+    )
+    some = observed(
+        seen("a", STARTING), seen("b", RUNNING, ordinal=1), seen("c", LOADING, ordinal=2)
+    )
+    assert decide(wish, some, now=1.0, spec=spec).actions == (
+        LoadCopy("b", "blue", "instance-running"),
+        StartInstance("blue", 1, 3, "new-generation"),
+    )
+    # One that waits for its next attempt takes no place of those that may start.
+    waits = observed(failures=(failure(at=1.0),))
+    assert decide(wish, waits, now=1.2, spec=spec) == ReconcileDecision(
+        tuple(StartInstance("blue", 1, ordinal, "new-generation") for ordinal in (1, 2, 3)), 1.5
+    )
+
+
 def test_a_queued_operation_has_no_time_limit_yet() -> None:
     queued = replace(seen("a", LOADING), since=None)
     assert decide(CREATE, observed(queued), now=10_000.0) == ReconcileDecision((), None)

@@ -130,6 +130,36 @@ def test_every_dialect_gives_the_same_text(client: StreamClient) -> None:
     assert "".join(line["text_output"] for line in lines) == text
 
 
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        ({"door": "oip"}, "application/octet-stream"),
+        (
+            {"content_type": "application/json"},
+            "application/vnd.sagemaker-triton.binary+json;json-header-size={}",
+        ),
+    ],
+    ids=["triton", "sagemaker"],
+)
+def test_binary_tensors_come_with_the_length_of_the_json_before_them(
+    client: StreamClient, asked: dict[str, str], kind: str
+) -> None:
+    """Triton's clients ask for them unless they are told not to, and can't read them without."""
+    tensors = [
+        {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["Say"]},
+        {"name": "max_tokens", "datatype": "INT32", "shape": [1], "data": [12]},
+    ]
+    given = {"inputs": tensors, "parameters": {"binary_data_output": True}}
+    made = client.ask(1, given, **asked)
+    size = made.meta.json_header_bytes
+    assert size is not None
+    assert made.meta.content_type == kind.format(size)
+    (output,) = json.loads(made.body[:size])["outputs"]
+    text = made.body[size:]
+    assert output["parameters"] == {"binary_data_size": len(text)}
+    assert int.from_bytes(text[:4], "little") == len(text) - 4 > 0
+
+
 def test_chat_goes_through_the_models_template(folder: Path, client: StreamClient) -> None:
     messages = [{"role": "system", "content": "Be"}, {"role": "user", "content": "Hi"}]
     asked = {"messages": messages, "max_tokens": 6, "temperature": 0, "logprobs": True}

@@ -281,3 +281,22 @@ def test_a_request_that_only_missed_the_process_of_the_steps_is_given_back_unles
     last = asyncio.run(scenario()).frames[-1]
     assert last.kind == kind
     assert words in last.payload
+
+
+def test_binary_tensors_come_with_the_length_of_the_json_before_them(tmp_path: Path) -> None:
+    """Triton's clients ask for them unless they are told not to, and can't read them without."""
+    asking = {
+        "inputs": [
+            {"name": "request", "datatype": "BYTES", "shape": [1], "data": ['{"question": "Why?"}']}
+        ],
+        "parameters": {"binary_data_output": True},
+    }
+    sink = asked(tmp_path, json.dumps(asking).encode(), door="oip")
+    told = frames.decode_reply_meta(sink.last.meta)
+    assert told.content_type == "application/octet-stream"
+    size = told.json_header_bytes
+    assert size is not None
+    head = json.loads(sink.last.body[:size])
+    assert [each["name"] for each in head["outputs"]] == ["event", "data"]
+    sizes = [each["parameters"]["binary_data_size"] for each in head["outputs"]]
+    assert size + sum(sizes) == len(sink.last.body)

@@ -32,6 +32,7 @@ one that is not published.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from penstock.core.deployment import (
     CopyRoute,
@@ -83,6 +84,7 @@ class ReconcileSpec:
     backoff_s_min: float = 0.5  #: before the first replacement; doubles with each failure
     backoff_s_max: float = 30.0
     attempts_max: int = 3  #: failures of one slot after which a creation or an update has failed
+    starting_max: int = 16  #: instances of one variant on their way to a connection at once
     stable_s: float = 60.0  #: a copy that was ready this long begins its count of failures anew
     start_s_max: float = 60.0  #: from asking the fleet to an accepted connection
     margin_s: float = 10.0  #: what the instance may be late with its own timeouts
@@ -320,6 +322,9 @@ class _Turn:
         kept: tuple[InstanceObserved, ...],
         start_reason: str,
     ) -> None:
+        """Starts a few at a time. A count is a number that somebody wrote: what it costs to decide,
+        and the processes that are begun before the machine is known to be full, don't grow with it.
+        """
         taken = {one.ordinal for one in kept}
         # An instance that is about to be reported dead still owns its slot: its failure decides
         # when the next attempt is due.
@@ -330,19 +335,20 @@ class _Turn:
             and one.generation == generation
             and (one.phase == GONE or one.instance_id in self._expired)
         }
-        free = [at for at in range(variant.instance_count) if at not in taken]
-        for ordinal in free[: variant.instance_count - len(kept)]:
+        free = (at for at in range(variant.instance_count) if at not in taken)
+        startable = self._spec.starting_max - sum(one.phase in (STARTING, RUNNING) for one in kept)
+        for ordinal in islice(free, variant.instance_count - len(kept)):
+            if startable <= 0:
+                return
             failure = self._failures.get((generation, variant.name, ordinal))
-            if failure is None:
-                self.actions.append(StartInstance(variant.name, generation, ordinal, start_reason))
-                continue
-            due = failure.at + backoff_s(failure.count, self._spec)
-            if self._now >= due:
-                self.actions.append(
-                    StartInstance(variant.name, generation, ordinal, "replace-failed")
-                )
-            else:
-                self._wake(due)
+            reason = start_reason if failure is None else "replace-failed"
+            if failure is not None:
+                due = failure.at + backoff_s(failure.count, self._spec)
+                if self._now < due:
+                    self._wake(due)
+                    continue
+            startable -= 1
+            self.actions.append(StartInstance(variant.name, generation, ordinal, reason))
 
     def _publish(
         self,

@@ -25,7 +25,13 @@ from penstock.core.retry import blamed
 from penstock.errors import CallerError, ModelError, PenstockError, from_dict
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
-from penstock.instance.codecs.generation.calls import Answer, Event, GenerationCall, Served
+from penstock.instance.codecs.generation.calls import (
+    Answer,
+    Event,
+    GenerationCall,
+    Served,
+    json_header_bytes,
+)
 from penstock.instance.codecs.generation.select import decode
 from penstock.instance.lane_threads import LaneThreads
 from penstock.instance.request import Request
@@ -230,9 +236,12 @@ class GenerationCopy:
 
     def _end(self, generating: Generating, kind: int, body: bytes, now: float) -> None:
         request, action = generating.request, generating.action
+        writer = generating.call.writer
         meta = frames.encode_reply_meta(
             frames.ReplyMeta(
-                generating.call.writer.content_type, generation=self._told(generating, now)
+                writer.content_type,
+                json_header_bytes=json_header_bytes(writer) if kind == frames.REPLY else None,
+                generation=self._told(generating, now),
             )
         )
         self.requests += 1

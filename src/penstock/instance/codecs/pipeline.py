@@ -24,6 +24,7 @@ from penstock.instance.codecs.generation.calls import (
     Answer,
     Event,
     Served,
+    WholeTensors,
     Writer,
     parse_object,
 )
@@ -162,8 +163,8 @@ class _TensorWriter:
         return bytes(made.SerializeToString())
 
 
-class _JsonTensorWriter:
-    __slots__ = ("_encode", "_said", "content_type", "stream")
+class _JsonTensorWriter(WholeTensors):
+    __slots__ = ("_encode", "_said", "stream")
 
     def __init__(self, encode: Encode) -> None:
         self.stream = False
@@ -183,7 +184,8 @@ class _JsonTensorWriter:
 
     def whole(self, answer: Answer) -> bytes:
         kinds = objects([kind for kind, _ in self._said])
-        return self._encode({"event": kinds, "data": objects([data for _, data in self._said])})[0]
+        data = objects([data for _, data in self._said])
+        return self._tensors(self._encode({"event": kinds, "data": data}))
 
 
 def _pair(event: Event) -> tuple[bytes, bytes]:

@@ -10,6 +10,7 @@ import orjson
 
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import Sampling
+from penstock.wire.frames import decode_reply_meta
 
 SSE: Final = "text/event-stream"
 JSON: Final = "application/json"
@@ -133,6 +134,28 @@ class Writer(Protocol):
 
     def whole(self, answer: Answer) -> bytes:
         """The answer in one piece."""
+
+
+class WholeTensors:
+    """The end of a writer whose one answer is tensors in JSON, with binary ones behind it where
+    they were asked for: then `json_header_bytes` says where they begin. A reader needs it."""
+
+    __slots__ = ("content_type", "json_header_bytes")
+
+    content_type: str
+    json_header_bytes: int | None
+
+    def _tensors(self, encoded: tuple[bytes, bytes]) -> bytes:
+        body, meta = encoded
+        told = decode_reply_meta(meta)
+        self.content_type = told.content_type or JSON
+        self.json_header_bytes = told.json_header_bytes
+        return body
+
+
+def json_header_bytes(writer: Writer) -> int | None:
+    """Of the whole answer that `writer` has written; None where it is all of one kind."""
+    return writer.json_header_bytes if isinstance(writer, WholeTensors) else None
 
 
 @dataclass(slots=True)

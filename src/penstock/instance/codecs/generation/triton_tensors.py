@@ -19,6 +19,7 @@ from penstock.instance.codecs.generation.calls import (
     Event,
     GenerationCall,
     Served,
+    WholeTensors,
     parse_object,
     unsupported,
 )
@@ -123,8 +124,8 @@ def _parameter(value: Any) -> Any:
     return getattr(value, kind) if kind else None
 
 
-class _JsonWriter:
-    __slots__ = ("_encode", "content_type", "stream")
+class _JsonWriter(WholeTensors):
+    __slots__ = ("_encode", "stream")
 
     def __init__(self, encode: Encode) -> None:
         self.stream = False
@@ -135,7 +136,7 @@ class _JsonWriter:
         raise AssertionError("infer has one answer")
 
     def whole(self, answer: Answer) -> bytes:
-        return self._encode({"text_output": objects([answer.text.encode()])})[0]
+        return self._tensors(self._encode({"text_output": objects([answer.text.encode()])}))
 
 
 class _GrpcWriter:
