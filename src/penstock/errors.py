@@ -220,6 +220,13 @@ def _text(value: object, missing: str | None) -> Any:
     return value if isinstance(value, str) else missing
 
 
+def with_hint(message: str, hint: str) -> str:
+    """What happened and what to do, where a protocol has one text for both: two sentences."""
+    if not hint:
+        return message
+    return f"{message} {hint}" if message.endswith((".", "!", "?")) else f"{message}. {hint}"
+
+
 Error = TypeVar("Error", bound=PenstockError)
 
 
@@ -229,7 +236,7 @@ def logged(error: Error, write: Callable[[str], object]) -> Error:
     One that is shared by the requests of a batch is one line.
     """
     if not error.logged:
-        words = " ".join(f"{error.message} {error.hint}".split())
+        words = " ".join(with_hint(error.message, error.hint).split())
         write(f"error[{error.code}]: {words}"[:LOG_LINE_CHARS_MAX])
         error.logged = True
     return error

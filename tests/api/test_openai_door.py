@@ -70,7 +70,7 @@ def test_events_are_passed_on_as_the_instance_wrote_them_each_when_it_came() -> 
     ("error", "status", "fields", "head"),
     [
         (CallerError("parameter-unsupported", "no tools", hint="Leave it out."), 400,
-         {"message": "no tools Leave it out.", "type": "invalid_request_error", "param": None,
+         {"message": "no tools. Leave it out.", "type": "invalid_request_error", "param": None,
           "code": "parameter_unsupported"}, {}),
         (CallerError("decimal-above-max-value", "too hot", param="temperature"), 400,
          {"message": "too hot", "type": "invalid_request_error", "param": "temperature",
@@ -159,7 +159,7 @@ def test_a_stream_that_breaks_ends_with_an_error_event_and_not_with_done() -> No
             assert (status, body) == (
                 200,
                 b'data: {"a":1}\n\n'
-                b'data: {"error":{"message":"the engine ended Send it again.",'
+                b'data: {"error":{"message":"the engine ended. Send it again.",'
                 b'"type":"server_error","param":null,"code":"stream_broken"}}\n\n',
             )
             client.write(post(CHAT, ASKS))

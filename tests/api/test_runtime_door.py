@@ -299,7 +299,7 @@ def test_a_text_points_to_the_log_only_when_the_log_has_its_line() -> None:
     assert "log of endpoint" not in orjson.loads(body)["Message"]
     for _ in range(2):  # a batch of requests shares its error, and the line
         assert logged(error, lines.append) is error
-    assert lines == ["error[crash]: boom at line 1 Mend it."]
+    assert lines == ["error[crash]: boom at line 1. Mend it."]
     travelled = from_dict(orjson.loads(orjson.dumps(error.to_dict())))
     _, body = errors.render(travelled, "shop")
     assert orjson.loads(body)["Message"].endswith(

@@ -28,7 +28,14 @@ from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
 from penstock.core.body_budget import BodyBudget
 from penstock.core.grants import INVOKE_ENDPOINT, MODEL_METADATA
-from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+from penstock.errors import (
+    CallerError,
+    InternalError,
+    ModelError,
+    NotNowError,
+    PenstockError,
+    with_hint,
+)
 from penstock.gateway.awaited import AwaitedReply
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation, Responder
@@ -243,7 +250,7 @@ class OipGrpc:
 def translate(error: PenstockError) -> tuple[Any, str]:
     """The one table from our errors to gRPC's."""
     code = grpc.StatusCode
-    message = f"{error.message} {error.hint}".rstrip()
+    message = with_hint(error.message, error.hint)
     if isinstance(error, Denied):
         known = error.code == ACCESS_DENIED
         return (code.PERMISSION_DENIED if known else code.UNAUTHENTICATED), message

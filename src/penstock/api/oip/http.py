@@ -19,7 +19,14 @@ from penstock.api.oip.models import OipModels
 from penstock.api.runtime.heads import header_value
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
-from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
+from penstock.errors import (
+    CallerError,
+    InternalError,
+    ModelError,
+    NotNowError,
+    PenstockError,
+    with_hint,
+)
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Invocation
@@ -268,7 +275,7 @@ def translate(error: PenstockError) -> tuple[int, str]:
     """The one table from our errors to those of the protocol over HTTP."""
     if isinstance(error, InternalError):
         return 500, f"internal error ({error.code})"
-    message = f"{error.message} {error.hint}".rstrip()
+    message = with_hint(error.message, error.hint)
     if isinstance(error, ModelError):
         by_client = 400 <= error.original_status < 500
         return (error.original_status if by_client else 500), error.original_message

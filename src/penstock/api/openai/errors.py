@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
 from penstock.gateway.call import status_line
 from penstock.gateway.listener import Denied
 from penstock.wire.aws.errors import ACCESS_DENIED
@@ -45,13 +45,13 @@ class OpenAiError(NamedTuple):
 
 def translate(error: PenstockError) -> OpenAiError:
     """What a client of OpenAI's API understands of an error of ours."""
-    message = f"{error.message} {error.hint}".rstrip()
+    message = with_hint(error.message, error.hint)
     if isinstance(error, Denied) and error.code == ACCESS_DENIED:
         return OpenAiError(403, _INVALID, "insufficient_permissions", message)
     if isinstance(error, Denied):
         return OpenAiError(401, _INVALID, "invalid_api_key", message)
     if isinstance(error, ModelError):
-        said = f"{error.original_message} {error.hint}".rstrip()
+        said = with_hint(error.original_message, error.hint)
         if 400 <= error.original_status < 500:
             return OpenAiError(error.original_status, _INVALID, _code(error), said)
         return OpenAiError(500, _SERVER, _code(error), said, retries=False)

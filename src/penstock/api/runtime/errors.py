@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import orjson
 
-from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, with_hint
 from penstock.gateway.call import status_line
 from penstock.gateway.listener import Denied
 
@@ -80,4 +80,4 @@ class RuntimeErrors:
 
 
 def _with_hint(error: PenstockError) -> str:
-    return f"{error.message} {error.hint}" if error.hint else error.message
+    return with_hint(error.message, error.hint)

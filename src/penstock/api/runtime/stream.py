@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.heads import header_value, kept
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import InternalError, PenstockError, with_hint
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.invocation import Invocation
 from penstock.wire.aws import eventstream
@@ -96,7 +96,7 @@ def last_frame(error: PenstockError) -> bytes:
     """How a stream says that it broke: whose fault it was, and that it is over."""
     if isinstance(error, InternalError):
         return eventstream.internal_stream_failure(f"Internal failure ({error.code}).")
-    message = f"{error.message} {error.hint}".rstrip()
+    message = with_hint(error.message, error.hint)
     if error.code == _TIME_EXCEEDED:
         return eventstream.model_stream_error(message, error_code="ModelInvocationTimeExceeded")
     return eventstream.model_stream_error(message)
