@@ -8,7 +8,7 @@ from pathlib import Path
 
 import botocore.exceptions
 import pytest
-from tests.system.harness import Server, create, python_model, wait_until
+from tests.system.harness import EXAMPLES, Server, create, python_model, wait_until
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
 
@@ -39,18 +39,25 @@ def refused(server: Server, endpoint: str, body: bytes, content_type: str) -> st
     return str(caught.value.response["Error"]["Message"])
 
 
+@pytest.fixture(scope="module")
+def tensors(server: Server) -> str:
+    """An endpoint whose log nobody else writes to."""
+    server.deploy("tensors-with-a-log", EXAMPLES / "query_intent" / "artifact")
+    return "tensors-with-a-log"
+
+
 @pytest.mark.parametrize(
     ("body", "content_type", "code"),
     [(b"\x00", "image/png", "unsupported-content-type"), (b'{"x": 1}', "application/json", "")],
 )
 def test_what_a_model_refuses(
-    server: Server, query_intent: str, body: bytes, content_type: str, code: str
+    server: Server, tensors: str, body: bytes, content_type: str, code: str
 ) -> None:
     """A tensor model writes nothing by itself: without the line its log is empty."""
-    before = len(lines(server, query_intent))
-    told = refused(server, query_intent, body, content_type)
-    assert f"penstock logs {query_intent}" in told
-    new = lines(server, query_intent)[before:]
+    before = len(lines(server, tensors))
+    told = refused(server, tensors, body, content_type)
+    assert f"penstock logs {tensors}" in told
+    new = lines(server, tensors)[before:]
     assert any(f"error[{code}" in line for line in new), new
 
 
