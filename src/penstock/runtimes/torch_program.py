@@ -10,6 +10,8 @@ Knows files and devices; it must not know lanes or batches.
 from __future__ import annotations
 
 import importlib
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from penstock.artifacts.detect_pt2_rules import check_program
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.torch_library import first_line
 
+_INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
 _NAMES = {
     "bool": "BOOL", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
     "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
@@ -89,12 +92,23 @@ def load_program(
     if device.type != "cpu" and _makes_on_host(torch, exported):
         program.not_captured = "the program makes tensors on the host"
     if inductor:
+        _keep_instruction_sets_apart(torch)
         program.call = torch.compile(program.call, dynamic=True)
     order = {spec.name: at for at, spec in enumerate(found)}
     program.rows_of_table = {
         program.inputs[order[name]].name: rows for name, rows in _tables(torch, exported).items()
     }
     return program
+
+
+def _keep_instruction_sets_apart(torch: Any) -> None:
+    """TorchInductor finds in its cache what it made for another width of vectors, and then computes
+    part of each (PyTorch 2.13): every instruction set gets a cache of its own."""
+    own = Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
+    place = os.environ.get(_INDUCTOR_CACHE) or str(own)  # importing it sets the variable
+    suffix = f"_{torch.backends.cpu.get_cpu_capability().lower()}"
+    if not place.endswith(suffix):
+        os.environ[_INDUCTOR_CACHE] = place + suffix
 
 
 def _exported(torch: Any, root: Path, file: str, device: Any, *, trusted: bool) -> tuple[Any, Any]:
