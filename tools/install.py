@@ -40,7 +40,8 @@ def steps(lines: Iterable[str]) -> Iterator[str]:
                 name = fetched["file"].rpartition("/")[2].partition("-")[0]
                 yield f"fetching {name} ({fetched['size']} {fetched['unit']})"
         elif line.startswith("Installing collected packages: "):
-            yield f"unpacking {line.count(',') + 1} packages"
+            count = line.count(",") + 1
+            yield f"unpacking {count} package{'s' if count > 1 else ''}"
 
 
 def install(what: str, arguments: list[str]) -> int:
