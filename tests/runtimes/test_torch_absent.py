@@ -60,7 +60,7 @@ def test_a_process_that_runs_other_models_does_not_import_pytorch(tmp_path: Path
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')")
     script = (
         "import sys; from pathlib import Path\n"
-        "import penstock.instance.loading, penstock.cli.main\n"
+        "import penstock.instance.loading.load, penstock.cli.main\n"
         "from tests.runtimes.test_torch_absent import context\n"
         "from penstock.runtimes.loader import load_tensor_runtime\n"
         "load_tensor_runtime(context(Path(sys.argv[1]))).close()\n"

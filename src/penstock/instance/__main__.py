@@ -21,8 +21,8 @@ import uvloop
 from penstock import scheduling
 from penstock.errors import PenstockError
 from penstock.instance import session_reaper
-from penstock.instance.memory_limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
-from penstock.instance.memory_use import MemoryUse
+from penstock.instance.memory.limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
+from penstock.instance.memory.use import MemoryUse
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes import pipeline_platform

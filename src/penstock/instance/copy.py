@@ -16,7 +16,7 @@ from penstock.core.retry import WORKER_DIED_IN_COMPANY, blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
-from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import PayloadReply, Returned
 from penstock.wire import frames

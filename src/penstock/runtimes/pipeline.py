@@ -4,7 +4,7 @@ Per request a `core.pipeline.Pipeline` decides; this carries out what it says, o
 event loop, and hands on typed events as they leave. Steps are calls to other endpoints and services
 or Python functions in a worker process: no code of the artifact runs in the instance.
 
-Told to whoever is attached, as an engine's process tells its events (`instance.generation_copy`):
+Told to whoever is attached, as an engine's process tells its events (`engines.generation`):
 {"i": id, "k": kind, "d": data} for one event of the stream, {"i": id, "f": "done"} behind the last,
 {"i": id, "e": error} in its place where the pipeline failed.
 """

@@ -33,7 +33,7 @@ from penstock.instance.codecs.generation.calls import (
     json_header_bytes,
 )
 from penstock.instance.codecs.generation.select import decode
-from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Request
 from penstock.wire import frames
 

@@ -25,11 +25,11 @@ from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
 from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode_embeddings
 from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, input_specs
 from penstock.instance.codecs.text_heads import heads_of, result_name
-from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.tensor import Results, wrong_rows
+from penstock.instance.engines.text_results import checked_head, result
+from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
-from penstock.instance.tensor_engine import Results, wrong_rows
-from penstock.instance.text_results import checked_head, result
-from penstock.instance.text_tokens import open_tokenizer
 from penstock.runtimes.base import TensorRuntime
 from penstock.runtimes.dtypes import NUMPY
 from penstock.wire.frames import decode_request_meta

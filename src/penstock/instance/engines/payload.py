@@ -13,8 +13,8 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded
 from penstock.instance.codecs.select import decode_tensors
+from penstock.instance.engines.tensor import wrong_rows
 from penstock.instance.request import Item, Request
-from penstock.instance.tensor_engine import wrong_rows
 from penstock.runtimes.base import Payload, PayloadReply, Returned
 from penstock.runtimes.tensor_bytes import pack, unpack
 from penstock.wire.frames import decode_request_meta

@@ -1,6 +1,6 @@
 """Cores that the lanes of a pinned model have for themselves.
 
-Serves `starting` where model.yaml says `pinned: true`. Instances are processes that know nothing of
+Serves loading where model.yaml says `pinned: true`. Instances are processes that know nothing of
 each other, so a core is claimed by an abstract socket named after it: one process of the machine
 can have the name, and the kernel takes it back when the process ends, however it ends. Cores are
 claimed from the last one down, for most machines handle interrupts on the first.

@@ -1,7 +1,7 @@
 """One copy of a pipeline: requests in, typed events out as frames.
 
 A slot is one request on its way through the steps; the batcher in front holds what waits for one.
-All else is as with a generating model: see `generation_copy`, whose promises hold here, too.
+All else is as with a generating model: see `generation`, whose promises hold here, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.core.batching import BatchSpec, RunBatch
 from penstock.errors import PenstockError
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import INPUTS, OUTPUTS, decode
-from penstock.instance.generation_copy import Generating, GenerationCopy
+from penstock.instance.engines.generation import Generating, GenerationCopy
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline import PipelineRuntime

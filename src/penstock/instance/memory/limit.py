@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.instance.memory_use import MemoryUse
+from penstock.instance.memory.use import MemoryUse
 
 LOOK_EVERY_S = 0.5
 _LOOKS_MAX = 2

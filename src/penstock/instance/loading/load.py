@@ -1,7 +1,7 @@
 """From a load call to a running model: the artifact is brought, then started, each within its time.
 
 Between the two it is known what the model needs, and whoever places may say that there is no room.
-Which runtime a model has is nothing to this module (`starting`).
+Which runtime a model has is nothing to this module (`start`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from penstock.artifacts.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
 from penstock.compile.serving import compile_for_serving, needs_compiling
 from penstock.errors import CallerError, ModelError, NotNowError
-from penstock.instance.load_call import LoadCall
-from penstock.instance.loaded import Loaded
+from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.start import start
+from penstock.instance.loading.variant_settings import served_with
 from penstock.instance.settings import InstanceSettings
-from penstock.instance.starting import start
-from penstock.instance.variant_settings import served_with
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.python import LaneListener
 

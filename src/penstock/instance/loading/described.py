@@ -1,7 +1,7 @@
 """What follows from a description and the tensors found: batch bounds, and what gateways are told.
 
 Pure: it loads and starts nothing. Models that make their answers piece by piece have a form of
-their own (`generation_loading`, `pipeline_copy`).
+their own (`slots`, `engines.pipeline`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.artifacts.description import Batching, ModelDescription, TensorSpe
 from penstock.core.batching import BatchSpec
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel
-from penstock.instance.runs_measured import RunsMeasured
+from penstock.instance.loading.runs_measured import RunsMeasured
 from penstock.runtimes.base import LoadContext
 
 _PLATFORMS = {

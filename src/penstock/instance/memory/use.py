@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection
 
 from penstock.compile.serving import compiling_pids
-from penstock.instance.process_usage import own_bytes, tree_pids
+from penstock.instance.memory.process_usage import own_bytes, tree_pids
 
 
 class MemoryUse:

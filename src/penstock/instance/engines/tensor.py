@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
 from penstock.instance.codecs.select import decode_tensors
-from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Item
 from penstock.runtimes.base import TensorRuntime
 from penstock.wire.frames import decode_request_meta

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from penstock import scheduling
-from penstock.instance.cores import stay_on
+from penstock.instance.engines.cores import stay_on
 
 Work = Callable[[], Any]
 #: receives what the work returned, or the exception that it raised

@@ -1,4 +1,6 @@
-"""Models that write texts: texts and generation parameters in, texts out.
+"""Sequence-to-sequence models: texts and generation parameters in, texts out.
+
+Artifacts name their task as Hugging Face does, `text2text-generation`; all else is `seq2seq` here.
 
 Bodies: `{"inputs": "text" | ["text", ...], "parameters": {...}}`, text/plain (one text), or a BYTES
 tensor `text` over the Open Inference Protocol. Answers follow the Hugging Face toolkit: a list with
@@ -32,7 +34,7 @@ TEXTS_MAX: Final = 1024  #: texts in one request
 _EXAMPLE: Final = '{"inputs": "wireles hedphones", "parameters": {"max_new_tokens": 20}}'
 
 
-class Text2TextDecoded(Decoded):
+class Seq2SeqDecoded(Decoded):
     """Texts of one request; its `encode` takes `generated_text`, an array of UTF-8 bytes."""
 
     __slots__ = ("parameters", "texts")
@@ -43,12 +45,12 @@ class Text2TextDecoded(Decoded):
         self.parameters = parameters
 
 
-def decode_text2text(model: CodecModel, meta: RequestMeta, body: bytes) -> Text2TextDecoded:
+def decode_seq2seq(model: CodecModel, meta: RequestMeta, body: bytes) -> Seq2SeqDecoded:
     """Parameters are not checked here. Raises ModelError with the status the model answers."""
     return read(_FORMS, model, meta, body)
 
 
-def _from_json(_model: CodecModel, parsed: Any) -> Text2TextDecoded:
+def _from_json(_model: CodecModel, parsed: Any) -> Seq2SeqDecoded:
     inputs, parameters = inputs_and_parameters(parsed, hint=_EXAMPLE)
     texts = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -56,7 +58,7 @@ def _from_json(_model: CodecModel, parsed: Any) -> Text2TextDecoded:
     return _checked(texts, parameters, _as_json)
 
 
-def _from_plain(_model: CodecModel, text: str) -> Text2TextDecoded:
+def _from_plain(_model: CodecModel, text: str) -> Seq2SeqDecoded:
     return _checked([text], {}, _as_json)
 
 
@@ -65,14 +67,14 @@ def _as_json(outputs: Tensors) -> tuple[bytes, bytes]:
     return dump_json(texts), JSON_META
 
 
-def _checked(texts: list[str], parameters: Mapping[str, Any], encode: Encode) -> Text2TextDecoded:
+def _checked(texts: list[str], parameters: Mapping[str, Any], encode: Encode) -> Seq2SeqDecoded:
     check_count(len(texts), TEXTS_MAX, hint=_EXAMPLE)
-    return Text2TextDecoded(texts, parameters, encode)
+    return Seq2SeqDecoded(texts, parameters, encode)
 
 
 def _from_oip(
     model: CodecModel, parsed: Any, binary: memoryview, sagemaker: bool
-) -> Text2TextDecoded:
+) -> Seq2SeqDecoded:
     given = parsed.get("parameters") if isinstance(parsed, dict) else None
     parameters: dict[str, Any] = {}
     if isinstance(given, dict):
@@ -81,7 +83,7 @@ def _from_oip(
     return _over_tensors(decoded, parameters)
 
 
-def _from_grpc(model: CodecModel, request: Any) -> Text2TextDecoded:
+def _from_grpc(model: CodecModel, request: Any) -> Seq2SeqDecoded:
     parameters: dict[str, Any] = {}
     for name in PARAMETERS:
         if name in request.parameters:
@@ -91,7 +93,7 @@ def _from_grpc(model: CodecModel, request: Any) -> Text2TextDecoded:
     return _over_tensors(oip_grpc.decode_parsed(model, request), parameters)
 
 
-def _over_tensors(decoded: Decoded, parameters: Mapping[str, Any]) -> Text2TextDecoded:
+def _over_tensors(decoded: Decoded, parameters: Mapping[str, Any]) -> Seq2SeqDecoded:
     texts = texts_of(decoded.tensors["text"], "text")
     return _checked(texts, parameters, decoded.encode)
 

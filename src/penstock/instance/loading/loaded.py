@@ -10,13 +10,13 @@ from penstock.artifacts.description import ModelDescription
 from penstock.core.batching import BatchSpec
 from penstock.core.proof import Proof
 from penstock.instance.copy import Copy
-from penstock.instance.cores import Pinning
-from penstock.instance.generation_copy import GenerationCopy
-from penstock.instance.generation_loading import RUNTIMES as GENERATION_RUNTIMES
-from penstock.instance.lane_threads import LaneThreads
-from penstock.instance.pipeline_copy import RUNTIME as PIPELINE
-from penstock.instance.pipeline_copy import PipelineCopy
-from penstock.instance.seq2seq_engine import DecodeThread
+from penstock.instance.engines.cores import Pinning
+from penstock.instance.engines.generation import GenerationCopy
+from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.pipeline import RUNTIME as PIPELINE
+from penstock.instance.engines.pipeline import PipelineCopy
+from penstock.instance.engines.seq2seq import DecodeThread
+from penstock.instance.loading.slots import RUNTIMES as GENERATION_RUNTIMES
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Starts a model by its task and runtime: the runtime, and an engine on top that speaks codecs.
 
 One function per kind of model; each ends what it began when a later step fails. Artifacts and time
-limits are `loading`'s.
+limits are `load`'s.
 """
 
 from __future__ import annotations
@@ -10,23 +10,29 @@ import asyncio
 from typing import Any
 
 from penstock.artifacts.description import EngineOptions
-from penstock.instance.codecs import text, text2text, text_heads
-from penstock.instance.cores import Pinning
-from penstock.instance.described import batch_spec, check_names, codec_model, described, possible
-from penstock.instance.engines import PackedTensorEngine, PayloadEngine
-from penstock.instance.generation_loading import RUNTIMES as GENERATION_RUNTIMES
-from penstock.instance.generation_loading import described as generation_described
-from penstock.instance.generation_loading import slots_spec, start_engine
-from penstock.instance.lane_threads import LaneThreads
-from penstock.instance.loaded import Loaded
-from penstock.instance.pipeline_copy import RUNTIME as PIPELINE
-from penstock.instance.pipeline_copy import described as pipeline_described
-from penstock.instance.pipeline_copy import slots_spec as pipeline_slots
-from penstock.instance.proof_here import proof_here
-from penstock.instance.runs_measured import runs_measured
-from penstock.instance.seq2seq_engine import Seq2SeqEngine, decode_batching
-from penstock.instance.tensor_engine import TensorEngine
-from penstock.instance.text_engine import TextEngine
+from penstock.instance.codecs import seq2seq, text, text_heads
+from penstock.instance.engines.cores import Pinning
+from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.payload import PackedTensorEngine, PayloadEngine
+from penstock.instance.engines.pipeline import RUNTIME as PIPELINE
+from penstock.instance.engines.pipeline import described as pipeline_described
+from penstock.instance.engines.pipeline import slots_spec as pipeline_slots
+from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_batching
+from penstock.instance.engines.tensor import TensorEngine
+from penstock.instance.engines.text import TextEngine
+from penstock.instance.loading.described import (
+    batch_spec,
+    check_names,
+    codec_model,
+    described,
+    possible,
+)
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.proof_here import proof_here
+from penstock.instance.loading.runs_measured import runs_measured
+from penstock.instance.loading.slots import RUNTIMES as GENERATION_RUNTIMES
+from penstock.instance.loading.slots import described as generation_described
+from penstock.instance.loading.slots import slots_spec, start_engine
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import (
     TENSOR_RUNTIMES,
@@ -117,7 +123,7 @@ async def _seq2seq_model(context: LoadContext) -> Loaded:
     description = context.description
     batching = description.batching
     spec, lanes = decode_batching(batching)
-    codec = codec_model(context, text2text.INPUTS, text2text.OUTPUTS)
+    codec = codec_model(context, seq2seq.INPUTS, seq2seq.OUTPUTS)
     pinning = _pinning(context, 1)
     try:
         model = await asyncio.to_thread(load_seq2seq_model, context)

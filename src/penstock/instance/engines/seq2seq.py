@@ -28,10 +28,10 @@ from penstock.clock import SystemClock
 from penstock.core.batching import BatchSpec
 from penstock.errors import InternalError, ModelError, PenstockError
 from penstock.instance.codecs.base import CodecModel, Decoded, bad
-from penstock.instance.codecs.text2text import decode_text2text
-from penstock.instance.cores import stay_on
+from penstock.instance.codecs.seq2seq import decode_seq2seq
+from penstock.instance.engines.cores import stay_on
+from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
-from penstock.instance.text_tokens import open_tokenizer
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
@@ -174,7 +174,7 @@ class Seq2SeqEngine:
         )
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
-        decoded = decode_text2text(self._codec, decode_request_meta(meta), body)
+        decoded = decode_seq2seq(self._codec, decode_request_meta(meta), body)
         request = self.limits.checked(decoded.parameters)
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(decoded.texts)]
         if not all(ids):
