@@ -12,6 +12,7 @@ from penstock.clock import ManualClock
 from penstock.core.batching import BatchSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
+from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.payload import PayloadEngine
 from penstock.instance.request import Request
 from penstock.runtimes.base import NOT_BEGUN, Returned
@@ -52,9 +53,8 @@ class Rig:
         self.runtime.shares_worker = shares_worker
         self.copy = Copy(
             7,
-            PayloadEngine(self.runtime),
+            Batches(PayloadEngine(self.runtime)),
             batching,
-            passes_bodies=True,
             clock=self.clock,
             call_at=self.timers.call_at,
             on_state=self._note,

@@ -240,6 +240,19 @@ def test_what_is_unanswered_after_the_drain_time_is_returned(
     assert {Answer(client.answer(ident)).kind for ident in idents} == {frames.RETURNED}
 
 
+def test_a_copy_that_was_prepared_and_dropped_leaves_its_number_free(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """What was brought for one model must not be started in place of another."""
+    client = shared.client()
+    call = {"copy": 40, "endpoint": "e", "variant": "v", "cores": 1.0}
+    first = {"uri": f"file://{model_files.affine(tmp_path / 'first')}"}
+    assert client.control(op="prepare", source=first, **call)["ok"]
+    assert client.control(op="unload", copy=40) == {"ok": True, "found": False}
+    loaded = client.load(40, model_files.row_sums(tmp_path / "sums"))
+    assert loaded["description"]["outputs"][0]["name"] == "sum", loaded
+
+
 def test_what_cannot_be_loaded_is_named(shared: Instance, tmp_path: Path) -> None:
     client = shared.client()
     cut = model_files.affine(tmp_path / "cut")
