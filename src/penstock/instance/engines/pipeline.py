@@ -16,7 +16,7 @@ from penstock.instance.codecs.pipeline import INPUTS, OUTPUTS, decode
 from penstock.instance.engines.generation import Generating, GenerationCopy
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.runtimes.pipeline.runtime import PipelineRuntime
 
 RUNTIME = "pipeline"
 

@@ -10,7 +10,7 @@ from penstock.core.batching import BatchSpec
 from penstock.instance.codecs.generation.triton_tensors import INPUTS, OUTPUTS
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
-from penstock.runtimes.python import LaneListener
+from penstock.runtimes.python.runtime import LaneListener
 
 RUNTIMES = ("openvino_genai", "vllm")
 
