@@ -18,7 +18,7 @@ from penstock.instance.engines.pipeline import PipelineSteps
 from penstock.instance.loading.described import slots_spec
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 

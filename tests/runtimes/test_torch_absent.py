@@ -15,10 +15,10 @@ from tests.fakes import model_files, pt2_files
 from penstock.artifacts.description import ModelDescription
 from penstock.artifacts.detect import detect
 from penstock.errors import ModelError
-from penstock.runtimes import torch_library
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
-from penstock.runtimes.torch_library import compiles, device_of
+from penstock.runtimes.pytorch import library as torch_library
+from penstock.runtimes.pytorch.library import compiles, device_of
 
 
 def context(folder: Path) -> LoadContext:
@@ -75,7 +75,7 @@ def test_a_process_that_runs_other_models_does_not_import_pytorch(tmp_path: Path
         check=True,
     )
     assert run.stdout.strip() == "False"
-    assert importlib.util.find_spec("penstock.runtimes.torch_runtime") is not None
+    assert importlib.util.find_spec("penstock.runtimes.pytorch.runtime") is not None
 
 
 def torch_with(gpus: int) -> Any:

@@ -27,7 +27,7 @@ from penstock.instance.loading.start import start
 from penstock.instance.loading.variant_settings import served_with
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.python import LaneListener
+from penstock.runtimes.python.runtime import LaneListener
 
 _LOG = logging.getLogger(__name__)
 

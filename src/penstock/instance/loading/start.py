@@ -40,8 +40,8 @@ from penstock.runtimes.loader import (
     load_seq2seq_model,
     load_tensor_runtime_in_thread,
 )
-from penstock.runtimes.pipeline import PipelineRuntime
-from penstock.runtimes.python import LaneListener
+from penstock.runtimes.pipeline.runtime import PipelineRuntime
+from penstock.runtimes.python.runtime import LaneListener
 from penstock.runtimes.tensor_inputs import threads_of
 
 _GENERATION_RUNTIMES = ("openvino_genai", "vllm")
