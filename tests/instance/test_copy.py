@@ -232,6 +232,17 @@ def test_draining_answers_the_queue_and_gives_back_the_rest() -> None:
     assert idle == [True]
 
 
+def test_a_copy_that_drains_without_a_worker_gives_its_queue_back_at_once() -> None:
+    """Other copies can answer it sooner than a worker starts."""
+    rig = Rig(rows_max=1)
+    rig.read(b"a", b"b")
+    rig.copy.drain(lambda: None)
+    rig.copy.lane_lost(0, GONE)
+    rig.finish(died=True)
+    assert rig.sink.said == [(2, "returned copy-lost"), (1, "returned worker-died")]
+    assert (rig.copy.state, rig.events) == ("draining", [])
+
+
 def test_the_start_of_a_new_worker_is_no_run_time() -> None:
     """Else deadlines would be judged by the seconds that a worker takes to start."""
     rig = Rig(lanes=1)
