@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from penstock.artifacts.description import ModelDescription, TensorSpec
-from penstock.errors import ModelError
+from penstock.runtimes.tokenizer_file import open_tokenizer_file
 from penstock.tune.measure import inputs_of
 
 _WORD = "a "
@@ -30,17 +30,7 @@ def body_of(
 
 def _text(tokenizer_file: Path, tokens: int) -> str:
     """Words until the tokenizer makes `tokens` of them, or one token per word at most."""
-    import tokenizers  # noqa: PLC0415 - only text models need it
-
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(tokenizer_file))
-    except Exception as error:  # the library raises bare Exception
-        raise ModelError(
-            "tokenizer-unreadable",
-            f"{tokenizer_file.name}: {str(error)[:300]}",
-            hint="It must be a `tokenizers` JSON file, whole.",
-        ) from None
-    tokenizer.no_padding()
+    tokenizer = open_tokenizer_file(tokenizer_file)
     words = 1
     while words < tokens and len(tokenizer.encode(_WORD * (words + 1)).ids) <= tokens:
         words += 1

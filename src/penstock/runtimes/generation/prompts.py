@@ -7,14 +7,12 @@ the engine process; knows no engine.
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, ModelError
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+from penstock.runtimes.tokenizer_file import open_tokenizer_file
 
 #: Longer texts cannot fit, whatever they say: tokenizing them first would cost seconds and memory.
 CHARACTERS_PER_TOKEN_MAX = 256
@@ -27,7 +25,8 @@ class Prompts:
     def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
         """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
         ModelError."""
-        self.tokenizer = _open_tokenizer(model_dir / "tokenizer.json")
+        self.tokenizer = open_tokenizer_file(model_dir / "tokenizer.json")
+        self.tokenizer.no_truncation()
         self._settings = _read_json(model_dir / "tokenizer_config.json")
         self._source = _template_of(model_dir, self._settings, chat_template)
         self._template: Any = None
@@ -149,28 +148,6 @@ def _too_long(has: str, tokens_max: int) -> CallerError:
         "least one token of the answer",
         hint="Shorten the prompt.",
     )
-
-
-def _open_tokenizer(path: Path) -> Any:
-    import tokenizers
-
-    if not path.is_file():
-        raise ModelError(
-            "tokenizer-missing",
-            f"the model has no {path.name}",
-            hint="Put the Hugging Face tokenizer.json beside it.",
-        )
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise ModelError(
-            "tokenizer-unreadable",
-            f"{path.name}: {str(error)[:300]}",
-            hint="It must be a `tokenizers` JSON file, whole.",
-        ) from None
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
 
 
 def _template_of(model_dir: Path, settings: dict[str, Any], chosen: str) -> str | None:
