@@ -22,7 +22,7 @@ from typing import Any
 from penstock import scheduling
 from penstock.artifacts.description import Batching
 from penstock.clock import SystemClock
-from penstock.errors import InternalError, ModelError, PenstockError
+from penstock.errors import InternalError, PenstockError
 from penstock.instance.codecs.base import CodecModel, Decoded, bad
 from penstock.instance.codecs.seq2seq import decode_seq2seq
 from penstock.instance.engines.cores import stay_on
@@ -32,7 +32,7 @@ from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
-from penstock.runtimes.seq2seq.model import Seq2SeqModel
+from penstock.runtimes.seq2seq.model import Seq2SeqModel, fails_on_a_token
 from penstock.runtimes.seq2seq.request import GenerationLimits
 from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import decode_request_meta
@@ -246,11 +246,4 @@ def _warm_up(model: Seq2SeqModel, until: float) -> None:
             if time.monotonic() > until:
                 return
     except Exception as error:  # the library raises RuntimeError and its own kinds alike
-        if isinstance(error, PenstockError):
-            raise
-        words = " ".join(str(error).split())[:300]
-        raise ModelError(
-            "model-failed",
-            f"the model fails on a source of one token: {words}",
-            hint="Encoder and decoder must come from one run of `penstock compile`.",
-        ) from None
+        raise fails_on_a_token(error) from None
