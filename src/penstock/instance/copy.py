@@ -329,7 +329,7 @@ class Copy:
         if not self._unanswered and self._on_idle is not None:
             self._on_idle()
 
-    # lanes of payload runtimes (see runtimes.python.runtime.LaneListener)
+    # lanes of payload runtimes (see runtimes.base.LaneListener)
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._lanes_lost.add(lane)

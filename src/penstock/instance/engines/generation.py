@@ -311,7 +311,7 @@ class GenerationCopy:
         if not self._unanswered and self._on_idle is not None:
             self._on_idle()
 
-    # the engine's life (see runtimes.python.runtime.LaneListener)
+    # the engine's life (see runtimes.base.LaneListener)
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._lost = True

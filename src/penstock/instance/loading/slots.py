@@ -8,9 +8,8 @@ from typing import Any
 from penstock.artifacts.description import Batching, EngineOptions
 from penstock.core.batching import BatchSpec
 from penstock.instance.codecs.generation.triton_tensors import INPUTS, OUTPUTS
-from penstock.runtimes.base import LoadContext
+from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
-from penstock.runtimes.python.runtime import LaneListener
 
 RUNTIMES = ("openvino_genai", "vllm")
 

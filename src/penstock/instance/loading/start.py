@@ -33,7 +33,7 @@ from penstock.instance.loading.runs_measured import runs_measured
 from penstock.instance.loading.slots import RUNTIMES as GENERATION_RUNTIMES
 from penstock.instance.loading.slots import described as generation_described
 from penstock.instance.loading.slots import slots_spec, start_engine
-from penstock.runtimes.base import LoadContext
+from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.loader import (
     TENSOR_RUNTIMES,
     load_payload_runtime,
@@ -41,7 +41,6 @@ from penstock.runtimes.loader import (
     load_tensor_runtime_in_thread,
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
-from penstock.runtimes.python.runtime import LaneListener
 from penstock.runtimes.tensor_inputs import threads_of
 
 

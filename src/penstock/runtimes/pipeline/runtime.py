@@ -30,7 +30,7 @@ from penstock.core.pipeline_actions import (
     Stop,
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.base import LoadContext
+from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.base import EngineStatistics
 from penstock.runtimes.pipeline.calls import Call, Way
 from penstock.runtimes.pipeline.events import Emitter
@@ -40,7 +40,6 @@ from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
 from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
 from penstock.runtimes.pipeline.python_step import PythonSteps
 from penstock.runtimes.pipeline.value_step import ValueWay
-from penstock.runtimes.python.runtime import LaneListener
 
 Events = Callable[[list[dict[str, Any]]], None]
 
@@ -87,10 +86,12 @@ class PipelineRuntime:
             for key, step in file.steps.items():
                 ways[key] = _way(step, context, steps)
             if steps is not None:
-                await steps.start()
+                await steps.begin()
         except BaseException:
             for way in ways.values():
                 await way.close()
+            if steps is not None:
+                await steps.close()
             raise
         return cls(file, steps, ways, clock)
 
