@@ -22,7 +22,8 @@ from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.generation import wire
-from penstock.runtimes.generation.base import EngineStatistics, Sampling
+from penstock.runtimes.generation.base import Sampling
+from penstock.runtimes.statistics import EngineStatistics
 from penstock.runtimes.workers.environment import run_s_max
 from penstock.runtimes.workers.process import WorkerProcess
 from penstock.runtimes.workers.supervised import Supervised

@@ -31,7 +31,6 @@ from penstock.core.pipeline_actions import (
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-from penstock.runtimes.generation.base import EngineStatistics
 from penstock.runtimes.pipeline.calls import Call, Way
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
@@ -40,6 +39,7 @@ from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
 from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
 from penstock.runtimes.pipeline.python_step import PythonSteps
 from penstock.runtimes.pipeline.value_step import ValueWay
+from penstock.runtimes.statistics import EngineStatistics
 
 Events = Callable[[list[dict[str, Any]]], None]
 
