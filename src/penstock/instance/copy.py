@@ -200,7 +200,7 @@ class Copy:
         """The gateway may send it to another copy."""
         self.answer(request, replies.returned_frame(request.ident, reason))
 
-    # lanes, and the workers behind them (see runtimes.python.runtime.LaneListener)
+    # lanes, and the workers behind them (see runtimes.base.LaneListener)
 
     def lane_freed(self, lane: int, *, timed: bool = True) -> None:
         """The batch on `lane` is over; `timed` as the batcher's."""

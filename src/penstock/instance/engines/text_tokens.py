@@ -8,11 +8,8 @@ from typing import Any, NamedTuple
 
 from penstock.artifacts.description import Tokenizer
 from penstock.errors import ModelError
-from penstock.runtimes.tokenizer_file import open_tokenizer_file
+from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
-#: What lies behind this many characters for each token that the model takes is not read: the
-#: library would tokenize all of it, at about 400 bytes and 2 us a character, and throw it away.
-CHARACTERS_PER_TOKEN_MAX = 256
 #: Texts of more characters in all are tokenized in portions, so that one portion's waste is freed
 #: before the next is made.
 CHARACTERS_AT_ONCE = 64 * 1024
@@ -26,7 +23,10 @@ class Tokens(NamedTuple):
 
 
 class TextTokenizer:
-    """A `tokenizers.Tokenizer` whose memory no text can drive up."""
+    """A `tokenizers.Tokenizer` whose memory no text can drive up.
+
+    What lies behind the most characters that its tokens can hold is not read.
+    """
 
     __slots__ = ("_characters_max", "_tokenizer", "decode")
 
@@ -78,7 +78,7 @@ def open_tokenizer(
             "a text model needs a tokenizer",
             hint="Put tokenizer.json beside the model.",
         )
-    tokenizer = open_tokenizer_file(model_dir / spec.file)
+    tokenizer = open_tokenizer_file(model_dir, spec.file)
     tokens_max = min(spec.tokens_max, width_fixed) if width_fixed else spec.tokens_max
     texts = 2 if pairs else 1
     needed = tokenizer.num_special_tokens_to_add(pairs) + texts

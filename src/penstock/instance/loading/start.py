@@ -32,7 +32,7 @@ from penstock.instance.loading.described import (
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.runs_measured import runs_measured
-from penstock.runtimes.base import LoadContext
+from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.generation.runtime import GenerationRuntime
 from penstock.runtimes.loader import (
     TENSOR_RUNTIMES,
@@ -41,7 +41,6 @@ from penstock.runtimes.loader import (
     load_tensor_runtime_in_thread,
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
-from penstock.runtimes.python.runtime import LaneListener
 from penstock.runtimes.tensor_inputs import threads_of
 
 _GENERATION_RUNTIMES = ("openvino_genai", "vllm")

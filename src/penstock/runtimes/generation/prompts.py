@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, ModelError
-from penstock.runtimes.tokenizer_file import open_tokenizer_file
+from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
-#: Longer texts cannot fit, whatever they say: tokenizing them first would cost seconds and memory.
-CHARACTERS_PER_TOKEN_MAX = 256
 _FILE_BYTES_MAX = 64 << 20
 
 
@@ -25,8 +23,7 @@ class Prompts:
     def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
         """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
         ModelError."""
-        self.tokenizer = open_tokenizer_file(model_dir / "tokenizer.json")
-        self.tokenizer.no_truncation()
+        self.tokenizer = open_tokenizer_file(model_dir)
         self._settings = _read_json(model_dir / "tokenizer_config.json")
         self._source = _template_of(model_dir, self._settings, chat_template)
         self._template: Any = None
@@ -98,7 +95,7 @@ class Prompts:
             ) from None
 
     def _encoded(self, text: str, tokens_max: int, *, special: bool) -> list[int]:
-        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:
+        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:  # it can't fit, whatever it says
             raise _too_long(f"{len(text)} characters", tokens_max)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
         return ids
