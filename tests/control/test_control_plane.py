@@ -24,8 +24,8 @@ from penstock.control.plane import ControlPlane
 from penstock.control.records import EndpointRecord, NotFound
 from penstock.control.store import Store
 from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
-from penstock.core.placement import MachineCapacity
 from penstock.core.reconcile import ReconcileSpec
+from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 

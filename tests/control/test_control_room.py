@@ -1,6 +1,6 @@
 """Who gets the machine's memory: real child processes, on a machine that is only told of.
 
-The fake instances say what their models need and take; `core/placement.py` has the rules.
+The fake instances say what their models need and take; `core/room.py` has the rules.
 """
 
 from __future__ import annotations

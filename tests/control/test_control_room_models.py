@@ -18,7 +18,7 @@ from tests.instance.instance_harness import FrameClient
 from penstock.control.plane import ControlPlane
 from penstock.control.store import Store
 from penstock.core.deployment import DeploymentSpec
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 MIB = 2**20

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.metrics import driver as driver_module
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import MetricsDriver, VariantObserved

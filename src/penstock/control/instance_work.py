@@ -21,7 +21,6 @@ from penstock.control.instance_client import InstanceClient, Json
 from penstock.control.ledger import EndpointLedger, InstanceEntry
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
-from penstock.core import placement
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -34,8 +33,8 @@ from penstock.core.endpoint_state import (
     STOPPING,
 )
 from penstock.core.memory_need import MemoryNeed
-from penstock.core.placement import PlacementDecision
 from penstock.core.reconcile import ReconcileSpec
+from penstock.core.room import NO_ROOM, RoomDecision
 from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, InstanceSpec, PlatformAccess
 
@@ -77,7 +76,7 @@ class WorkSettings:
 class NoRoom(NotNowError):
     """A model can't be loaded for lack of memory; the code is the decision's reason."""
 
-    def __init__(self, decision: PlacementDecision) -> None:
+    def __init__(self, decision: RoomDecision) -> None:
         super().__init__(decision.reason, decision.message)
 
 
@@ -227,12 +226,12 @@ class InstanceWork:
     ) -> None:
         """Sets aside what the model needs, perhaps after a while. Raises `NoRoom`."""
 
-        def waits(decision: PlacementDecision) -> None:
+        def waits(decision: RoomDecision) -> None:
             self._phase(entry, LOADING, queued=True)  # no time runs while it waits for others
             self._record(ledger, "wait for room", decision.reason, entry.instance_id)
 
         decision = await self._room.for_load(entry, need, measure=self._measure, waits=waits)
-        if decision.outcome == placement.NO_ROOM:
+        if decision.outcome == NO_ROOM:
             raise NoRoom(decision)
         detail = f"{entry.instance_id} needs {entry.need_bytes / 2**30:.2f} GiB, {need.basis}"
         self._record(ledger, "room for the model", decision.reason, detail)

@@ -26,8 +26,8 @@ from penstock.core.endpoint_state import (
     SlotFailure,
 )
 from penstock.core.memory_need import expected_now
-from penstock.core.placement import PlacedInstance
 from penstock.core.reconcile import ReconcileSpec, failure_count
+from penstock.core.room import PlacedInstance
 from penstock.fleet.base import InstanceType
 
 _log = logging.getLogger(__name__)

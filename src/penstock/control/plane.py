@@ -25,8 +25,8 @@ from penstock.control.ports import RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
 from penstock.control.store import Store
-from penstock.core.placement import MachineCapacity
 from penstock.core.reconcile import ReconcileSpec
+from penstock.core.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.catalogue import InstanceCatalogue

@@ -23,7 +23,6 @@ from penstock.control.ports import RoutePublisher
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
-from penstock.core import placement
 from penstock.core.deployment import VariantSpec
 from penstock.core.endpoint_state import (
     DELETING,
@@ -42,6 +41,7 @@ from penstock.core.endpoint_state import (
     WithdrawRoutes,
 )
 from penstock.core.reconcile import ReconcileSpec, decide
+from penstock.core.room import NO_ROOM, WAIT
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -317,10 +317,10 @@ class ReconcilerDriver:
             return
         room = self._room.for_start(kind)
         where = f"{action.variant} generation {action.generation} slot {action.ordinal}"
-        if room.outcome == placement.WAIT:
+        if room.outcome == WAIT:
             ledger.record(self._clock.wall(), f"wait for room: {where}", room.reason)
             self._waiting[key] = None
-        elif room.outcome == placement.NO_ROOM:
+        elif room.outcome == NO_ROOM:
             ledger.record(self._clock.wall(), f"no room: {where}", room.reason, room.message)
             ledger.fail_slot(slot, room.message, permanent=True, now=now)
             self._changed(key)

@@ -1,4 +1,4 @@
-"""Room on the machine: what `core/placement.py` decides with, and who waits for it.
+"""Room on the machine: what `core/room.py` decides with, and who waits for it.
 
 An instance asks twice: at its start, and when the need of its model is known, before it is loaded.
 Nothing is awaited between what was observed, the decision and its being written to the ledger, so
@@ -12,9 +12,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from penstock.control.ledger import InstanceEntry
-from penstock.core import placement
 from penstock.core.memory_need import START_BYTES, MemoryNeed
-from penstock.core.placement import InstanceNeed, MachineCapacity, PlacementDecision
+from penstock.core.room import (  # fmt: skip
+    NO_ROOM,
+    NOMINAL,
+    PLACED,
+    STARTING,
+    InstanceNeed,
+    MachineCapacity,
+    RoomDecision,
+    decide,
+)
 from penstock.fleet.base import InstanceType
 
 #: Other programs end without telling us.
@@ -35,16 +43,16 @@ class Room:
         self._available_bytes = available_bytes
         self._waiting: list[asyncio.Future[None]] = []
 
-    def for_start(self, kind: InstanceType) -> PlacementDecision:
+    def for_start(self, kind: InstanceType) -> RoomDecision:
         """Whether an instance of that type may start. What its model needs is not known yet."""
         need = InstanceNeed(
             instance_type=kind.name,
             memory_bytes=kind.memory_bytes if kind.promised else START_BYTES,
             promised=kind.promised,
-            basis=placement.NOMINAL if kind.promised else placement.STARTING,
+            basis=NOMINAL if kind.promised else STARTING,
             accelerators=kind.accelerators,
         )
-        return placement.decide(self._machine, [one.placed() for one in self._held()], need)
+        return decide(self._machine, [one.placed() for one in self._held()], need)
 
     async def for_load(
         self,
@@ -52,8 +60,8 @@ class Room:
         need: MemoryNeed,
         *,
         measure: Callable[[], Awaitable[None]],
-        waits: Callable[[PlacementDecision], None],
-    ) -> PlacementDecision:
+        waits: Callable[[RoomDecision], None],
+    ) -> RoomDecision:
         """Sets aside what the model needs, perhaps after a while: `placed`, or `no-room`.
 
         `measure` asks all instances what they take: nobody is refused for an old figure. `waits` is
@@ -64,12 +72,12 @@ class Room:
         try:
             while True:
                 decision = self._decide(entry, wanted)
-                if decision.outcome == placement.PLACED:
+                if decision.outcome == PLACED:
                     entry.need_bytes = wanted.expected_bytes
                     return decision
-                if decision.outcome == placement.NO_ROOM and measured:
+                if decision.outcome == NO_ROOM and measured:
                     return decision
-                if decision.outcome == placement.NO_ROOM:
+                if decision.outcome == NO_ROOM:
                     await measure()
                     measured = True
                     continue
@@ -87,11 +95,9 @@ class Room:
             if not future.done():
                 future.set_result(None)
 
-    def _decide(self, entry: InstanceEntry, wanted: InstanceNeed) -> PlacementDecision:
+    def _decide(self, entry: InstanceEntry, wanted: InstanceNeed) -> RoomDecision:
         others = [one.placed() for one in self._held() if one is not entry]
-        return placement.decide(
-            self._machine, others, wanted, available_bytes=self._available_bytes()
-        )
+        return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
 
     async def _change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.clock import Clock
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.machine import this_machine
 from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead

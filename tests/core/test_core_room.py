@@ -1,4 +1,4 @@
-"""`core/placement.py`: memory and accelerators are never promised twice."""
+"""`core/room.py`: memory and accelerators are never promised twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.placement import (
+from penstock.core.room import (
     ESTIMATED,
     MEASURED,
     SPARE_BYTES,
@@ -15,13 +15,13 @@ from penstock.core.placement import (
     InstanceNeed,
     MachineCapacity,
     PlacedInstance,
-    PlacementDecision,
+    RoomDecision,
     decide,
 )
 
 GIB = 2**30
 MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB, accelerators=1)
-PLACED = PlacementDecision(outcome="placed", reason="fits")
+PLACED = RoomDecision(outcome="placed", reason="fits")
 
 
 def need(gib: float, accelerators: int = 0) -> InstanceNeed:
@@ -76,7 +76,7 @@ def test_cores_are_shared() -> None:
 
 
 def test_without_room_the_message_says_what_is_asked_what_is_free_and_who_holds_it() -> None:
-    assert decide(MACHINE, [placed("a", 2.0), placed("b", 4.0)], need(4.0)) == PlacementDecision(
+    assert decide(MACHINE, [placed("a", 2.0), placed("b", 4.0)], need(4.0)) == RoomDecision(
         outcome="no-room",
         reason="memory-taken",
         message=(
@@ -97,7 +97,7 @@ def test_the_message_names_the_largest_holders_and_counts_the_others() -> None:
 
 def test_what_an_ending_instance_holds_is_worth_waiting_for() -> None:
     held = [placed("old", 6.0, leaving=True), placed("other", 1.0)]
-    assert decide(MACHINE, held, need(4.0)) == PlacementDecision(
+    assert decide(MACHINE, held, need(4.0)) == RoomDecision(
         outcome="wait", reason="room-being-freed"
     )
     assert decide(MACHINE, held, need(7.5)).outcome == "no-room"  # waiting would not help
@@ -130,7 +130,7 @@ def test_four_small_models_of_a_large_type_share_a_laptop() -> None:
 
 def test_a_model_that_does_not_fit_is_refused_with_its_need_and_where_that_comes_from() -> None:
     held = [serving("shop-blue", 6.0, taken_gib=5.5)]
-    assert decide(MACHINE, held, model(3.0), available_bytes=20 * GIB) == PlacementDecision(
+    assert decide(MACHINE, held, model(3.0), available_bytes=20 * GIB) == RoomDecision(
         outcome="no-room",
         reason="memory-taken",
         message=(
@@ -149,7 +149,7 @@ def test_two_loads_at_once_are_counted_before_either_has_taken_a_byte() -> None:
     machine = MachineCapacity(cores=8.0, memory_bytes=16 * GIB)
     assert decide(machine, [], model(10.0), available_bytes=16 * GIB) == PLACED
     first = replace(serving("first", 10.0), settling=True)
-    assert decide(machine, [first], model(10.0), available_bytes=16 * GIB) == PlacementDecision(
+    assert decide(machine, [first], model(10.0), available_bytes=16 * GIB) == RoomDecision(
         outcome="wait", reason="loads-under-way"
     )
     # It kept what it was granted.
@@ -213,7 +213,7 @@ def test_instances_that_outgrew_the_machine_are_left_alone_and_nothing_is_added(
 
 def test_a_model_that_no_instance_of_the_type_can_hold_is_not_even_tried() -> None:
     larger = model(8.0, least_bytes=9 * GIB, bytes_max=8 * GIB)
-    assert decide(MACHINE, [], larger, available_bytes=8 * GIB) == PlacementDecision(
+    assert decide(MACHINE, [], larger, available_bytes=8 * GIB) == RoomDecision(
         outcome="no-room",
         reason="larger-than-type",
         message=(

@@ -86,7 +86,7 @@ class PlacedInstance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementDecision:
+class RoomDecision:
     """Whether an instance may start, or its model be loaded.
 
     `outcome` is `placed` (go on), `wait` (ask again when an instance has ended or a load is done)
@@ -106,7 +106,7 @@ def decide(
     need: InstanceNeed,
     *,
     available_bytes: int | None = None,
-) -> PlacementDecision:
+) -> RoomDecision:
     """Places by memory and accelerators alone; cores are shared.
 
     `placed` are the other instances. `available_bytes` is what the operating system has free for
@@ -117,14 +117,14 @@ def decide(
     if 0 < need.bytes_max < need.least_bytes:
         return _refused("larger-than-type", view, need)
     if view.fits(need):
-        return PlacementDecision(outcome=PLACED, reason="fits")
+        return RoomDecision(outcome=PLACED, reason="fits")
     if not _View(machine, (), None).fits(need):
         return _refused("larger-than-machine", view, need)
     staying = view.without(tuple(one for one in held if one.leaving))
     if staying.fits(need):
-        return PlacementDecision(outcome=WAIT, reason="room-being-freed")
+        return RoomDecision(outcome=WAIT, reason="room-being-freed")
     if staying.without(tuple(one for one in held if one.settling)).fits(need):
-        return PlacementDecision(outcome=WAIT, reason="loads-under-way")
+        return RoomDecision(outcome=WAIT, reason="loads-under-way")
     return _refused(view.shortage(need), view, need)
 
 
@@ -183,10 +183,10 @@ class _View:
         return "memory-short"
 
 
-def _refused(reason: str, view: _View, need: InstanceNeed) -> PlacementDecision:
+def _refused(reason: str, view: _View, need: InstanceNeed) -> RoomDecision:
     asked = _asked(reason, need)
     message = f"{CAPACITY_ERROR} {asked}; {_free(reason, view, need)} {_hint(reason, need)}"
-    return PlacementDecision(outcome=NO_ROOM, reason=reason, message=message)
+    return RoomDecision(outcome=NO_ROOM, reason=reason, message=message)
 
 
 def _asked(reason: str, need: InstanceNeed) -> str:
