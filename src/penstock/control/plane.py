@@ -15,7 +15,6 @@ from typing import Any, Final
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, ServerConfig
-from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_work import WorkSettings, memory_bytes
 from penstock.control.keys import AccessKeys, KeyRing
@@ -25,6 +24,7 @@ from penstock.control.ports import RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
 from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
 from penstock.core.reconcile import ReconcileSpec
 from penstock.core.room import MachineCapacity
 from penstock.errors import PenstockError
@@ -90,7 +90,7 @@ class ControlPlane:
         # A machine that is only told of has what it is told to have.
         self._available_bytes = available_bytes if machine is None else lambda: None
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
-        self.database = Database(lambda: Store(config.state_dir, config.control.database))
+        self.database = StoreThread(lambda: Store(config.state_dir, config.control.database))
 
     async def start(self) -> None:
         """Takes the state directory, opens the database, and begins to bring everything back.

@@ -15,7 +15,6 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control import endpoint_log
-from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.instance_work import InstanceWork, WorkSettings
 from penstock.control.ledger import Activity, EndpointLedger, InstanceEntry
@@ -23,6 +22,7 @@ from penstock.control.ports import RoutePublisher
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
 from penstock.core.deployment import VariantSpec
 from penstock.core.endpoint_state import (
     DELETING,
@@ -60,7 +60,7 @@ class ReconcilerDriver:
     def __init__(
         self,
         *,
-        database: Database,
+        database: StoreThread,
         fleet: Fleet,
         publisher: RoutePublisher,
         clock: Clock,
