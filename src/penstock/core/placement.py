@@ -1,0 +1,211 @@
+"""Which copies go onto which instance: those to keep, to load, to take away, and those refused.
+
+A copy needs memory, cores and accelerators of one instance, or a whole instance. What an instance
+has free is what it was given, less what is set aside for its copies; and where the operating system
+measures more than its copies were to take, less that. Among the instances that have room:
+
+    SPREAD   fewest copies of the component, then fewest copies of any, then most room
+    BINPACK  least room left: what is begun is filled before an empty instance is touched
+
+and of two that are alike the lower slot, then the identifier. Of too many copies the least advanced
+go first, then those on the instance that the strategy would fill last (SPREAD: the one with most
+copies of the component, BINPACK: the one with fewest of any), then the highest slot.
+
+Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
+leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare
+the same, so they wait for it. Copies are never moved: whoever wants fewer instances takes one away.
+
+It knows what is on the instances that it is given, and neither why these are kept nor who is routed
+to what. The strategies are those of SageMaker's InferenceComponentSchedulingConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from penstock.core.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.endings import retire_copy
+from penstock.core.endpoint_state import (
+    ENDING,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    LoadCopy,
+    RefuseCopy,
+    SlotFailure,
+    UnloadCopy,
+)
+from penstock.core.instance_room import InstanceRoom, shortage
+from penstock.core.wish import BINPACK, ComponentWish, VariantWish
+
+#: Which of too many copies are kept: the most advanced.
+_PROGRESS = {READY: 0, LOST: 1, LOADING: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDecision:
+    kept: tuple[CopyObserved, ...]  #: that count, in any phase
+    loads: tuple[LoadCopy, ...]
+    refusals: tuple[RefuseCopy, ...]
+    #: to be begun once routes without these copies are published
+    retires: tuple[DrainCopy | UnloadCopy, ...]
+    next_deadline: float | None  #: when a slot's pause is over
+
+
+def decide(
+    wish: VariantWish,
+    instances: Iterable[InstanceObserved],
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec,
+) -> PlacementDecision:
+    """The copies of one variant, on those of its instances that are kept."""
+    turn = _Turn(wish, instances, observed, now, spec)
+    for component in wish.components:
+        turn.place(component)
+    return turn.decision()
+
+
+class _Turn:
+    """One call of `decide`: the rooms of the instances as they fill."""
+
+    def __init__(
+        self,
+        wish: VariantWish,
+        instances: Iterable[InstanceObserved],
+        observed: EndpointObserved,
+        now: float,
+        spec: ReconcileSpec,
+    ) -> None:
+        copies = observed.copies_by_instance()
+        running = [one for one in instances if one.phase == RUNNING]
+        self._wish = wish
+        self._now = now
+        self._spec = spec
+        self._rooms = [InstanceRoom(one, copies.get(one.instance_id, ())) for one in running]
+        self._room = {room.instance.instance_id: room for room in self._rooms}
+        self._there = [copy for room in self._rooms for copy in room.copies]
+        self._by_component: dict[str, list[CopyObserved]] = {}
+        for copy in self._there:
+            if copy.generation == wish.generation:
+                self._by_component.setdefault(copy.component, []).append(copy)
+        self._failures: dict[str, dict[int, SlotFailure]] = {}
+        for failure in observed.failures:
+            if failure.variant == wish.name and failure.generation == wish.generation:
+                self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
+        self._kept: list[CopyObserved] = []
+        self._loads: list[LoadCopy] = []
+        self._refusals: list[RefuseCopy] = []
+        self._deadline: float | None = None
+
+    def place(self, component: ComponentWish) -> None:
+        """Keeps what may stay of a component, and loads what is missing."""
+        mine = self._by_component.get(component.name, [])
+        kept = self._keep(component, [copy for copy in mine if copy.phase in _PROGRESS])
+        self._kept += kept
+        taken = {copy.ordinal for copy in kept}
+        taken |= {copy.ordinal for copy in mine if copy.phase == ENDING}
+        pausing = False
+        for slot in free_slots(
+            component.copies,
+            taken,
+            self._failures.get(component.name, {}),
+            self._spec,
+            missing=component.copies - len(kept),
+        ):
+            if slot.due is not None and self._now < slot.due:
+                self._deadline = earliest(self._deadline, slot.due)
+                pausing = True
+                continue
+            room = self._choose(component)
+            if room is None:
+                if not pausing:
+                    self._refuse(component, slot)
+                return
+            room.add(component)
+            self._loads.append(
+                LoadCopy(
+                    room.instance.instance_id,
+                    component.name,
+                    self._wish.generation,
+                    slot.ordinal,
+                    _load_reason(component, slot),
+                )
+            )
+
+    def decision(self) -> PlacementDecision:
+        kept = {copy.copy for copy in self._kept}
+        wished = {component.name for component in self._wish.components}
+        retires: list[DrainCopy | UnloadCopy] = []
+        for copy in self._there:
+            if copy.copy not in kept:
+                current = copy.generation == self._wish.generation and copy.component in wished
+                retires += retire_copy(copy, "copy-count" if current else "old-generation")
+        return PlacementDecision(
+            tuple(self._kept),
+            tuple(self._loads),
+            tuple(self._refusals),
+            tuple(retires),
+            self._deadline,
+        )
+
+    def _keep(
+        self, component: ComponentWish, alive: Collection[CopyObserved]
+    ) -> list[CopyObserved]:
+        """At most as many as are wished, the most advanced first."""
+        kept = sorted(alive, key=lambda one: (_PROGRESS[one.phase], one.ordinal, one.copy))
+        while len(kept) > max(component.copies, 0):
+            beside: dict[str, int] = {}
+            for copy in kept:
+                beside[copy.instance_id] = beside.get(copy.instance_id, 0) + 1
+            kept.remove(max(kept, key=lambda one: self._surplus_key(component, one, beside)))
+        return kept
+
+    def _surplus_key(
+        self, component: ComponentWish, copy: CopyObserved, beside: dict[str, int]
+    ) -> tuple[int, int, int, int]:
+        """Larger goes first. `beside`: copies of the component that still count, by instance."""
+        if component.strategy == BINPACK:
+            crowd = -self._room[copy.instance_id].count
+        else:
+            crowd = beside[copy.instance_id]
+        return _PROGRESS[copy.phase], crowd, copy.ordinal, copy.copy
+
+    def _choose(self, component: ComponentWish) -> InstanceRoom | None:
+        fitting = [room for room in self._rooms if room.fits(component.need)]
+        if component.need.whole_instance:
+            return min(fitting, key=InstanceRoom.slot_key, default=None)
+        if component.strategy == BINPACK:
+            return min(fitting, key=InstanceRoom.pack_key, default=None)
+        return min(fitting, key=lambda room: room.spread_key(component.name), default=None)
+
+    def _refuse(self, component: ComponentWish, slot: FreeSlot) -> None:
+        """Says what is missing, if waiting would not help."""
+        if not self._rooms or len(self._rooms) < self._wish.instances:
+            return
+        if any(room.may_fit_later(component.need) for room in self._rooms):
+            return
+        reason, failure = shortage(component, self._wish.name, self._rooms)
+        self._refusals.append(
+            RefuseCopy(
+                self._wish.name,
+                self._wish.generation,
+                component.name,
+                slot.ordinal,
+                reason,
+                failure,
+            )
+        )
+
+
+def _load_reason(component: ComponentWish, slot: FreeSlot) -> str:
+    if component.need.whole_instance:
+        return "instance-running"
+    return "replace-failed" if slot.failed else "copy-count"

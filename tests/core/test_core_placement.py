@@ -1,0 +1,474 @@
+"""`core/placement.py` as literal timelines: which copies go onto which instance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.reconcile_words import failure
+
+from penstock.core.attempts import ReconcileSpec
+from penstock.core.deployment import ModelSource
+from penstock.core.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    ENDING,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    STARTING,
+    UNLOADING,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    LoadCopy,
+    RefuseCopy,
+    SlotFailure,
+    UnloadCopy,
+)
+from penstock.core.placement import PlacementDecision, decide
+from penstock.core.wish import (
+    BINPACK,
+    PLACEMENT_STRATEGIES,
+    SPREAD,
+    WHOLE_INSTANCE,
+    ComponentWish,
+    CopyNeed,
+    VariantWish,
+)
+
+GIB = 2**30
+SPEC = ReconcileSpec()
+
+
+def need(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> CopyNeed:
+    return CopyNeed(memory_bytes=int(gib * GIB), cores=cores, accelerators=accelerators)
+
+
+def component(
+    name: str, copies: int, wants: CopyNeed | None = None, strategy: str = SPREAD
+) -> ComponentWish:
+    return ComponentWish(
+        name=name,
+        model=ModelSource(model_name=name),
+        copies=copies,
+        need=need(1.0) if wants is None else wants,
+        strategy=strategy,
+    )
+
+
+def instance(
+    name: str, ordinal: int = 0, *, gib: float = 8.0, cores: float = 4.0, accelerators: int = 0,
+    taken_gib: float = 0.0, phase: str = RUNNING,
+) -> InstanceObserved:  # fmt: skip
+    return InstanceObserved(
+        instance_id=name,
+        variant="blue",
+        generation=1,
+        ordinal=ordinal,
+        phase=phase,
+        since=0.0,
+        memory_bytes=int(gib * GIB),
+        cores=cores,
+        accelerators=accelerators,
+        taken_bytes=int(taken_gib * GIB),
+    )
+
+
+def instances(count: int) -> list[InstanceObserved]:
+    return [instance(name, at) for at, name in enumerate("abcdefgh"[:count])]
+
+
+def copy(
+    number: int, where: str, name: str = "x", ordinal: int = 0, *, phase: str = READY,
+    wants: CopyNeed | None = None, routed: bool = True,
+) -> CopyObserved:  # fmt: skip
+    return CopyObserved(
+        copy=number,
+        instance_id=where,
+        variant="blue",
+        generation=1,
+        component=name,
+        ordinal=ordinal,
+        phase=phase,
+        since=0.0,
+        need=need(1.0) if wants is None else wants,
+        routed=routed and phase in (READY, LOST),
+    )
+
+
+def decided(
+    components: list[ComponentWish],
+    where: list[InstanceObserved],
+    *copies: CopyObserved,
+    failures: tuple[SlotFailure, ...] = (),
+    now: float = 0.0,
+    wished: int | None = None,
+) -> PlacementDecision:
+    wish = VariantWish(
+        name="blue",
+        generation=1,
+        instances=len(where) if wished is None else wished,
+        components=tuple(components),
+    )
+    state = EndpointObserved(instances=tuple(where), copies=copies, failures=failures)
+    return decide(wish, where, state, now=now, spec=SPEC)
+
+
+def loads(*placed: tuple[str, str, int], reason: str = "copy-count") -> tuple[LoadCopy, ...]:
+    """Each (instance, component, slot)."""
+    return tuple(LoadCopy(where, name, 1, ordinal, reason) for where, name, ordinal in placed)
+
+
+def kept_on(decision: PlacementDecision) -> list[tuple[int, str]]:
+    return [(one.copy, one.instance_id) for one in decision.kept]
+
+
+def test_a_single_model_has_a_copy_on_each_instance_as_they_come() -> None:
+    alone = [component("blue", 2, WHOLE_INSTANCE)]
+    coming = [instance("a", phase=STARTING), instance("b", 1)]
+    assert decided(alone, coming) == PlacementDecision(
+        (), loads(("b", "blue", 0), reason="instance-running"), (), (), None
+    )
+    on_b = copy(1, "b", "blue", phase=LOADING, wants=WHOLE_INSTANCE)
+    assert decided(alone, coming, on_b) == PlacementDecision((on_b,), (), (), (), None)
+    assert decided(alone, instances(2), on_b).loads == loads(
+        ("a", "blue", 1), reason="instance-running"
+    )
+
+
+def test_a_copy_that_has_its_instance_to_itself_shares_with_nobody() -> None:
+    whole = copy(1, "a", "big", wants=WHOLE_INSTANCE)
+    small = component("small", 1, need())
+    both = [component("big", 1, WHOLE_INSTANCE), small]
+    assert decided(both, instances(2), whole).loads == loads(("b", "small", 0))
+    assert decided([small], instances(1), whole).loads == ()
+    # ... and wants an instance that is empty, not one with room.
+    assert decided(both, instances(2), copy(2, "a", "small")).loads == loads(
+        ("b", "big", 0), reason="instance-running"
+    )
+
+
+def test_spread_goes_where_fewest_copies_of_the_component_are_then_fewest_of_any() -> None:
+    assert decided([component("x", 5)], instances(3)).loads == loads(
+        ("a", "x", 0), ("b", "x", 1), ("c", "x", 2), ("a", "x", 3), ("b", "x", 4)
+    )
+    # b has two copies of another component, a one of this: the component counts first.
+    state = [copy(1, "a", "x"), copy(2, "b", "y"), copy(3, "b", "y", 1)]
+    wish = [component("x", 2), component("y", 2)]
+    assert decided(wish, instances(2), *state).loads == loads(("b", "x", 1))
+    # Alike for the component, c has fewest copies of any.
+    state = [copy(1, "a", "y"), copy(2, "b", "z")]
+    wish = [component("y", 1), component("z", 1), component("x", 1)]
+    assert decided(wish, instances(3), *state).loads == loads(("c", "x", 0))
+
+
+def test_spread_prefers_the_instance_with_more_room_among_those_alike() -> None:
+    where = [instance("a", 0, gib=8.0), instance("b", 1, gib=16.0), instance("c", 2, gib=16.0)]
+    assert decided([component("x", 1)], where).loads == loads(("b", "x", 0))
+
+
+def test_binpack_fills_what_is_begun_before_it_touches_an_empty_instance() -> None:
+    pack = component("x", 4, need(3.0), BINPACK)
+    assert decided([pack], instances(3)).loads == loads(
+        ("a", "x", 0), ("a", "x", 1), ("b", "x", 2), ("b", "x", 3)
+    )
+    # Of those begun, the one with least left.
+    state = [copy(1, "b", "y", wants=need(4.0)), copy(2, "c", "y", 1, wants=need(2.0))]
+    wish = [component("y", 2, need(2.0)), component("x", 1, need(3.0), BINPACK)]
+    assert decided(wish, instances(3), *state).loads == loads(("b", "x", 0))
+
+
+def test_ties_break_on_the_slot_and_then_on_the_identifier() -> None:
+    where = [instance("z", 1), instance("b", 0), instance("a", 0)]
+    for strategy in PLACEMENT_STRATEGIES:
+        wish = [component("x", 1, strategy=strategy)]
+        assert decided(wish, where).loads == loads(("a", "x", 0))
+
+
+@pytest.mark.parametrize(
+    ("wants", "full"),
+    [
+        (need(2.0), copy(9, "a", "y", wants=need(6.5))),
+        (need(cores=2.0), copy(9, "a", "y", wants=need(cores=2.5))),
+        (need(accelerators=1), copy(9, "a", "y", wants=need(accelerators=2))),
+    ],
+)
+def test_memory_cores_and_accelerators_are_each_given_once(
+    wants: CopyNeed, full: CopyObserved
+) -> None:
+    where = [instance(name, at, accelerators=2) for at, name in enumerate("ab")]
+    for strategy in PLACEMENT_STRATEGIES:
+        wish = [component("x", 1, wants, strategy), component("y", 1)]
+        assert decided(wish, where, full).loads == loads(("b", "x", 0))
+
+
+def test_the_last_byte_may_be_given() -> None:
+    wish = [component("x", 1, need(2.0, 2.0)), component("y", 1)]
+    exactly = copy(9, "a", "y", wants=need(6.0, 2.0))
+    assert decided(wish, instances(1), exactly).loads == loads(("a", "x", 0))
+
+
+def test_what_is_measured_counts_where_it_is_more_than_what_was_set_aside() -> None:
+    """One GiB was set aside, six are taken; the load beside it has not taken its two yet."""
+    grown = [instance("a", taken_gib=6.0), instance("b", 1, taken_gib=0.5)]
+    state = [copy(1, "a", "y"), copy(2, "b", "y", 1, wants=need(6.0))]
+    wish = [component("y", 2), component("x", 1, need(2.5))]
+    assert decided(wish, grown, *state).loads == ()
+    assert decided([wish[0], component("x", 1, need(2.0))], grown, *state).loads == loads(
+        ("a", "x", 0)
+    )
+    loading = copy(3, "a", "z", phase=LOADING, wants=need(2.0))
+    wish = [component("y", 2), component("z", 1, need(2.0)), component("x", 1, need(2.0))]
+    assert decided(wish, grown, *state, loading).loads == loads(("b", "x", 0))
+
+
+def test_a_copy_that_asks_for_nothing_finds_a_place_on_a_full_instance() -> None:
+    full = copy(1, "a", "y", wants=need(9.0, 5.0))
+    wish = [component("y", 1), component("x", 1, need())]
+    assert decided(wish, instances(1), full).loads == loads(("a", "x", 0))
+
+
+def test_two_copies_of_one_decision_are_not_given_the_same_room() -> None:
+    wish = [component("x", 2, need(5.0)), component("y", 1, need(3.5))]
+    assert decided(wish, instances(2)).loads == loads(("a", "x", 0), ("b", "x", 1))
+    smaller = [component("x", 2, need(5.0)), component("y", 1, need(3.0))]
+    assert decided(smaller, instances(2)).loads == loads(
+        ("a", "x", 0), ("b", "x", 1), ("a", "y", 0)
+    )
+
+
+def test_a_copy_waits_while_instances_are_still_to_come() -> None:
+    large = [component("x", 1, need(9.0))]
+    assert decided(large, instances(1), wished=2) == PlacementDecision((), (), (), (), None)
+    starting = [instance("a"), instance("b", 1, phase=STARTING)]
+    assert decided(large, starting) == PlacementDecision((), (), (), (), None)
+    assert decided(large, [], wished=0) == PlacementDecision((), (), (), (), None)
+
+
+@pytest.mark.parametrize("phase", [DRAINING, DRAINED, UNLOADING, ENDING, LOADING])
+def test_a_copy_waits_for_room_that_is_being_freed_and_for_loads_that_may_keep_less(
+    phase: str,
+) -> None:
+    busy = copy(1, "a", "y", phase=phase, wants=need(7.0))
+    wish = [component("y", 1, need(7.0)), component("x", 1, need(4.0))]
+    decision = decided(wish, instances(1), busy)
+    assert (decision.loads, decision.refusals) == ((), ())
+    # It would not fit even then.
+    wish = [component("y", 1, need(7.0)), component("x", 1, need(9.0))]
+    assert [one.reason for one in decided(wish, instances(1), busy).refusals] == [
+        "larger-than-instance"
+    ]
+
+
+def test_a_load_that_this_decision_begins_is_waited_for_too() -> None:
+    wish = [component("x", 2, need(5.0))]
+    assert decided(wish, instances(1)) == PlacementDecision((), loads(("a", "x", 0)), (), (), None)
+    ready = copy(1, "a", wants=need(5.0))
+    assert decided(wish, instances(1), ready).refusals == (
+        RefuseCopy(
+            "blue",
+            1,
+            "x",
+            1,
+            "memory-taken",
+            "CapacityError: a copy of x needs 5.00 GiB of memory, 0 cores and 0 accelerators, and"
+            " none of the 1 running instances of variant blue has that free (at most 3.00 GiB of"
+            " memory, 4 cores and 0 accelerators). Raise the instance count, or lower a number of"
+            " copies.",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wants", "reason"),
+    [
+        (need(9.0), "larger-than-instance"),
+        (need(cores=5.0), "larger-than-instance"),
+        (need(accelerators=2), "larger-than-instance"),
+        (need(5.0), "memory-taken"),
+        (need(cores=3.0), "cores-taken"),
+        (need(accelerators=1), "accelerators-taken"),
+        (need(3.0, 2.0), "no-instance-has-all"),
+        (WHOLE_INSTANCE, "instances-taken"),
+    ],
+)
+def test_a_refusal_says_what_is_missing(wants: CopyNeed, reason: str) -> None:
+    where = [instance(name, at, accelerators=1) for at, name in enumerate("ab")]
+    state = [
+        copy(1, "a", "y", wants=need(4.0, 3.0, 1)),
+        copy(2, "b", "y", 1, wants=need(6.0, 2.0, 1)),
+    ]
+    wish = [component("y", 2), component("x", 1, wants)]
+    (refusal,) = decided(wish, where, *state).refusals
+    assert (refusal.component, refusal.ordinal, refusal.reason) == ("x", 0, reason)
+    assert refusal.failure.startswith("CapacityError: a copy of x needs ")
+
+
+def test_only_the_lowest_slot_is_refused_and_the_others_wait_for_its_next_attempt() -> None:
+    """A number of copies is a number that somebody wrote: a refusal each would never end."""
+    wish = [component("x", 2**31 - 1, need(9.0))]
+    (refusal,) = decided(wish, instances(1)).refusals
+    assert refusal.ordinal == 0
+    refused = failure(1, at=10.0, component="x", permanent=True)
+    assert decided(wish, instances(1), failures=(refused,), now=10.4) == PlacementDecision(
+        (), (), (), (), 10.5
+    )
+    (refusal,) = decided(wish, instances(1), failures=(refused,), now=10.5).refusals
+    assert refusal.ordinal == 0
+
+
+def test_what_does_not_fit_keeps_nobody_else_waiting() -> None:
+    wish = [component("large", 1, need(9.0)), component("x", 1)]
+    decision = decided(wish, instances(1))
+    assert decision.loads == loads(("a", "x", 0))
+    assert [one.component for one in decision.refusals] == ["large"]
+
+
+def test_a_slot_whose_load_failed_pauses_and_the_others_go_on() -> None:
+    wish = [component("x", 2)]
+    failed = (failure(2, at=10.0, component="x"),)
+    assert decided(wish, instances(1), failures=failed, now=10.9) == PlacementDecision(
+        (), loads(("a", "x", 1)), (), (), 11.0
+    )
+    second = copy(1, "a", ordinal=1)
+    assert decided(wish, instances(1), second, failures=failed, now=11.0).loads == loads(
+        ("a", "x", 0), reason="replace-failed"
+    )
+
+
+def test_the_next_deadline_is_the_first_pause_that_is_over() -> None:
+    failed = (failure(3, at=10.0, component="x"), failure(1, at=10.0, ordinal=1, component="x"))
+    assert decided([component("x", 2)], instances(1), failures=failed, now=10.0).next_deadline == (
+        10.5
+    )
+
+
+def test_failures_of_others_pause_no_copy() -> None:
+    """Those of the instance in the same slot, of another component, of another generation."""
+    others = (
+        failure(9, at=10.0),
+        failure(9, at=10.0, component="y"),
+        failure(9, at=10.0, component="x", generation=2),
+    )
+    assert decided([component("x", 1)], instances(1), failures=others, now=10.0).loads == loads(
+        ("a", "x", 0)
+    )
+
+
+def test_a_copy_that_is_ended_by_this_decision_holds_its_slot_until_its_failure_is_known() -> None:
+    ending = copy(1, "a", phase=ENDING)
+    assert decided([component("x", 1)], instances(1), ending).loads == ()
+    unloading = copy(1, "a", phase=UNLOADING)
+    assert decided([component("x", 1)], instances(1), unloading).loads == loads(("a", "x", 0))
+
+
+def test_of_too_many_copies_the_least_advanced_go_first() -> None:
+    state = [
+        copy(1, "a", ordinal=0, phase=LOADING),
+        copy(2, "b", ordinal=1, phase=LOST),
+        copy(3, "c", ordinal=2),
+    ]
+    decision = decided([component("x", 2)], instances(3), *state)
+    assert kept_on(decision) == [(3, "c"), (2, "b")]
+    assert decision.retires == (UnloadCopy("a", 1, "copy-count"),)
+    decision = decided([component("x", 1)], instances(3), *state)
+    assert kept_on(decision) == [(3, "c")]
+    assert decision.retires == (
+        UnloadCopy("a", 1, "copy-count"),
+        DrainCopy("b", 2, "copy-count"),
+    )
+
+
+def test_spread_takes_copies_from_where_most_of_the_component_are() -> None:
+    state = [copy(1, "a"), copy(2, "b", ordinal=1), copy(3, "b", ordinal=2), copy(4, "c", "y")]
+    wish = [component("x", 2), component("y", 1)]
+    assert decided(wish, instances(3), *state).retires == (DrainCopy("b", 3, "copy-count"),)
+    # Alike: the highest slot.
+    wish = [component("x", 1), component("y", 1)]
+    assert decided(wish, instances(3), *state).retires == (
+        DrainCopy("b", 2, "copy-count"),
+        DrainCopy("b", 3, "copy-count"),
+    )
+
+
+def test_binpack_empties_the_instance_with_fewest_copies() -> None:
+    state = [copy(1, "a"), copy(2, "b", ordinal=1), copy(3, "b", ordinal=2)]
+    wish = [component("x", 2, strategy=BINPACK)]
+    assert decided(wish, instances(2), *state).retires == (DrainCopy("a", 1, "copy-count"),)
+
+
+def test_a_copy_in_excess_drains_is_unloaded_and_is_gone() -> None:
+    wish = [component("x", 1)]
+    stays, goes = copy(1, "a"), copy(2, "a", ordinal=1)
+    assert decided(wish, instances(1), stays, goes) == PlacementDecision(
+        (stays,), (), (), (DrainCopy("a", 2, "copy-count"),), None
+    )
+    draining = replace(goes, phase=DRAINING)
+    assert decided(wish, instances(1), stays, draining) == PlacementDecision(
+        (stays,), (), (), (), None
+    )
+    drained = replace(goes, phase=DRAINED)
+    assert decided(wish, instances(1), stays, drained).retires == (UnloadCopy("a", 2, "drained"),)
+    unloading = replace(goes, phase=UNLOADING)
+    assert decided(wish, instances(1), stays, unloading).retires == ()
+
+
+def test_a_component_that_is_no_longer_wished_leaves_like_an_old_generation() -> None:
+    old = replace(copy(2, "a"), generation=0)
+    state = [copy(1, "a", "gone"), old, copy(3, "a", ordinal=0)]
+    decision = decided([component("x", 1)], instances(1), *state)
+    assert kept_on(decision) == [(3, "a")]
+    assert decision.retires == (
+        DrainCopy("a", 1, "old-generation"),
+        DrainCopy("a", 2, "old-generation"),
+    )
+
+
+def test_copies_on_instances_that_are_not_kept_do_not_count() -> None:
+    """They go with their instance; what they leave undone is loaded on one that stays."""
+    elsewhere = copy(1, "old")
+    assert decided([component("x", 1)], instances(1), elsewhere) == PlacementDecision(
+        (), loads(("a", "x", 0)), (), (), None
+    )
+
+
+def test_many_components_on_many_instances_come_up_fail_shrink_and_pack() -> None:
+    """Three models on two instances, through a day: each step is what the one before led to."""
+    small, large = need(1.0, 1.0), need(5.0, 2.0)
+    where = instances(2)
+    wish = [component("large", 1, large), component("x", 2, small), component("y", 1, small)]
+    assert decided(wish, where).loads == loads(
+        ("a", "large", 0), ("b", "x", 0), ("a", "x", 1), ("b", "y", 0)
+    )
+    up = [
+        copy(1, "a", "large", wants=large),
+        copy(2, "b", "x", wants=small),
+        copy(3, "a", "x", 1, wants=small),
+        copy(4, "b", "y", wants=small),
+    ]
+    settled = decided(wish, where, *up)
+    assert (settled.loads, settled.retires, len(settled.kept)) == ((), (), 4)
+    # The copy of x on a failed: after its pause it comes back, there being one of x on b.
+    failed = (failure(1, at=10.0, component="x", ordinal=1),)
+    rest = [up[0], up[1], up[3]]
+    assert decided(wish, where, *rest, failures=failed, now=10.0) == PlacementDecision(
+        tuple(rest), (), (), (), 10.5
+    )
+    assert decided(wish, where, *rest, failures=failed, now=10.5).loads == loads(
+        ("a", "x", 1), reason="replace-failed"
+    )
+    # A second copy of the large one goes to b; for a third there is no room anywhere.
+    wish[0] = component("large", 3, large)
+    assert decided(wish, where, *up).loads == loads(("b", "large", 1))
+    two = copy(5, "b", "large", 1, wants=large)
+    (refusal,) = decided(wish, where, *up, two).refusals
+    assert (refusal.component, refusal.ordinal, refusal.reason) == ("large", 2, "memory-taken")
+    # Instance b dies: y and x have room on a, the second large one waits for a new instance.
+    wish[0] = component("large", 2, large)
+    left = decided(wish, where[:1], *up, two, wished=2)
+    assert kept_on(left) == [(1, "a"), (3, "a")]
+    assert left.loads == loads(("a", "x", 0))
+    assert left.refusals == ()
