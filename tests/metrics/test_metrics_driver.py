@@ -28,7 +28,13 @@ INSTANCE = InstanceHeld(
     price_per_hour=36.0,
     load_s=5.0,
 )
-SHOP = VariantObserved(endpoint="shop", variant="main", copies={"ready": 1}, instances=(INSTANCE,))
+SHOP = VariantObserved(
+    endpoint="shop",
+    variant="main",
+    copies={"ready": 1},
+    serving_count=1,
+    instances=(INSTANCE,),
+)
 
 
 class Fixed:

@@ -1,7 +1,7 @@
 """Drives every endpoint from what is to what should be.
 
 One task for the whole server: it waits for something to have changed or for a decision's deadline,
-asks `core/reconcile.py` what to do, and begins it. Long operations run in `instance_work.py` and
+asks `core/reconcile.py` what to do, and begins it. Long operations run in `operations.py` and
 come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing down.
 """
 
@@ -15,14 +15,17 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control import endpoint_log
+from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.housekeeping import Housekeeping, InUse
-from penstock.control.instance_work import InstanceWork, WorkSettings
-from penstock.control.ledger import Activity, EndpointLedger, InstanceEntry
+from penstock.control.ledger import Activity, EndpointLedger, Slot
+from penstock.control.operation_settings import OperationSettings
+from penstock.control.operations import Operations
 from penstock.control.ports import RoutePublisher
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
+from penstock.core.attempts import ReconcileSpec
 from penstock.core.deployment import VariantSpec
 from penstock.core.endpoint_state import (
     DELETING,
@@ -35,13 +38,16 @@ from penstock.core.endpoint_state import (
     FinishDelete,
     LoadCopy,
     PublishRoutes,
+    RefuseCopy,
     SetStatus,
     StartInstance,
     StopInstance,
+    UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import ReconcileSpec, decide
+from penstock.core.reconcile import decide
 from penstock.core.room import NO_ROOM, WAIT
+from penstock.core.wish import VariantWish, wished
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -66,7 +72,7 @@ class ReconcilerDriver:
         clock: Clock,
         catalogue: InstanceCatalogue,
         available_bytes: Callable[[], int | None],
-        settings: WorkSettings,
+        settings: OperationSettings,
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
     ) -> None:
@@ -78,8 +84,8 @@ class ReconcilerDriver:
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
-        self._room = Room(catalogue.machine, self._entries, available_bytes)
-        self.work = InstanceWork(
+        self._room = Room(catalogue.machine, self._held, available_bytes)
+        self.work = Operations(
             fleet=fleet,
             publisher=publisher,
             clock=clock,
@@ -146,8 +152,9 @@ class ReconcilerDriver:
         self._room.changed()
         self._wake.set()
 
-    def _entries(self) -> Iterator[InstanceEntry]:
-        return (entry for ledger in self._ledgers.values() for entry in ledger.entries())
+    def _held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
+        """Every instance of this server with the copies on it."""
+        return (one for ledger in self._ledgers.values() for one in ledger.held())
 
     async def _run(self) -> None:
         while True:
@@ -165,7 +172,7 @@ class ReconcilerDriver:
             await self._turn(key)
         if now >= self._status_due:
             self._status_due = now + _STATUS_INTERVAL_S
-            self.work.ask_status()
+            self.work.status.ask()
             await self._look_for_wishes()
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
@@ -173,15 +180,17 @@ class ReconcilerDriver:
 
     async def _tidy(self) -> None:
         if self._housekeeping is not None:
-            entries = [
-                (ledger, entry)
-                for ledger in self._ledgers.values()
-                for entry in ledger.instances.values()
-            ]
+            ledgers = self._ledgers.values()
+            copies = [copy for ledger in ledgers for copy in ledger.copies.values()]
             in_use = InUse(
-                digests=frozenset(entry.digest for _, entry in entries),
-                logs=frozenset(self.work.log_path(ledger, entry) for ledger, entry in entries),
-                loading=any(entry.phase in (RUNNING, LOADING) for _, entry in entries),
+                digests=frozenset(copy.digest for copy in copies),
+                logs=frozenset(
+                    self.work.instances.log_path(ledger, entry)
+                    for ledger in ledgers
+                    for entry in ledger.instances.values()
+                ),
+                loading=any(copy.phase == LOADING for copy in copies)
+                or any(entry.phase == RUNNING and not on for entry, on in self._held()),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
@@ -260,24 +269,27 @@ class ReconcilerDriver:
         match action:
             case StartInstance():
                 self._start(key, ledger, action)
-            case LoadCopy(instance_id=instance_id):
-                self._copy_last += 1
-                self.work.load(ledger, ledger.instances[instance_id], self._copy_last)
+            case LoadCopy():
+                self._load(ledger, action)
             case PublishRoutes(routes=routes):
                 self._publisher.publish(routes)
                 ledger.publish(routes)
             case WithdrawRoutes():
                 self._publisher.withdraw(ledger.desired.endpoint)
                 ledger.publish(None)
-            case DrainCopy(instance_id=instance_id, copy=copy):
-                self.work.drain(ledger, ledger.instances[instance_id], copy)
+            case DrainCopy(copy=copy):
+                self.work.copies.drain(ledger, ledger.copies[copy])
+            case UnloadCopy():
+                self._unload(ledger, action)
+            case RefuseCopy():
+                self._refuse(key, ledger, action)
             case StopInstance(instance_id=instance_id, failure=failure, reason=reason):
                 entry = ledger.instances[instance_id]
                 if failure:
                     permanent = action.permanent
-                    self.work.give_up(ledger, entry, failure, reason, permanent=permanent)
+                    self.work.instances.give_up(ledger, entry, failure, reason, permanent=permanent)
                 else:
-                    self.work.stop(ledger, entry)
+                    self.work.instances.stop(ledger, entry)
             case SetStatus():
                 await self._set_status(key, ledger, action)
             case FinishDelete():
@@ -307,12 +319,12 @@ class ReconcilerDriver:
     def _start(self, key: str, ledger: EndpointLedger, action: StartInstance) -> None:
         """Places and starts; a slot that has no room fails, or waits for room being freed."""
         variant = _variant(ledger.desired, action.generation, action.variant)
-        slot = (action.generation, action.variant, action.ordinal)
+        slot = Slot(variant=action.variant, generation=action.generation, ordinal=action.ordinal)
         now = self._clock.monotonic()
         try:
             kind = self._catalogue.resolve(variant.instance_type)
         except CallerError as error:
-            ledger.fail_slot(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
+            ledger.fail(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
             self._changed(key)
             return
         room = self._room.for_start(kind)
@@ -322,14 +334,14 @@ class ReconcilerDriver:
             self._waiting[key] = None
         elif room.outcome == NO_ROOM:
             ledger.record(self._clock.wall(), f"no room: {where}", room.reason, room.message)
-            ledger.fail_slot(slot, room.message, permanent=True, now=now)
+            ledger.fail(slot, room.message, permanent=True, now=now)
             self._changed(key)
         else:
             self._instance_last += 1
             name = f"{ledger.desired.endpoint}-{variant.name}"
             entry = InstanceEntry(
                 instance_id=f"{name}-{action.generation}-{action.ordinal}-{self._instance_last}",
-                variant=variant,
+                variant=variant.name,
                 generation=action.generation,
                 ordinal=action.ordinal,
                 kind=kind,
@@ -338,13 +350,56 @@ class ReconcilerDriver:
             )
             told = f"start {kind.name} for {where}"
             ledger.record(self._clock.wall(), told, action.reason, entry.instance_id)
-            self.work.start(ledger, entry)
+            self.work.instances.start(ledger, entry)
+
+    def _load(self, ledger: EndpointLedger, action: LoadCopy) -> None:
+        entry = ledger.instances[action.instance_id]
+        wish = _wish(ledger.desired, action.generation, entry.variant)
+        self._copy_last += 1
+        copy = CopyEntry(
+            copy=self._copy_last,
+            instance_id=entry.instance_id,
+            variant=entry.variant,
+            generation=action.generation,
+            component=wish.component(action.component),
+            ordinal=action.ordinal,
+            phase=LOADING,
+            since=None,
+        )
+        self.work.copies.load(ledger, entry, copy)
+
+    def _unload(self, ledger: EndpointLedger, action: UnloadCopy) -> None:
+        copy = ledger.copies[action.copy]
+        if action.failure:
+            entry = ledger.instances[action.instance_id]
+            self.work.copies.give_up(
+                ledger, entry, copy, action.failure, action.reason, permanent=action.permanent
+            )
+        else:
+            self.work.copies.unload(ledger, copy)
+
+    def _refuse(self, key: str, ledger: EndpointLedger, action: RefuseCopy) -> None:
+        slot = Slot(
+            variant=action.variant,
+            generation=action.generation,
+            component=action.component,
+            ordinal=action.ordinal,
+        )
+        ledger.fail(slot, action.failure, permanent=True, now=self._clock.monotonic())
+        self._changed(key)
 
 
 def _variant(desired: EndpointDesired, generation: int, name: str) -> VariantSpec:
     for deployment in (desired.active, desired.target):
         if deployment is not None and deployment.generation == generation:
             return next(one for one in deployment.variants if one.name == name)
+    raise AssertionError(f"{desired.endpoint} has no generation {generation}")
+
+
+def _wish(desired: EndpointDesired, generation: int, variant: str) -> VariantWish:
+    for deployment in (desired.active, desired.target):
+        if deployment is not None and deployment.generation == generation:
+            return next(one for one in wished(deployment) if one.name == variant)
     raise AssertionError(f"{desired.endpoint} has no generation {generation}")
 
 
@@ -358,6 +413,11 @@ def _told(action: Action) -> tuple[str, str, str]:
             return "publish routes", action.reason, copies
         case DrainCopy(instance_id=where):
             return "drain copy", action.reason, where
+        case UnloadCopy(instance_id=where):
+            return "unload copy", action.reason, where
+        case RefuseCopy(component=component, ordinal=ordinal):
+            what = f"no room: copy {ordinal} of {component} generation {action.generation}"
+            return what, action.reason, action.failure
         case StopInstance(instance_id=where):
             return "stop instance", action.reason, where
         case SetStatus(status=status):

@@ -8,10 +8,10 @@ no two are given the same room.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from penstock.control.ledger import InstanceEntry
+from penstock.control.entries import CopyEntry, InstanceEntry, placed
 from penstock.core.memory_need import START_BYTES, MemoryNeed
 from penstock.core.room import (  # fmt: skip
     NO_ROOM,
@@ -30,12 +30,13 @@ _ASK_AGAIN_S: Final = 2.0
 
 
 class Room:
-    """One machine's. `held` are all instances on it; `available_bytes` asks the machine."""
+    """One machine's. `held` are all instances on it with their copies; `available_bytes` asks the
+    machine."""
 
     def __init__(
         self,
         machine: MachineCapacity,
-        held: Callable[[], Iterable[InstanceEntry]],
+        held: Callable[[], Iterable[tuple[InstanceEntry, Sequence[CopyEntry]]]],
         available_bytes: Callable[[], int | None],
     ) -> None:
         self._machine = machine
@@ -52,11 +53,12 @@ class Room:
             basis=NOMINAL if kind.promised else STARTING,
             accelerators=kind.accelerators,
         )
-        return decide(self._machine, [one.placed() for one in self._held()], need)
+        return decide(self._machine, [placed(*one) for one in self._held()], need)
 
     async def for_load(
         self,
         entry: InstanceEntry,
+        copy: CopyEntry,
         need: MemoryNeed,
         *,
         measure: Callable[[], Awaitable[None]],
@@ -71,9 +73,9 @@ class Room:
         measured = False
         try:
             while True:
-                decision = self._decide(entry, wanted)
+                decision = self._decide(entry, copy, wanted)
                 if decision.outcome == PLACED:
-                    entry.need_bytes = wanted.expected_bytes
+                    copy.need_bytes = wanted.expected_bytes
                     return decision
                 if decision.outcome == NO_ROOM and measured:
                     return decision
@@ -82,11 +84,11 @@ class Room:
                     measured = True
                     continue
                 measured = False
-                entry.waits_for_room = True
+                copy.waits_for_room = True
                 waits(decision)
                 await self._change()
         finally:
-            entry.waits_for_room = False
+            copy.waits_for_room = False
 
     def changed(self) -> None:
         """An instance has ended, or a load: whoever waits asks again."""
@@ -95,8 +97,13 @@ class Room:
             if not future.done():
                 future.set_result(None)
 
-    def _decide(self, entry: InstanceEntry, wanted: InstanceNeed) -> RoomDecision:
-        others = [one.placed() for one in self._held() if one is not entry]
+    def _decide(self, entry: InstanceEntry, copy: CopyEntry, wanted: InstanceNeed) -> RoomDecision:
+        """Beside the other instances, and what else is on this one."""
+        others = [
+            placed(one, copies)
+            for one, copies in self._held()
+            if one is not entry or any(other is not copy for other in copies)
+        ]
         return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
 
     async def _change(self) -> None:
