@@ -156,6 +156,8 @@ def test_an_empty_instance_whose_copies_share_is_not_on_its_way() -> None:
     state = observed(seen("a", RUNNING))
     assert decided(wish(3, need=SHARES), state, starting_max=1).starts == starts(1)
     assert decided(wish(3), state, starting_max=1).starts == ()
+    starting = observed(seen("a", STARTING))
+    assert decided(wish(3, need=SHARES), starting, starting_max=1).starts == ()
 
 
 def test_what_is_not_kept_is_taken_away_step_by_step() -> None:

@@ -160,7 +160,7 @@ def test_spread_goes_where_fewest_copies_of_the_component_are_then_fewest_of_any
     wish = [component("x", 2), component("y", 2)]
     assert decided(wish, instances(2), *state).loads == loads(("b", "x", 1))
     # Alike for the component, c has fewest copies of any.
-    state = [copy(1, "a", "y"), copy(2, "b", "z")]
+    state = [copy(1, "a", "y", wants=need()), copy(2, "b", "z", wants=need())]
     wish = [component("y", 1), component("z", 1), component("x", 1)]
     assert decided(wish, instances(3), *state).loads == loads(("c", "x", 0))
 
@@ -221,8 +221,16 @@ def test_what_is_measured_counts_where_it_is_more_than_what_was_set_aside() -> N
         ("a", "x", 0)
     )
     loading = copy(3, "a", "z", phase=LOADING, wants=need(2.0))
-    wish = [component("y", 2), component("z", 1, need(2.0)), component("x", 1, need(2.0))]
-    assert decided(wish, grown, *state, loading).loads == loads(("b", "x", 0))
+    wish = [component("y", 2), component("z", 1, need(2.0)), component("x", 1, need(0.5))]
+    assert decided(wish, grown[:1], state[0], loading).loads == ()
+
+
+def test_what_copies_have_outgrown_is_not_waited_for() -> None:
+    grown = [instance("a", taken_gib=6.0)]
+    wish = [component("y", 1), component("x", 1, need(2.5))]
+    (refusal,) = decided(wish, grown, copy(1, "a", "y")).refusals
+    assert (refusal.component, refusal.reason) == ("x", "memory-taken")
+    assert "(at most 2.00 GiB of memory, 4 cores and 0 accelerators)" in refusal.failure
 
 
 def test_a_copy_that_asks_for_nothing_finds_a_place_on_a_full_instance() -> None:
@@ -347,11 +355,12 @@ def test_the_next_deadline_is_the_first_pause_that_is_over() -> None:
 
 
 def test_failures_of_others_pause_no_copy() -> None:
-    """Those of the instance in the same slot, of another component, of another generation."""
+    """Of the instance in the same slot, of another component, generation or variant."""
     others = (
         failure(9, at=10.0),
         failure(9, at=10.0, component="y"),
         failure(9, at=10.0, component="x", generation=2),
+        replace(failure(9, at=10.0, component="x"), variant="green"),
     )
     assert decided([component("x", 1)], instances(1), failures=others, now=10.0).loads == loads(
         ("a", "x", 0)
@@ -383,14 +392,14 @@ def test_of_too_many_copies_the_least_advanced_go_first() -> None:
 
 
 def test_spread_takes_copies_from_where_most_of_the_component_are() -> None:
-    state = [copy(1, "a"), copy(2, "b", ordinal=1), copy(3, "b", ordinal=2), copy(4, "c", "y")]
+    state = [copy(1, "b"), copy(2, "b", ordinal=1), copy(3, "a", ordinal=2), copy(4, "c", "y")]
     wish = [component("x", 2), component("y", 1)]
-    assert decided(wish, instances(3), *state).retires == (DrainCopy("b", 3, "copy-count"),)
+    assert decided(wish, instances(3), *state).retires == (DrainCopy("b", 2, "copy-count"),)
     # Alike: the highest slot.
     wish = [component("x", 1), component("y", 1)]
     assert decided(wish, instances(3), *state).retires == (
+        DrainCopy("a", 3, "copy-count"),
         DrainCopy("b", 2, "copy-count"),
-        DrainCopy("b", 3, "copy-count"),
     )
 
 
