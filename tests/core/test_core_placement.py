@@ -181,6 +181,12 @@ def test_binpack_fills_what_is_begun_before_it_touches_an_empty_instance() -> No
     assert decided(wish, instances(3), *state).loads == loads(("b", "x", 0))
 
 
+def test_binpack_leaves_a_small_empty_instance_for_a_large_one_that_is_in_use() -> None:
+    where = [instance("a", 0, gib=4.0), instance("b", 1, gib=16.0)]
+    wish = [component("y", 1), component("x", 1, strategy=BINPACK)]
+    assert decided(wish, where, copy(1, "b", "y")).loads == loads(("b", "x", 0))
+
+
 def test_ties_break_on_the_slot_and_then_on_the_identifier() -> None:
     where = [instance("z", 1), instance("b", 0), instance("a", 0)]
     for strategy in PLACEMENT_STRATEGIES:
