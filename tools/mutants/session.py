@@ -39,6 +39,8 @@ from tools.mutants.tests_of import ROOT, SOURCE, TESTS_OF
 #: start threads when they are imported, so they are not imported before a fork
 _NOT_BEFORE_A_FORK = ("torch", "grpc", "openvino", "onnxruntime", "obstore", "vllm", "tokenizers")
 _OPTIONS = ["-x", "-s", "-p", "no:cacheprovider", "--tb=short"]
+#: of a property; a tenth of a minute per survivor is what more of them would cost
+_EXAMPLES_MAX = 25
 #: stands for the time before the first test in `Trace.tests_of_line`
 _AT_IMPORT = "import"
 #: what every mutant may take beside its tests, in s of the processor
@@ -89,6 +91,19 @@ class Watcher:
             phases=(Phase.explicit, Phase.generate),
         )
         settings.load_profile("mutants")
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Fewer examples: a rule that only the hundredth one shows needs a test of its own."""
+        for item in items:
+            owner: Any = getattr(item, "obj", None)
+            owner = getattr(owner, "__func__", owner)
+            for holder, name in (
+                (owner, "_hypothesis_internal_use_settings"),
+                (getattr(item, "cls", None), "settings"),
+            ):
+                given = getattr(holder, name, None)
+                if isinstance(given, settings) and given.max_examples > _EXAMPLES_MAX:
+                    setattr(holder, name, settings(given, max_examples=_EXAMPLES_MAX))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self.failed is None:
