@@ -14,7 +14,9 @@ from penstock.core.attempts import (
     failure_count,
     free_slots,
     is_final,
+    is_permanent,
 )
+from penstock.errors import CallerError, InternalError, ModelError, NotNowError
 
 SPEC = ReconcileSpec()
 
@@ -36,6 +38,15 @@ def test_the_third_failure_is_final_and_a_permanent_one_at_once() -> None:
     assert not is_final(failure(2), SPEC)
     assert is_final(failure(3), SPEC)
     assert is_final(failure(1, permanent=True), SPEC)
+
+
+def test_what_the_caller_or_the_model_did_wrong_is_permanent_and_so_is_time_that_is_up() -> None:
+    assert is_permanent(CallerError("model-file-broken", "cut short"))
+    assert is_permanent(ModelError("load-failed", "no such layer"))
+    assert is_permanent(NotNowError("download-timeout", "not here in time"))
+    assert is_permanent(NotNowError("startup-timeout", "not up in time"))
+    assert not is_permanent(NotNowError("download-failed", "the store does not answer"))
+    assert not is_permanent(InternalError("internal", "a bug"))
 
 
 def test_the_lowest_free_slots_come_first_and_one_that_failed_says_when_it_is_due() -> None:

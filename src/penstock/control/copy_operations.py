@@ -14,14 +14,13 @@ from typing import Any, Protocol
 from penstock.artifacts.source import ArtifactSource
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.instance_client import Json
-from penstock.control.instance_operations import is_permanent
 from penstock.control.instance_status import InstanceStatus
 from penstock.control.ledger import EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
 from penstock.control.under_way import UnderWay
-from penstock.core.attempts import ReconcileSpec
+from penstock.core.attempts import ReconcileSpec, is_permanent
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from penstock.control.entries import InstanceEntry
 from penstock.control.instance_client import InstanceClient, Json
@@ -17,17 +16,10 @@ from penstock.control.ledger import EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.under_way import UnderWay
+from penstock.core.attempts import is_permanent
 from penstock.core.endpoint_state import GONE, RUNNING, STARTING, STOPPING
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, InstanceSpec
-
-#: Failures that trying again can't help: the request or the model is wrong, or its time is up.
-_PERMANENT_FAMILIES: Final = ("caller", "model")
-_PERMANENT_CODES: Final = ("startup-timeout", "download-timeout")
-
-
-def is_permanent(error: PenstockError) -> bool:
-    return error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
 
 
 class InstanceOperations:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from penstock.core.endpoint_state import SlotFailure
+from penstock.errors import PenstockError
+
+_PERMANENT_FAMILIES = ("caller", "model")
+_PERMANENT_CODES = ("startup-timeout", "download-timeout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,11 @@ def backoff_s(count: int, spec: ReconcileSpec) -> float:
 def failure_count(former: SlotFailure | None, *, ready_s: float, spec: ReconcileSpec) -> int:
     """The count of a slot that has just failed, after its copy was ready for `ready_s`."""
     return 1 if former is None or ready_s >= spec.stable_s else former.count + 1
+
+
+def is_permanent(error: PenstockError) -> bool:
+    """Trying again can't help: the request or the model is wrong, or its time is up."""
+    return error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
 
 
 def is_final(failure: SlotFailure, spec: ReconcileSpec) -> bool:
