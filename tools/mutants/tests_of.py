@@ -67,6 +67,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/deployment.py": ("core/test_core_reconcile.py", *_ROUTING),
     "core/endings.py": ("core/test_core_endings.py", *_RECONCILE),
     "core/endpoint_state.py": ("core/test_core_placement.py", *_RECONCILE),
+    "core/final_failures.py": _RECONCILE,
     "core/grants.py": ("core/test_core_grants.py",),
     "core/host_gate.py": ("gateway/test_host_gate.py",),
     "core/hot_shapes.py": ("core/test_core_hot_shapes.py",),

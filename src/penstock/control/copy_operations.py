@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
-from penstock.artifacts.source import ArtifactSource
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.instance_client import Json
 from penstock.control.instance_status import InstanceStatus
 from penstock.control.ledger import EndpointLedger
+from penstock.control.load_request import load_request
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
@@ -142,7 +142,7 @@ class CopyOperations:
 
     async def _load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         endpoint, component = ledger.desired.endpoint, copy.component
-        request = _load_request(endpoint, entry, copy)
+        request = load_request(endpoint, entry, copy)
         # The core's own limit ends a load that hangs; these are only the last resort.
         download_s = component.download_timeout_s + 2 * self._spec.margin_s
         client = self._under_way.client
@@ -266,30 +266,6 @@ class CopyOperations:
             permanent = is_permanent(error)
             story = _story(copy, error)
             self.give_up(ledger, entry, copy, story, error.code, permanent=permanent)
-
-
-def _load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
-    component, need, kind = copy.component, copy.component.need, entry.kind
-    environment = dict(component.model.environment)
-    whole = need.whole_instance
-    return {
-        "op": "load",
-        "copy": copy.copy,
-        "endpoint": endpoint,
-        "variant": copy.variant,
-        "source": ArtifactSource(
-            uri=component.model.uri,
-            compressed=component.model.compressed,
-            image=component.model.image,
-            environment=environment,
-        ).to_dict(),
-        "environment": environment,
-        "cores": kind.cores if whole or not need.cores else need.cores,
-        "memory_bytes_max": kind.share_bytes or kind.memory_bytes,
-        "accelerators": kind.accelerators if whole else need.accelerators,
-        "download_timeout_s": component.download_timeout_s,
-        "startup_timeout_s": component.startup_timeout_s,
-    }
 
 
 def _story(copy: CopyEntry, error: PenstockError) -> str:

@@ -15,9 +15,10 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control import endpoint_log
+from penstock.control.actions import FAILED, WAITS, Actions, told
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.housekeeping import Housekeeping, InUse
-from penstock.control.ledger import Activity, EndpointLedger, Slot
+from penstock.control.ledger import Activity, EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
 from penstock.control.ports import RoutePublisher
@@ -26,12 +27,10 @@ from penstock.control.room import Room
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import VariantSpec
 from penstock.core.endpoint_state import (
     DELETING,
     LOADING,
     RUNNING,
-    STARTING,
     Action,
     DrainCopy,
     EndpointDesired,
@@ -46,9 +45,7 @@ from penstock.core.endpoint_state import (
     WithdrawRoutes,
 )
 from penstock.core.reconcile import decide
-from penstock.core.room import NO_ROOM, WAIT
-from penstock.core.wish import VariantWish, wished
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
 
@@ -80,7 +77,6 @@ class ReconcilerDriver:
         self._database = database
         self._publisher = publisher
         self._clock = clock
-        self._catalogue = catalogue
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
@@ -95,6 +91,7 @@ class ReconcilerDriver:
             room=self._room,
             room_changed=self._room_changed,
         )
+        self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}
         self._dirty: dict[str, None] = {}  #: to be decided again, in order
         self._stale: dict[str, None] = {}  #: to be read again from the store first
@@ -102,8 +99,6 @@ class ReconcilerDriver:
         self._deadlines: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._copy_last = 0
-        self._instance_last = 0
         self._status_due = 0.0
         self._tidy_due = 0.0
         self._tidying: asyncio.Task[None] | None = None
@@ -264,32 +259,32 @@ class ReconcilerDriver:
         self._changed(key)
 
     async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
-        if not isinstance(action, StartInstance):
-            ledger.record(self._clock.wall(), *_told(action))
+        if not isinstance(action, StartInstance):  # it says itself what came of it
+            ledger.record(self._clock.wall(), *told(action))
         match action:
             case StartInstance():
-                self._start(key, ledger, action)
+                began = self._actions.start(ledger, action)
+                if began == WAITS:
+                    self._waiting[key] = None
+                elif began == FAILED:
+                    self._changed(key)
+            case StopInstance():
+                self._actions.stop(ledger, action)
             case LoadCopy():
-                self._load(ledger, action)
+                self._actions.load(ledger, action)
+            case DrainCopy():
+                self._actions.drain(ledger, action)
+            case UnloadCopy():
+                self._actions.unload(ledger, action)
+            case RefuseCopy():
+                self._actions.refuse(ledger, action)
+                self._changed(key)
             case PublishRoutes(routes=routes):
                 self._publisher.publish(routes)
                 ledger.publish(routes)
             case WithdrawRoutes():
                 self._publisher.withdraw(ledger.desired.endpoint)
                 ledger.publish(None)
-            case DrainCopy(copy=copy):
-                self.work.copies.drain(ledger, ledger.copies[copy])
-            case UnloadCopy():
-                self._unload(ledger, action)
-            case RefuseCopy():
-                self._refuse(key, ledger, action)
-            case StopInstance(instance_id=instance_id, failure=failure, reason=reason):
-                entry = ledger.instances[instance_id]
-                if failure:
-                    permanent = action.permanent
-                    self.work.instances.give_up(ledger, entry, failure, reason, permanent=permanent)
-                else:
-                    self.work.instances.stop(ledger, entry)
             case SetStatus():
                 await self._set_status(key, ledger, action)
             case FinishDelete():
@@ -315,116 +310,3 @@ class ReconcilerDriver:
             self._changed(key)
         else:
             self._wish(key, record.desired())
-
-    def _start(self, key: str, ledger: EndpointLedger, action: StartInstance) -> None:
-        """Places and starts; a slot that has no room fails, or waits for room being freed."""
-        variant = _variant(ledger.desired, action.generation, action.variant)
-        slot = Slot(variant=action.variant, generation=action.generation, ordinal=action.ordinal)
-        now = self._clock.monotonic()
-        try:
-            kind = self._catalogue.resolve(variant.instance_type)
-        except CallerError as error:
-            ledger.fail(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
-            self._changed(key)
-            return
-        room = self._room.for_start(kind)
-        where = f"{action.variant} generation {action.generation} slot {action.ordinal}"
-        if room.outcome == WAIT:
-            ledger.record(self._clock.wall(), f"wait for room: {where}", room.reason)
-            self._waiting[key] = None
-        elif room.outcome == NO_ROOM:
-            ledger.record(self._clock.wall(), f"no room: {where}", room.reason, room.message)
-            ledger.fail(slot, room.message, permanent=True, now=now)
-            self._changed(key)
-        else:
-            self._instance_last += 1
-            name = f"{ledger.desired.endpoint}-{variant.name}"
-            entry = InstanceEntry(
-                instance_id=f"{name}-{action.generation}-{action.ordinal}-{self._instance_last}",
-                variant=variant.name,
-                generation=action.generation,
-                ordinal=action.ordinal,
-                kind=kind,
-                phase=STARTING,
-                since=None,
-            )
-            told = f"start {kind.name} for {where}"
-            ledger.record(self._clock.wall(), told, action.reason, entry.instance_id)
-            self.work.instances.start(ledger, entry)
-
-    def _load(self, ledger: EndpointLedger, action: LoadCopy) -> None:
-        entry = ledger.instances[action.instance_id]
-        wish = _wish(ledger.desired, action.generation, entry.variant)
-        self._copy_last += 1
-        copy = CopyEntry(
-            copy=self._copy_last,
-            instance_id=entry.instance_id,
-            variant=entry.variant,
-            generation=action.generation,
-            component=wish.component(action.component),
-            ordinal=action.ordinal,
-            phase=LOADING,
-            since=None,
-        )
-        self.work.copies.load(ledger, entry, copy)
-
-    def _unload(self, ledger: EndpointLedger, action: UnloadCopy) -> None:
-        copy = ledger.copies[action.copy]
-        if action.failure:
-            entry = ledger.instances[action.instance_id]
-            self.work.copies.give_up(
-                ledger, entry, copy, action.failure, action.reason, permanent=action.permanent
-            )
-        else:
-            self.work.copies.unload(ledger, copy)
-
-    def _refuse(self, key: str, ledger: EndpointLedger, action: RefuseCopy) -> None:
-        slot = Slot(
-            variant=action.variant,
-            generation=action.generation,
-            component=action.component,
-            ordinal=action.ordinal,
-        )
-        ledger.fail(slot, action.failure, permanent=True, now=self._clock.monotonic())
-        self._changed(key)
-
-
-def _variant(desired: EndpointDesired, generation: int, name: str) -> VariantSpec:
-    for deployment in (desired.active, desired.target):
-        if deployment is not None and deployment.generation == generation:
-            return next(one for one in deployment.variants if one.name == name)
-    raise AssertionError(f"{desired.endpoint} has no generation {generation}")
-
-
-def _wish(desired: EndpointDesired, generation: int, variant: str) -> VariantWish:
-    for deployment in (desired.active, desired.target):
-        if deployment is not None and deployment.generation == generation:
-            return next(one for one in wished(deployment) if one.name == variant)
-    raise AssertionError(f"{desired.endpoint} has no generation {generation}")
-
-
-def _told(action: Action) -> tuple[str, str, str]:
-    """(what, reason, detail) for the history."""
-    match action:
-        case LoadCopy(instance_id=where):
-            return "load copy", action.reason, where
-        case PublishRoutes(routes=routes):
-            copies = ", ".join(f"{v.name}: {len(v.copies)} copies" for v in routes.variants)
-            return "publish routes", action.reason, copies
-        case DrainCopy(instance_id=where):
-            return "drain copy", action.reason, where
-        case UnloadCopy(instance_id=where):
-            return "unload copy", action.reason, where
-        case RefuseCopy(component=component, ordinal=ordinal):
-            what = f"no room: copy {ordinal} of {component} generation {action.generation}"
-            return what, action.reason, action.failure
-        case StopInstance(instance_id=where):
-            return "stop instance", action.reason, where
-        case SetStatus(status=status):
-            return f"status {status}", action.reason, action.failure_reason
-        case WithdrawRoutes():
-            return "withdraw routes", action.reason, ""
-        case FinishDelete():
-            return "forget endpoint", action.reason, ""
-        case StartInstance():
-            return "start instance", action.reason, ""

@@ -34,10 +34,11 @@ one that is not published.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from penstock.core import capacity, endings, placement, routes
-from penstock.core.attempts import ReconcileSpec, earliest, is_final
+from penstock.core import capacity, endings, final_failures, placement, routes
+from penstock.core.attempts import ReconcileSpec, earliest
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
     DELETING,
@@ -54,10 +55,9 @@ from penstock.core.endpoint_state import (
     FinishDelete,
     InstanceObserved,
     SetStatus,
-    SlotFailure,
     UnloadCopy,
 )
-from penstock.core.wish import VariantWish, wished
+from penstock.core.wish import VariantWish, raised, wished
 
 #: SageMaker bounds FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
@@ -110,19 +110,19 @@ class _Held:
     def instance_ids(self) -> set[str]:
         return {one.instance_id for kept in self.instances.values() for one in kept}
 
-    def is_complete(self) -> bool:
-        return all(self.reaches(wish, None) for wish in self.wishes)
+    def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
+        """Whether these counts are reached: (variant, component), "" for instances."""
+        return all(self._reaches(wish, counts) for wish in self.wishes)
 
-    def reaches(self, wish: VariantWish, former: VariantWish | None) -> bool:
-        """Whether a variant has its counts; those that were not raised are taken as reached."""
+    def _reaches(self, wish: VariantWish, counts: Collection[tuple[str, str]]) -> bool:
         running = sum(one.phase == RUNNING for one in self.instances[wish.name])
-        if running < wish.instances and wish.instances > _instances(former):
+        if running < wish.instances and (wish.name, "") in counts:
             return False
         ready: dict[str, int] = {}
         for copy in self.copies[wish.name]:
             ready[copy.component] = ready.get(copy.component, 0) + (copy.phase == READY)
         return all(
-            ready.get(one.name, 0) >= one.copies or one.copies <= _copies(former, one.name)
+            ready.get(one.name, 0) >= one.copies or (wish.name, one.name) not in counts
             for one in wish.components
         )
 
@@ -151,7 +151,7 @@ class _Turn:
 
     def roll_out(self, target: DeploymentSpec, active: DeploymentSpec | None) -> None:
         """A first or a new generation on its way up."""
-        failure = self._fatal(target)
+        failure = final_failures.of_rollout(target, self._observed, self._spec)
         if failure is not None:
             self.actions.append(
                 SetStatus(
@@ -163,7 +163,7 @@ class _Turn:
             )
             return
         new = self._keep_up(target, "new-generation")
-        if new.is_complete():
+        if new.reaches(raised(target, None)):
             self._publish(target, new, routes.GENERATION_READY)
             self.actions.append(
                 SetStatus(IN_SERVICE, "generation-ready", "", active_generation=target.generation)
@@ -179,7 +179,11 @@ class _Turn:
     def hold(self, active: DeploymentSpec, previous: DeploymentSpec | None) -> None:
         """A generation that serves, perhaps on its way to new weights and counts."""
         changing = self._wish.status == UPDATING
-        failure = self._unreachable(active, previous) if changing and previous else None
+        failure = (
+            final_failures.of_count(active, previous, self._observed, self._spec)
+            if changing and previous is not None
+            else None
+        )
         if failure is not None:
             self.actions.append(
                 SetStatus(
@@ -194,8 +198,7 @@ class _Turn:
         held = self._keep_up(active, "variant-count")
         self._publish(active, held, "weights-changed" if changing else "copies-changed")
         self._take_away([held], {active.generation})
-        former = _by_name(previous)
-        if changing and all(held.reaches(wish, former.get(wish.name)) for wish in held.wishes):
+        if changing and held.reaches(raised(active, previous)):
             self.actions.append(
                 SetStatus(IN_SERVICE, "counts-reached", "", active_generation=active.generation)
             )
@@ -236,75 +239,6 @@ class _Turn:
         seen = {one.generation for one in self._observed.instances}
         seen |= {failure.generation for failure in self._observed.failures}
         return deployment.generation in seen
-
-    def _fatal(self, deployment: DeploymentSpec) -> SlotFailure | None:
-        """The failure that ends a rollout, the earliest if there are several."""
-        fatal = [
-            failure
-            for failure in self._observed.failures
-            if failure.generation == deployment.generation and is_final(failure, self._spec)
-        ]
-        return min(fatal, key=lambda f: (f.at, f.variant, f.component, f.ordinal), default=None)
-
-    def _unreachable(self, active: DeploymentSpec, previous: DeploymentSpec) -> SlotFailure | None:
-        """The failure that keeps a variant from its new, higher counts.
-
-        The ledger starts every count anew with a new wish, so these failures belong to it.
-        """
-        serving = self._serving_slots(active.generation)
-        raised = _raised(active, previous)
-        for failure in self._observed.failures:
-            if (
-                failure.generation == active.generation
-                and (failure.variant, failure.component) in raised
-                and (failure.variant, failure.component, failure.ordinal) not in serving
-                and is_final(failure, self._spec)
-            ):
-                return failure
-        return None
-
-    def _serving_slots(self, generation: int) -> set[tuple[str, str, int]]:
-        """Slots of instances and of copies (by component) that serve again."""
-        ready = [
-            copy
-            for copy in self._observed.copies
-            if copy.generation == generation and copy.phase == READY
-        ]
-        on = {copy.instance_id for copy in ready}
-        serving = {(copy.variant, copy.component, copy.ordinal) for copy in ready}
-        return serving | {
-            (one.variant, "", one.ordinal)
-            for one in self._observed.instances
-            if one.generation == generation and one.phase == RUNNING and one.instance_id in on
-        }
-
-
-def _by_name(deployment: DeploymentSpec | None) -> dict[str, VariantWish]:
-    return {} if deployment is None else {wish.name: wish for wish in wished(deployment)}
-
-
-def _raised(active: DeploymentSpec, previous: DeploymentSpec) -> set[tuple[str, str]]:
-    """(variant, component) of every higher count; "" for instances."""
-    former = _by_name(previous)
-    raised = set()
-    for wish in wished(active):
-        before = former.get(wish.name)
-        if wish.instances > _instances(before):
-            raised.add((wish.name, ""))
-        for one in wish.components:
-            if one.copies > _copies(before, one.name):
-                raised.add((wish.name, one.name))
-    return raised
-
-
-def _instances(wish: VariantWish | None) -> int:
-    return 0 if wish is None else wish.instances
-
-
-def _copies(wish: VariantWish | None, component: str) -> int:
-    if wish is None:
-        return 0
-    return next((one.copies for one in wish.components if one.name == component), 0)
 
 
 def _failure_reason(message: str, target: DeploymentSpec, active: DeploymentSpec | None) -> str:

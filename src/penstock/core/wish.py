@@ -9,6 +9,7 @@ to itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
@@ -65,6 +66,19 @@ class VariantWish:
 def wished(deployment: DeploymentSpec) -> tuple[VariantWish, ...]:
     """What the variants of a generation should have, in their order."""
     return tuple(_single_model(deployment.generation, one) for one in deployment.variants)
+
+
+def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozenset[tuple[str, str]]:
+    """(variant, component) of every count that is higher than before; "" for instances."""
+    before = dict(_counts(former)) if former is not None else {}
+    return frozenset(key for key, count in _counts(deployment) if count > before.get(key, 0))
+
+
+def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]:
+    for wish in wished(deployment):
+        yield (wish.name, ""), wish.instances
+        for one in wish.components:
+            yield (wish.name, one.name), one.copies
 
 
 def _single_model(generation: int, variant: VariantSpec) -> VariantWish:
