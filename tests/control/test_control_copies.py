@@ -24,6 +24,7 @@ from penstock.control.room import Room
 from penstock.control.views import instance_view
 from penstock.core.deployment import ModelSource
 from penstock.core.endpoint_state import IN_SERVICE, EndpointDesired, SlotFailure
+from penstock.core.memory_need import MemoryNeed
 from penstock.core.room import MachineCapacity
 from penstock.core.wish import ComponentWish, CopyNeed
 from penstock.fleet.base import InstanceType
@@ -65,7 +66,13 @@ class Server:
         )
 
     def load(self, number: int, name: str, model: Path) -> CopyEntry:
-        copy = CopyEntry(
+        copy = self.entry(number, name, model)
+        self.operations.copies.load(self.ledger, self.instance, copy)
+        return copy
+
+    @staticmethod
+    def entry(number: int, name: str, model: Path) -> CopyEntry:
+        return CopyEntry(
             copy=number,
             instance_id="shop-blue",
             variant="blue",
@@ -82,8 +89,6 @@ class Server:
             phase="loading",
             since=None,
         )
-        self.operations.copies.load(self.ledger, self.instance, copy)
-        return copy
 
     async def reach(self, one: InstanceEntry | CopyEntry, phase: str) -> None:
         await self.until(lambda: one.phase == phase)
@@ -201,6 +206,41 @@ def test_a_copy_can_be_taken_away_while_it_is_being_loaded(tmp_path: Path) -> No
             assert (status["copies"], status["loading"]) == ([], [])
             assert server.ledger.observed().failures == ()
             assert server.instance.phase == "running"
+
+    run(test)
+
+
+def test_a_copy_beside_another_is_refused_at_once_where_nothing_else_will_give_room(
+    tmp_path: Path,
+) -> None:
+    """What is being loaded may keep less than it was granted: not the copy itself that asks."""
+
+    async def test() -> None:
+        server = Server(tmp_path)
+        ready, asks = (server.entry(number, "affine", tmp_path) for number in (1, 2))
+        ready.phase, ready.need_bytes, ready.ready_since = "ready", 300 * MIB, 0.0
+        server.ledger.instances["shop-blue"] = server.instance
+        server.ledger.copies = {1: ready, 2: asks}
+        told: list[str] = []
+
+        async def measure() -> None:
+            told.append("measured")
+
+        room = Room(
+            MachineCapacity(cores=2.0, memory_bytes=8 * 2**30),
+            server.ledger.held,
+            lambda: 1000 * MIB,
+        )
+        for need_mib, outcome in ((600, "no-room"), (300, "placed")):
+            decision = await room.for_load(
+                server.instance,
+                asks,
+                MemoryNeed(memory_bytes=need_mib * MIB),
+                measure=measure,
+                waits=lambda decision: told.append(decision.reason),
+            )
+            assert decision.outcome == outcome
+        assert told == ["measured"]
 
     run(test)
 

@@ -99,11 +99,10 @@ class Room:
 
     def _decide(self, entry: InstanceEntry, copy: CopyEntry, wanted: InstanceNeed) -> RoomDecision:
         """Beside the other instances, and what else is on this one."""
-        others = [
-            placed(one, copies)
-            for one, copies in self._held()
-            if one is not entry or any(other is not copy for other in copies)
+        beside = [
+            (one, [other for other in copies if other is not copy]) for one, copies in self._held()
         ]
+        others = [placed(one, copies) for one, copies in beside if one is not entry or copies]
         return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
 
     async def _change(self) -> None:

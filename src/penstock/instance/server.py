@@ -240,7 +240,7 @@ class InstanceServer:
         number = call.get("copy")
         copy = self.copies.get(number) if isinstance(number, int) else None
         if copy is None or not isinstance(number, int):
-            return {"found": False}
+            return {"found": self._prepared.pop(number, None) is not None}
         await self._drained(copy, float(call.get("drain_s", 30.0)))
         self.copies.pop(number, None)
         copy.close()
