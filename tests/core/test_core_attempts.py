@@ -21,6 +21,23 @@ from penstock.errors import CallerError, InternalError, ModelError, NotNowError
 SPEC = ReconcileSpec()
 
 
+def test_its_times_and_bounds_by_default() -> None:
+    assert (
+        ReconcileSpec(
+            backoff_s_min=0.5,
+            backoff_s_max=30.0,
+            attempts_max=3,
+            starting_max=16,
+            stable_s=60.0,
+            start_s_max=60.0,
+            margin_s=10.0,
+            gone_s_max=2.0,
+            drain_s_max=30.0,
+        )
+        == ReconcileSpec()
+    )
+
+
 def test_backoff_doubles_from_half_a_second_to_thirty() -> None:
     assert [backoff_s(count, SPEC) for count in range(9)] == [
         0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0,

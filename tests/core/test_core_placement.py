@@ -4,126 +4,35 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
+from tests.core.placement_words import (
+    component,
+    copy,
+    decided,
+    instance,
+    instances,
+    kept_on,
+    loads,
+    need,
+)
 from tests.core.reconcile_words import failure
 
-from penstock.core.attempts import ReconcileSpec
-from penstock.core.deployment import ModelSource
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
     ENDING,
     LOADING,
     LOST,
-    READY,
-    RUNNING,
     STARTING,
     UNLOADING,
-    CopyObserved,
     DrainCopy,
-    EndpointObserved,
-    InstanceObserved,
-    LoadCopy,
-    RefuseCopy,
-    SlotFailure,
     UnloadCopy,
 )
-from penstock.core.placement import PlacementDecision, decide
+from penstock.core.placement import PlacementDecision
 from penstock.core.wish import (
     BINPACK,
     PLACEMENT_STRATEGIES,
-    SPREAD,
     WHOLE_INSTANCE,
-    ComponentWish,
-    CopyNeed,
-    VariantWish,
 )
-
-GIB = 2**30
-SPEC = ReconcileSpec()
-
-
-def need(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> CopyNeed:
-    return CopyNeed(memory_bytes=int(gib * GIB), cores=cores, accelerators=accelerators)
-
-
-def component(
-    name: str, copies: int, wants: CopyNeed | None = None, strategy: str = SPREAD
-) -> ComponentWish:
-    return ComponentWish(
-        name=name,
-        model=ModelSource(model_name=name),
-        copies=copies,
-        need=need(1.0) if wants is None else wants,
-        strategy=strategy,
-    )
-
-
-def instance(
-    name: str, ordinal: int = 0, *, gib: float = 8.0, cores: float = 4.0, accelerators: int = 0,
-    taken_gib: float = 0.0, phase: str = RUNNING,
-) -> InstanceObserved:  # fmt: skip
-    return InstanceObserved(
-        instance_id=name,
-        variant="blue",
-        generation=1,
-        ordinal=ordinal,
-        phase=phase,
-        since=0.0,
-        memory_bytes=int(gib * GIB),
-        cores=cores,
-        accelerators=accelerators,
-        taken_bytes=int(taken_gib * GIB),
-    )
-
-
-def instances(count: int) -> list[InstanceObserved]:
-    return [instance(name, at) for at, name in enumerate("abcdefgh"[:count])]
-
-
-def copy(
-    number: int, where: str, name: str = "x", ordinal: int = 0, *, phase: str = READY,
-    wants: CopyNeed | None = None, routed: bool = True,
-) -> CopyObserved:  # fmt: skip
-    return CopyObserved(
-        copy=number,
-        instance_id=where,
-        variant="blue",
-        generation=1,
-        component=name,
-        ordinal=ordinal,
-        phase=phase,
-        since=0.0,
-        need=need(1.0) if wants is None else wants,
-        routed=routed and phase in (READY, LOST),
-    )
-
-
-def decided(
-    components: list[ComponentWish],
-    where: list[InstanceObserved],
-    *copies: CopyObserved,
-    failures: tuple[SlotFailure, ...] = (),
-    now: float = 0.0,
-    wished: int | None = None,
-) -> PlacementDecision:
-    wish = VariantWish(
-        name="blue",
-        generation=1,
-        instances=len(where) if wished is None else wished,
-        components=tuple(components),
-    )
-    state = EndpointObserved(instances=tuple(where), copies=copies, failures=failures)
-    return decide(wish, where, state, now=now, spec=SPEC)
-
-
-def loads(*placed: tuple[str, str, int], reason: str = "copy-count") -> tuple[LoadCopy, ...]:
-    """Each (instance, component, slot)."""
-    return tuple(LoadCopy(where, name, 1, ordinal, reason) for where, name, ordinal in placed)
-
-
-def kept_on(decision: PlacementDecision) -> list[tuple[int, str]]:
-    return [(one.copy, one.instance_id) for one in decision.kept]
 
 
 def test_a_single_model_has_a_copy_on_each_instance_as_they_come() -> None:
@@ -192,153 +101,6 @@ def test_ties_break_on_the_slot_and_then_on_the_identifier() -> None:
     for strategy in PLACEMENT_STRATEGIES:
         wish = [component("x", 1, strategy=strategy)]
         assert decided(wish, where).loads == loads(("a", "x", 0))
-
-
-@pytest.mark.parametrize(
-    ("wants", "full"),
-    [
-        (need(2.0), copy(9, "a", "y", wants=need(6.5))),
-        (need(cores=2.0), copy(9, "a", "y", wants=need(cores=2.5))),
-        (need(accelerators=1), copy(9, "a", "y", wants=need(accelerators=2))),
-    ],
-)
-def test_memory_cores_and_accelerators_are_each_given_once(
-    wants: CopyNeed, full: CopyObserved
-) -> None:
-    where = [instance(name, at, accelerators=2) for at, name in enumerate("ab")]
-    for strategy in PLACEMENT_STRATEGIES:
-        wish = [component("x", 1, wants, strategy), component("y", 1)]
-        assert decided(wish, where, full).loads == loads(("b", "x", 0))
-
-
-def test_the_last_byte_may_be_given() -> None:
-    wish = [component("x", 1, need(2.0, 2.0)), component("y", 1)]
-    exactly = copy(9, "a", "y", wants=need(6.0, 2.0))
-    assert decided(wish, instances(1), exactly).loads == loads(("a", "x", 0))
-
-
-def test_what_is_measured_counts_where_it_is_more_than_what_was_set_aside() -> None:
-    """One GiB was set aside, six are taken; the load beside it has not taken its two yet."""
-    grown = [instance("a", taken_gib=6.0), instance("b", 1, taken_gib=0.5)]
-    state = [copy(1, "a", "y"), copy(2, "b", "y", 1, wants=need(6.0))]
-    wish = [component("y", 2), component("x", 1, need(2.5))]
-    assert decided(wish, grown, *state).loads == ()
-    assert decided([wish[0], component("x", 1, need(2.0))], grown, *state).loads == loads(
-        ("a", "x", 0)
-    )
-    loading = copy(3, "a", "z", phase=LOADING, wants=need(2.0))
-    wish = [component("y", 2), component("z", 1, need(2.0)), component("x", 1, need(0.5))]
-    assert decided(wish, grown[:1], state[0], loading).loads == ()
-
-
-def test_what_copies_have_outgrown_is_not_waited_for() -> None:
-    grown = [instance("a", taken_gib=6.0)]
-    wish = [component("y", 1), component("x", 1, need(2.5))]
-    (refusal,) = decided(wish, grown, copy(1, "a", "y")).refusals
-    assert (refusal.component, refusal.reason) == ("x", "memory-taken")
-    assert "(at most 2.00 GiB of memory, 4 cores and 0 accelerators)" in refusal.failure
-
-
-def test_a_copy_that_asks_for_nothing_finds_a_place_on_a_full_instance() -> None:
-    full = copy(1, "a", "y", wants=need(9.0, 5.0))
-    wish = [component("y", 1), component("x", 1, need())]
-    assert decided(wish, instances(1), full).loads == loads(("a", "x", 0))
-
-
-def test_two_copies_of_one_decision_are_not_given_the_same_room() -> None:
-    wish = [component("x", 2, need(5.0)), component("y", 1, need(3.5))]
-    assert decided(wish, instances(2)).loads == loads(("a", "x", 0), ("b", "x", 1))
-    smaller = [component("x", 2, need(5.0)), component("y", 1, need(3.0))]
-    assert decided(smaller, instances(2)).loads == loads(
-        ("a", "x", 0), ("b", "x", 1), ("a", "y", 0)
-    )
-
-
-def test_a_copy_waits_while_instances_are_still_to_come() -> None:
-    large = [component("x", 1, need(9.0))]
-    assert decided(large, instances(1), wished=2) == PlacementDecision((), (), (), (), None)
-    starting = [instance("a"), instance("b", 1, phase=STARTING)]
-    assert decided(large, starting) == PlacementDecision((), (), (), (), None)
-    assert decided(large, [], wished=0) == PlacementDecision((), (), (), (), None)
-
-
-@pytest.mark.parametrize("phase", [DRAINING, DRAINED, UNLOADING, ENDING, LOADING])
-def test_a_copy_waits_for_room_that_is_being_freed_and_for_loads_that_may_keep_less(
-    phase: str,
-) -> None:
-    busy = copy(1, "a", "y", phase=phase, wants=need(7.0))
-    wish = [component("y", 1, need(7.0)), component("x", 1, need(4.0))]
-    decision = decided(wish, instances(1), busy)
-    assert (decision.loads, decision.refusals) == ((), ())
-    # It would not fit even then.
-    wish = [component("y", 1, need(7.0)), component("x", 1, need(9.0))]
-    assert [one.reason for one in decided(wish, instances(1), busy).refusals] == [
-        "larger-than-instance"
-    ]
-
-
-def test_a_load_that_this_decision_begins_is_waited_for_too() -> None:
-    wish = [component("x", 2, need(5.0))]
-    assert decided(wish, instances(1)) == PlacementDecision((), loads(("a", "x", 0)), (), (), None)
-    ready = copy(1, "a", wants=need(5.0))
-    assert decided(wish, instances(1), ready).refusals == (
-        RefuseCopy(
-            "blue",
-            1,
-            "x",
-            1,
-            "memory-taken",
-            "CapacityError: a copy of x needs 5.00 GiB of memory, 0 cores and 0 accelerators, and"
-            " none of the 1 running instances of variant blue has that free (at most 3.00 GiB of"
-            " memory, 4 cores and 0 accelerators). Raise the instance count, or lower a number of"
-            " copies.",
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("wants", "reason"),
-    [
-        (need(9.0), "larger-than-instance"),
-        (need(cores=5.0), "larger-than-instance"),
-        (need(accelerators=2), "larger-than-instance"),
-        (need(5.0), "memory-taken"),
-        (need(cores=3.0), "cores-taken"),
-        (need(accelerators=1), "accelerators-taken"),
-        (need(3.0, 2.0), "no-instance-has-all"),
-        (WHOLE_INSTANCE, "instances-taken"),
-    ],
-)
-def test_a_refusal_says_what_is_missing(wants: CopyNeed, reason: str) -> None:
-    where = [instance(name, at, accelerators=1) for at, name in enumerate("ab")]
-    state = [
-        copy(1, "a", "y", wants=need(4.0, 3.0, 1)),
-        copy(2, "b", "y", 1, wants=need(6.0, 2.0, 1)),
-    ]
-    wish = [component("y", 2), component("x", 1, wants)]
-    (refusal,) = decided(wish, where, *state).refusals
-    assert (refusal.component, refusal.ordinal, refusal.reason) == ("x", 0, reason)
-    assert refusal.failure.startswith("CapacityError: a copy of x needs ")
-
-
-def test_only_the_lowest_slot_is_refused_and_the_others_wait_for_its_next_attempt() -> None:
-    """A number of copies is a number that somebody wrote: a refusal each would never end."""
-    wish = [component("x", 2**31 - 1, need(9.0))]
-    (refusal,) = decided(wish, instances(1)).refusals
-    assert refusal.ordinal == 0
-    refused = failure(1, at=10.0, component="x", permanent=True)
-    assert decided(wish, instances(1), failures=(refused,), now=10.4) == PlacementDecision(
-        (), (), (), (), 10.5
-    )
-    (refusal,) = decided(wish, instances(1), failures=(refused,), now=10.5).refusals
-    assert refusal.ordinal == 0
-
-
-def test_what_does_not_fit_keeps_nobody_else_waiting() -> None:
-    wish = [component("large", 1, need(9.0)), component("x", 1)]
-    decision = decided(wish, instances(1))
-    assert decision.loads == loads(("a", "x", 0))
-    assert [one.component for one in decision.refusals] == ["large"]
 
 
 def test_a_slot_whose_load_failed_pauses_and_the_others_go_on() -> None:
