@@ -239,7 +239,9 @@ class InstanceServer:
         """Requests that are not answered within `drain_s` are given back."""
         number = call.get("copy")
         copy = self.copies.get(number) if isinstance(number, int) else None
-        if copy is None or not isinstance(number, int):
+        if not isinstance(number, int):
+            return {"found": False}
+        if copy is None:
             return {"found": self._prepared.pop(number, None) is not None}
         await self._drained(copy, float(call.get("drain_s", 30.0)))
         self.copies.pop(number, None)
