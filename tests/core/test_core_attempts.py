@@ -45,6 +45,14 @@ def test_backoff_doubles_from_half_a_second_to_thirty() -> None:
     assert backoff_s(10_000, SPEC) == 30.0
 
 
+def test_backoff_stops_doubling_however_often_a_slot_has_failed() -> None:
+    """2 to the power of a count would soon be no float."""
+    patient = ReconcileSpec(backoff_s_max=1e9)
+    assert [backoff_s(count, patient) for count in (16, 17, 18, 10_000)] == [
+        16384.0, 32768.0, 32768.0, 32768.0,
+    ]  # fmt: skip
+
+
 def test_a_copy_that_was_stable_begins_its_failures_anew() -> None:
     assert failure_count(None, ready_s=0.0, spec=SPEC) == 1
     assert failure_count(failure(4), ready_s=59.9, spec=SPEC) == 5

@@ -160,6 +160,12 @@ def test_an_empty_instance_whose_copies_share_is_not_on_its_way() -> None:
     assert decided(wish(3, need=SHARES), starting, starting_max=1).starts == ()
 
 
+def test_where_one_component_wants_instances_to_itself_an_empty_one_is_on_its_way() -> None:
+    shared, whole = wish(3, need=SHARES), wish(3)
+    both = replace(shared, components=(*shared.components, *whole.components))
+    assert decided(both, observed(seen("a", RUNNING)), starting_max=1).starts == ()
+
+
 def test_what_is_not_kept_is_taken_away_step_by_step() -> None:
     state = observed(
         seen("a", READY, copy=1),

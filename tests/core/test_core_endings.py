@@ -88,6 +88,7 @@ def test_a_copy_that_has_its_instance_to_itself_takes_it_along() -> None:
         ),
     )
     assert expired.next_deadline == 161.0
+    assert [one.phase for one in expired.observed.instances] == [ENDING, RUNNING]
     (action,) = expire(observed(seen("b", LOST, copy=2, since=1.0)), now=161.0, spec=SPEC).actions
     assert action == StopInstance(
         "b",

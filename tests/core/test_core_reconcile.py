@@ -179,6 +179,54 @@ def test_an_update_keeps_the_old_serving_until_all_new_copies_are_ready() -> Non
     )
 
 
+def test_the_switch_is_the_last_word_about_the_old_generation() -> None:
+    """The old copy is lost in the very moment in which the new one is ready."""
+    state = observed(
+        seen("a", LOST, copy=1),
+        seen("b", READY, generation=2, copy=2),
+        published=routes((1, "a")),
+    )
+    assert decide(ROLL_OUT, state, now=2.0).actions == (
+        PublishRoutes(routes((2, "b")), "generation-ready"),
+        SetStatus(IN_SERVICE, "generation-ready", "", 2),
+    )
+
+
+@pytest.mark.parametrize("wish", [CREATE, ROLL_OUT])
+def test_what_is_left_of_a_generation_before_is_stopped_while_the_new_one_comes_up(
+    wish: EndpointDesired,
+) -> None:
+    assert wish.target is not None
+    target = wish.target.generation
+    state = observed(
+        seen("a", STARTING, generation=0),
+        seen("b", LOADING, generation=target),
+        seen("c", READY, generation=target, ordinal=1, copy=3, routed=False),
+        published=None if wish.active is None else routes(),
+    )
+    wished = replace(wish, target=deployment(target, count=2))
+    assert decide(wished, state, now=1.0).actions == (StopInstance("a", "old-generation"),)
+
+
+def test_both_variants_of_a_generation_must_be_ready() -> None:
+    (blue,) = deployment().variants
+    target = replace(deployment(), variants=(blue, replace(blue, name="green")))
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=target)
+    state = observed(seen("a", READY, copy=1))
+    assert decide(wish, state, now=1.0).actions == (StartInstance("green", 1, 0, "new-generation"),)
+
+
+def test_in_service_no_failure_takes_a_count_back() -> None:
+    """The count was reached; what it was before is of no interest any more."""
+    wish = replace(SERVE, active=deployment(count=2), previous=deployment())
+    state = observed(
+        seen("a", READY, copy=1),
+        failures=(failure(3, ordinal=1, at=10.0),),
+        published=routes((1, "a")),
+    )
+    assert decide(wish, state, now=10.0) == ReconcileDecision((), 12.0)
+
+
 def test_a_copy_that_never_drains_is_stopped_when_its_time_is_over() -> None:
     wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
     draining = seen("a", DRAINING, copy=1, since=3.0)

@@ -40,7 +40,11 @@ _ROUTING = (
     "core/test_core_routing_sessions.py",
     "core/test_core_routing_properties.py",
 )
-_RECONCILE = ("core/test_core_reconcile.py", "core/test_core_reconcile_properties.py")
+_RECONCILE = (
+    "core/test_core_reconcile.py",
+    "core/test_core_reconcile_components.py",
+    "core/test_core_reconcile_properties.py",
+)
 _PLACEMENT = ("core/test_core_placement.py", "core/test_core_instance_room.py")
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
 _PREPARE = (

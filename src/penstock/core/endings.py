@@ -7,7 +7,7 @@ instance serves on. A copy that requests were routed to is drained first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from penstock.core.attempts import ReconcileSpec, earliest
@@ -86,13 +86,12 @@ def expire(observed: EndpointObserved, *, now: float, spec: ReconcileSpec) -> Ex
 
 
 def retire_instance(
-    one: InstanceObserved, copies: Iterable[CopyObserved], reason: str
+    one: InstanceObserved, copies: Collection[CopyObserved], reason: str
 ) -> list[DrainCopy | StopInstance]:
     """The next step of taking an instance away, with the copies on it; none while it drains."""
     if one.phase in (STOPPING, ENDING):
         return []
     if one.phase == RUNNING:
-        copies = list(copies)
         drains = [
             DrainCopy(one.instance_id, copy.copy, reason) for copy in copies if _must_drain(copy)
         ]
