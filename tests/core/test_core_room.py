@@ -224,6 +224,58 @@ def test_a_model_that_no_instance_of_the_type_can_hold_is_not_even_tried() -> No
     )
 
 
+def test_the_bound_of_a_type_is_what_a_model_may_just_reach_and_none_is_no_bound() -> None:
+    for least_bytes, bytes_max, reason in (
+        (3, 3, "fits"),
+        (2, 1, "larger-than-type"),
+        (2, 0, "fits"),
+    ):
+        asked = replace(model(0.1), least_bytes=least_bytes, bytes_max=bytes_max)
+        assert decide(MACHINE, [], asked).reason == reason
+
+
+def test_where_nothing_is_left_not_a_byte_is_given() -> None:
+    one = InstanceNeed(instance_type="ml.local.large", memory_bytes=1)
+    assert decide(MACHINE, [placed("a", 8.0)], one).reason == "memory-taken"
+    loaded = replace(one, memory_bytes=0, expected_bytes=1, basis=ESTIMATED)
+    free = SPARE_BYTES
+    assert decide(MACHINE, [], loaded, available_bytes=free).reason == "memory-short"
+    assert decide(MACHINE, [], loaded, available_bytes=free + 1) == PLACED
+    # Who has taken all of theirs is owed nothing.
+    settled = serving("a", 2.0, taken_gib=2.0)
+    assert decide(MACHINE, [settled], loaded, available_bytes=free + 1) == PLACED
+
+
+def test_what_is_missing_is_memory_where_accelerators_are_just_enough() -> None:
+    asked = replace(model(2.0), accelerators=1)
+    assert decide(MACHINE, [], asked, available_bytes=GIB) == RoomDecision(
+        outcome="no-room",
+        reason="memory-short",
+        message=(
+            "CapacityError: a model on an instance of type ml.m5.xlarge needs 2.00 GiB (estimated"
+            " from its files) of memory and 1 accelerators; free on this machine: 0.75 GiB of 8.00"
+            " GiB and 1 of 1 accelerators (the operating system has 1.00 GiB available), no"
+            " instance holds any. Choose a smaller model, lower an instance count, or delete an"
+            " endpoint."
+        ),
+    )
+
+
+def test_what_leaves_while_it_loads_comes_back_once() -> None:
+    both = replace(serving("old", 5.0, taken_gib=4.0), leaving=True, settling=True)
+    assert decide(MACHINE, [both], model(7.0), available_bytes=1 * GIB).outcome == "no-room"
+
+
+def test_what_is_not_told_is_nothing_and_a_type_is_a_promise() -> None:
+    assert MachineCapacity(cores=1.0, memory_bytes=1).accelerators == 0
+    asked = InstanceNeed(instance_type="ml.local.large", memory_bytes=1)
+    assert (asked.expected_bytes, asked.least_bytes, asked.bytes_max) == (0, 0, 0)
+    assert (asked.promised, asked.accelerators) == (True, 0)
+    held = PlacedInstance(instance_id="a", memory_bytes=1)
+    assert (held.expected_bytes, held.taken_bytes, held.accelerators) == (0, 0, 0)
+    assert (held.leaving, held.settling) == (False, False)
+
+
 def test_an_instance_starts_where_its_process_fits() -> None:
     start = InstanceNeed(
         instance_type="ml.m5.xlarge", memory_bytes=GIB // 16, promised=False, basis=STARTING
