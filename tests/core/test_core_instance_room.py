@@ -24,6 +24,7 @@ from penstock.core.endpoint_state import (
     CopyObserved,
     RefuseCopy,
 )
+from penstock.core.instance_room import InstanceRoom
 from penstock.core.placement import PlacementDecision
 from penstock.core.wish import (
     PLACEMENT_STRATEGIES,
@@ -177,3 +178,77 @@ def test_what_does_not_fit_keeps_nobody_else_waiting() -> None:
     decision = decided(wish, instances(1))
     assert decision.loads == loads(("a", "x", 0))
     assert [one.component for one in decision.refusals] == ["large"]
+
+
+def room(*copies: CopyObserved, taken_gib: float = 0.0) -> InstanceRoom:
+    return InstanceRoom(instance("a", accelerators=4, taken_gib=taken_gib), copies)
+
+
+def test_what_is_free_is_what_was_given_less_what_is_set_aside_for_all_copies() -> None:
+    held = (
+        copy(1, "a", wants=need(1.0, 1.0, 1)),
+        copy(2, "a", phase=LOADING, wants=need(2.0, 0.5, 2)),
+    )
+    assert room().free() == need(8.0, 4.0, 4)
+    assert room(*held).free() == need(5.0, 2.5, 1)
+    # What is measured is of what is loaded: the load has not taken its own yet.
+    assert room(*held, taken_gib=3.0).free() == need(3.0, 2.5, 1)
+
+
+def test_copies_are_counted_by_component_and_all_together() -> None:
+    """Of which an instance has fewest is where the next one goes."""
+    there = room(copy(1, "a"), copy(2, "a", ordinal=1), copy(3, "a", "y"))
+    assert [there.spread_key(name)[:2] for name in "xyz"] == [(2, 3), (1, 3), (0, 3)]
+    there.add(component("x", 3))
+    there.add(component("z", 1))
+    assert [there.spread_key(name)[:2] for name in "xyz"] == [(3, 5), (1, 5), (1, 5)]
+    assert room(copy(1, "a")).spread_key("x")[:2] == (1, 1)
+
+
+def test_what_is_given_to_one_copy_whole_has_no_room_for_another_of_the_same_decision() -> None:
+    wish = [component("big", 1, WHOLE_INSTANCE), component("small", 1, need())]
+    assert decided(wish, instances(1)) == PlacementDecision(
+        (), loads(("a", "big", 0), reason="instance-running"), (), (), None
+    )
+
+
+def test_an_instance_to_itself_is_waited_for_while_all_that_is_there_leaves() -> None:
+    leaves = [copy(1, "a", "y", phase=DRAINED), copy(2, "a", "y", 1, phase=UNLOADING)]
+    wish = [component("y", 0), component("x", 1, WHOLE_INSTANCE)]
+    assert decided(wish, instances(1), *leaves).refusals == ()
+    stays = copy(3, "a", "z")
+    wish = [component("z", 1), *wish]
+    (refusal,) = decided(wish, instances(1), *leaves, stays).refusals
+    assert (refusal.component, refusal.reason) == ("x", "instances-taken")
+
+
+def test_what_one_instance_could_hold_is_taken_and_not_too_large() -> None:
+    where = [instance("a", gib=4.0), instance("b", 1, gib=16.0)]
+    wish = [component("y", 1), component("x", 1, need(8.0))]
+    (refusal,) = decided(wish, where, copy(1, "b", "y", wants=need(12.0))).refusals
+    assert refusal.reason == "memory-taken"
+
+
+def test_what_is_just_enough_is_not_what_is_missing() -> None:
+    wish = [component("y", 1), component("x", 1, need(3.0, 3.0))]
+    (refusal,) = decided(wish, instances(1), copy(1, "a", "y", wants=need(5.0, 2.0))).refusals
+    assert refusal.reason == "cores-taken"
+
+
+def test_each_has_enough_of_something_and_none_of_all() -> None:
+    where = [instance(name, at, accelerators=1) for at, name in enumerate("ab")]
+    state = [
+        copy(1, "a", "y", wants=need(accelerators=1)),
+        copy(2, "b", "y", 1, wants=need(6.0)),
+    ]
+    wish = [component("y", 2), component("x", 1, need(5.0, 0.0, 1))]
+    (refusal,) = decided(wish, where, *state).refusals
+    assert refusal.reason == "no-instance-has-all"
+
+
+def test_a_refusal_tells_nothing_as_nothing() -> None:
+    wish = [component("y", 1), component("x", 1, need(cores=3.0))]
+    grown = [instance("a", taken_gib=9.0)]
+    (refusal,) = decided(wish, grown, copy(1, "a", "y", wants=need(cores=2.0))).refusals
+    assert "needs 0.00 GiB of memory, 3 cores and 0 accelerators" in refusal.failure
+    assert "(at most 0.00 GiB of memory, 2 cores and 0 accelerators)" in refusal.failure

@@ -154,7 +154,7 @@ def _sum(needs: Sequence[CopyNeed]) -> CopyNeed:
 
 
 def _told(need: CopyNeed) -> str:
-    memory_gib = max(need.memory_bytes, 0) / 2**30
+    memory_gib = max(need.memory_bytes / 2**30, 0.0)
     return (
         f"{memory_gib:.2f} GiB of memory, {max(need.cores, 0.0):g} cores and"
         f" {max(need.accelerators, 0)} accelerators"
