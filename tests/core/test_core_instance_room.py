@@ -116,6 +116,15 @@ def test_a_copy_waits_for_room_that_is_being_freed_and_for_loads_that_may_keep_l
     ]
 
 
+def test_room_that_comes_back_on_one_instance_is_waited_for_though_another_is_full() -> None:
+    state = [
+        copy(1, "a", "y", wants=need(7.0)),
+        copy(2, "b", "y", 1, phase=DRAINING, wants=need(7.0)),
+    ]
+    wish = [component("y", 1, need(7.0)), component("x", 1, need(4.0))]
+    assert decided(wish, instances(2), *state).refusals == ()
+
+
 def test_a_load_that_this_decision_begins_is_waited_for_too() -> None:
     wish = [component("x", 2, need(5.0))]
     assert decided(wish, instances(1)) == PlacementDecision((), loads(("a", "x", 0)), (), (), None)

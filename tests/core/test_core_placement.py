@@ -60,6 +60,18 @@ def test_a_copy_that_has_its_instance_to_itself_shares_with_nobody() -> None:
     )
 
 
+def test_a_copy_with_an_instance_to_itself_takes_the_lowest_slot_however_large_others_are() -> None:
+    where = [instance("a", 2, gib=16.0), instance("b", 1, gib=4.0), instance("c", 3, gib=2.0)]
+    for strategy in PLACEMENT_STRATEGIES:
+        wish = [component("x", 1, WHOLE_INSTANCE, strategy)]
+        assert decided(wish, where).loads == loads(("b", "x", 0), reason="instance-running")
+
+
+def test_a_component_of_no_copies_keeps_none() -> None:
+    decision = decided([component("x", 0)], instances(1), copy(1, "a"))
+    assert (decision.kept, decision.retires) == ((), (DrainCopy("a", 1, "copy-count"),))
+
+
 def test_spread_goes_where_fewest_copies_of_the_component_are_then_fewest_of_any() -> None:
     assert decided([component("x", 5)], instances(3)).loads == loads(
         ("a", "x", 0), ("b", "x", 1), ("c", "x", 2), ("a", "x", 3), ("b", "x", 4)

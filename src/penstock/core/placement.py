@@ -21,7 +21,8 @@ to what. The strategies are those of SageMaker's InferenceComponentSchedulingCon
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from penstock.core.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
@@ -162,14 +163,12 @@ class _Turn:
         """At most as many as are wished, the most advanced first."""
         kept = sorted(alive, key=lambda one: (_PROGRESS[one.phase], one.ordinal, one.copy))
         while len(kept) > max(component.copies, 0):
-            beside: dict[str, int] = {}
-            for copy in kept:
-                beside[copy.instance_id] = beside.get(copy.instance_id, 0) + 1
+            beside = Counter(copy.instance_id for copy in kept)
             kept.remove(max(kept, key=lambda one: self._surplus_key(component, one, beside)))
         return kept
 
     def _surplus_key(
-        self, component: ComponentWish, copy: CopyObserved, beside: dict[str, int]
+        self, component: ComponentWish, copy: CopyObserved, beside: Mapping[str, int]
     ) -> tuple[int, int, int, int]:
         """Larger goes first. `beside`: copies of the component that still count, by instance."""
         if component.strategy == BINPACK:
