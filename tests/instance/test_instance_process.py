@@ -230,6 +230,18 @@ def test_unloading_answers_what_is_queued_then_the_copy_is_gone(
     assert client.control(op="unload", copy=17) == {"ok": True, "found": False}
 
 
+def test_what_was_prepared_and_is_not_wanted_any_more_is_forgotten(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """Each copy has a number of its own: what waits for its load would stay for ever."""
+    client = shared.client()
+    source = {"uri": model_files.affine(tmp_path / "m").as_uri()}
+    call = {"copy": 19, "endpoint": "e", "variant": "v", "cores": 1.0, "source": source}
+    assert client.control(op="prepare", **call)["need"]["memory_bytes"]
+    assert client.control(op="unload", copy=19) == {"ok": True, "found": True}
+    assert client.control(op="unload", copy=19) == {"ok": True, "found": False}
+
+
 def test_what_is_unanswered_after_the_drain_time_is_returned(
     shared: Instance, tmp_path: Path
 ) -> None:

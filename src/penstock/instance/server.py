@@ -240,10 +240,9 @@ class InstanceServer:
         number = call.get("copy")
         if not isinstance(number, int):
             return {"found": False}
-        self._prepared.pop(number, None)
         copy = self.copies.get(number)
         if copy is None:
-            return {"found": False}
+            return {"found": self._prepared.pop(number, None) is not None}
         await self._drained(copy, float(call.get("drain_s", 30.0)))
         self.copies.pop(number, None)
         copy.close()
