@@ -1047,12 +1047,16 @@ def test_queueing_an_item_twice_is_a_bug_of_the_driver() -> None:
         ({"rows_max": 8, "queue_rows_max": 7}, "queue_rows_max"),
         ({"wait_s_max": 1.0, "queue_wait_s_max": 1.0}, "queue_wait_s_max"),
         ({"rows_max": 8, "rows_preferred": (4, 9)}, "rows_preferred"),
+        ({"rows_max": 8, "rows_preferred": (0, 4)}, "rows_preferred"),
         ({"buckets": (16, 16)}, "buckets"),
         ({"buckets": (0, 16)}, "buckets"),
         ({"priorities": 0}, "priorities"),
         ({"latency_s_p99_max": 0.0}, "latency_s_p99_max"),
+        ({"latency_s_p99_max": float("inf")}, "latency_s_p99_max"),
         ({"runs_measured": ((2, 0, 0.5),)}, "runs_measured"),
+        ({"runs_measured": ((0, 0, 0.5),)}, "runs_measured"),
         ({"runs_measured": ((1, 0, 0.0),)}, "runs_measured"),
+        ({"runs_measured": ((1, 0, float("inf")),)}, "runs_measured"),
     ],
 )
 def test_wrong_settings_name_their_key(settings: dict[str, object], key: str) -> None:
@@ -1060,3 +1064,25 @@ def test_wrong_settings_name_their_key(settings: dict[str, object], key: str) ->
         BatchSpec(**settings)  # type: ignore[arg-type]
     assert caught.value.code == "invalid-batching"
     assert caught.value.message.startswith(f"batching.{key} is {settings[key]!r}; allowed: ")
+
+
+def test_a_preferred_size_may_be_the_largest_and_a_bucket_the_shortest() -> None:
+    spec = BatchSpec(rows_max=8, rows_preferred=(1, 8), buckets=(1,))
+    assert (spec.rows_preferred, spec.buckets) == ((1, 8), (1,))
+
+
+def test_unless_said_otherwise_2048_rows_may_wait() -> None:
+    batcher = Batcher(BatchSpec())
+    batcher.add(0, now=0.0)
+    assert [batcher.add(ident, now=0.0) for ident in range(1, 2049)] == [[]] * 2048
+    assert batcher.add(2049, now=0.0) == [Refuse(2049, "queue-full")]
+
+
+def test_unless_said_otherwise_all_items_are_of_one_priority() -> None:
+    batcher = Batcher(BatchSpec())
+    batcher.add(0, now=0.0)
+    batcher.add(1, priority=1, now=0.0)
+    batcher.add(2, priority=0, now=0.0)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (1,), "single", waited_s=1.0, queue_rows=1)
+    ]
