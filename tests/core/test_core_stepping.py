@@ -287,10 +287,10 @@ def test_rows_are_dense_owned_once_and_nobody_is_lost(
                     used = sorted(row for rows in where.values() for row in rows)
                     assert used == list(range(action.rows))
             assert bool(where) == any(isinstance(action, Step) for action in actions)
-            first = next(iter(machine.snapshot()["waiting"]), None)
-            if first is not None and not any(isinstance(action, Prefill) for action in actions):
+            eldest = next(iter(machine.snapshot()["waiting"]), None)
+            if eldest is not None and not any(isinstance(action, Prefill) for action in actions):
                 free = 4 - sum(map(len, where.values()))
-                assert operations[first][1] > free, "there was room, and nobody joined"
+                assert operations[eldest][1] > free, "there was room, and nobody joined"
         machine.check_invariants()
         seen = machine.snapshot()
         assert here == {*seen["waiting"], *seen["running"]}
