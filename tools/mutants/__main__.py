@@ -24,6 +24,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from typing import Any
 
@@ -43,6 +44,7 @@ def main() -> int:
         lines = _lines_of(module, arguments)
         if lines == []:
             continue
+        began = time.monotonic()
         said = _run(module, lines, arguments)
         if "failed" in said:
             print(f"{module}: the tests fail without a change: {said['failed']}\n{said['why']}")
@@ -52,6 +54,7 @@ def main() -> int:
         results.append(
             report(module, said["changes"], mine, whole=whole, show_killed=arguments.killed)
         )
+        print(f"  in {time.monotonic() - began:.0f} s")
         sys.stdout.flush()
     print(json.dumps({"mutants": results, "seed": arguments.seed, "max": arguments.max}))
     return 1 if any("failed" in one for one in results) else 0
