@@ -1016,7 +1016,11 @@ def test_a_snapshot_explains_what_waits() -> None:
         "run_times": [],
         "next_deadline": 2.5,
     }
-    assert Batcher(BatchSpec()).snapshot()["oldest_arrived"] is None
+    idle = Batcher(BatchSpec()).snapshot()
+    assert (idle["oldest_arrived"], idle["queue_rows_by_bucket"]) == (
+        None,
+        [{"bucket": 0, "rows": 0}],
+    )
 
 
 # what is our own fault
