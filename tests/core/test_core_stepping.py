@@ -64,6 +64,11 @@ def test_the_last_row_fills_a_hole_that_nobody_takes() -> None:
     machine.finish(1)
     assert machine.plan(now=0.1) == [Move(2, 0, reason="compact"), Step(2, reason="rows-free")]
     assert machine.snapshot()["running"] == {2: [1], 3: [0]}
+    machine.add(4, now=0.2)
+    assert machine.plan(now=0.2) == [
+        Prefill((4,), ((2,),), 0, reason="prefill-first"),
+        Step(3, reason="rows-free"),
+    ]
 
 
 def test_a_beam_search_takes_its_rows_at_once_and_is_not_overtaken() -> None:
