@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
+from penstock.core.head_check import FIELDS_MAX, HOST, RARE, origin_form
 from penstock.errors import InternalError, PenstockError
 from penstock.gateway import http_refusals as refusals
 from penstock.gateway.call import Call, Door
-from penstock.gateway.head_check import FIELDS_MAX, HOST, RARE, origin_form
 from penstock.gateway.holding import HoldingPipeline
+from penstock.gateway.known_heads import HEAD_BYTES_MAX, HEAD_END, KnownHead
 from penstock.gateway.pipeline import (
     BODY,
     CLOSE_LINE,
@@ -65,8 +66,8 @@ class HttpConnection(HoldingPipeline):
     __slots__ = (
         "_accept", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
         "_content_type", "_declared", "_fields", "_head_bytes_max", "_headers", "_host",
-        "_known_hosts", "_lingered_bytes", "_parser", "_rare", "_read_bytes", "_unusual", "_url",
-        "_wire_bytes",
+        "_known_heads", "_known_hosts", "_lingered_bytes", "_new_head", "_parser", "_rare",
+        "_read_bytes", "_unusual", "_url", "_wire_bytes",
     )  # fmt: skip
 
     def __init__(self, listener: HttpListener) -> None:
@@ -76,6 +77,8 @@ class HttpConnection(HoldingPipeline):
         self._wire_bytes = 0  #: of the head or the body that is being read, at least
         self._fields = listener.fields
         self._known_hosts = listener.head_check.known_hosts
+        self._known_heads = listener.known_heads
+        self._new_head: bytes | None = None  #: that the last read began with, if it may be kept
         self._body_bytes_max = listener.limits.body_bytes_max
         self._head_bytes_max = listener.limits.head_bytes_max
         self._unusual = True
@@ -116,6 +119,9 @@ class HttpConnection(HoldingPipeline):
                 self.abort()
             return
         self.received = self.listener.monotonic()
+        self._new_head = None
+        if phase == IDLE and self._take_known(data):
+            return
         self._read_bytes = len(data)
         headers = self._headers
         try:
@@ -147,15 +153,19 @@ class HttpConnection(HoldingPipeline):
 
     # The parser's callbacks
 
+    def on_message_begin(self) -> None:
+        """At the first byte of a request: in phase IDLE the parser holds none."""
+        if self._phase < REFUSED:
+            self._phase = HEAD
+            self._since = self.listener.now
+
     def on_url(self, url: bytes) -> None:
         if self._url:
             self._url += url
-        elif self._phase < REFUSED:
+        elif self._phase == HEAD:
             self._url = url
             if url[0] != SLASH:
                 self._unusual = True  # it may name a host
-            self._phase = HEAD
-            self._since = self.listener.now
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != HEAD:
@@ -197,7 +207,7 @@ class HttpConnection(HoldingPipeline):
             return
         self._phase = BODY
         self._since = self.listener.now
-        before = self._wire_bytes
+        bytes_at_most = self._wire_bytes + self._read_bytes  # of the head; body may be among them
         self._wire_bytes = 0
         if self._held:
             self._let_go()  # what the unfinished head held
@@ -205,27 +215,28 @@ class HttpConnection(HoldingPipeline):
             self._unusual
             or self._host is None
             or self.listener.authenticator is not None
-            or before + self._read_bytes > self._head_bytes_max
+            or bytes_at_most > self._head_bytes_max
             or len(self._headers) > FIELDS_MAX
         ) and not (self._connection_header and self._parser.should_upgrade()):
-            self._judge_head()  # an upgrade comes again, see `_ignore_upgrade`
+            self._judge_head(bytes_at_most)  # an upgrade comes again, see `_ignore_upgrade`
 
-    def _judge_head(self) -> None:
+    def _judge_head(self, bytes_at_most: int) -> None:
         """What the head alone decides, before any of the body is waited for."""
         rare = self._rare or NOTHING
-        error = self._head_error(rare)
+        error = self._head_error(rare, bytes_at_most)
         if error is not None:
             self._refuse(error)
         elif EXPECT in rare:
             self._expect(rare[EXPECT])
 
-    def _head_error(self, rare: dict[bytes, bytes]) -> PenstockError | None:
+    def _head_error(self, rare: dict[bytes, bytes], bytes_at_most: int) -> PenstockError | None:
         listener = self.listener
         limits = listener.limits
         if len(self._headers) > FIELDS_MAX:
             return refusals.fields_too_many(FIELDS_MAX)
-        if len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers) > (
-            limits.head_bytes_max
+        if bytes_at_most > limits.head_bytes_max and (
+            len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers)
+            > limits.head_bytes_max
         ):
             return refusals.head_too_large(limits)
         method, version = self._parser.get_method(), self._parser.get_http_version()
@@ -281,21 +292,78 @@ class HttpConnection(HoldingPipeline):
             line = KEEP_ALIVE_LINE
             self.speaks_1_1 = False
         call = self._new_call(line)
+        if self._new_head is not None:
+            self._keep_head(self._new_head, call)
         self._forget_request()
-        door = call.front_door
         if listener.authenticator is not None:
             error = listener.authentication_error(call)
             if error is not None:
-                door.refuse(call, error)
+                call.front_door.refuse(call, error)
                 return
+        self._handle(call)
+
+    # Heads that came before
+
+    def _take_known(self, data: bytes) -> bool:
+        """Takes a whole request whose head is known; False if `data` is for the parser."""
+        known_heads = self._known_heads
+        listener = self.listener
+        if known_heads is None or listener.draining:
+            return False
+        body_at = data.find(HEAD_END, 0, HEAD_BYTES_MAX) + len(HEAD_END)
+        if body_at < len(HEAD_END):
+            return False
+        head = data[:body_at]
+        known = known_heads.get(head)
+        if known is None:
+            self._new_head = head
+            return False
+        size, method, url, headers, content_type, accept, door = known
+        bodies = self.bodies
+        taken = bodies.bytes_taken + size
+        if len(data) != body_at + size or taken > bodies.bytes_max:
+            return False
+        bodies.bytes_taken = taken
+        self.held_bytes += size
+        ids = listener.ids
+        ids.count = number = ids.count + 1
+        call = Call(
+            self, method, url, headers, data[body_at:], number, self.received, content_type,
+            accept, None, b"", door, size,
+        )  # fmt: skip
+        if self.current is None:
+            self.current = call
+        else:
+            self._queue_up(call)
+        self._handle(call)
+        return True
+
+    def _keep_head(self, head: bytes, call: Call) -> None:
+        """Keeps the head of a request that was all of the last read, if it is a plain one."""
+        self._new_head = None  # what follows in the read is not all of it either
+        if (
+            self._known_heads is not None
+            and len(head) + len(call.body) == self._read_bytes
+            and not (call.connection_line or self._rare or self._declared or self._body_buffer)
+            and self._url[0] == SLASH
+        ):
+            known = KnownHead(
+                len(call.body), call.method, call.url, self._headers, call.content_type,
+                call.accept, call.front_door,
+            )  # fmt: skip
+            self._known_heads.keep(head, known)
+
+    # Requests in and out
+
+    def _handle(self, call: Call) -> None:
+        door = call.front_door
+        listener = self.listener
         try:
             if not door.handle(call):
                 listener.hand_over(call)
         except Exception:
             log.exception("a front door failed on %s", call.url[:256])
             door.refuse(call, InternalError("internal", "The request failed inside Penstock."))
-
-    # Requests in and out
 
     def _new_call(self, connection_line: bytes) -> Call:
         listener = self.listener
@@ -330,9 +398,7 @@ class HttpConnection(HoldingPipeline):
         if self.current is None:
             self.current = call
         else:
-            self._queue.append(call)
-            if self._pipeline_full:
-                self._update_reading()
+            self._queue_up(call)
         return call
 
     # Refusals

@@ -19,13 +19,15 @@ from typing import Protocol
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.body_budget import BodyBudget, UnfinishedBodies
+from penstock.core.connections import connections_for
+from penstock.core.head_check import HeadCheck
 from penstock.core.host_gate import HostGate
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.call import Call, Door
-from penstock.gateway.descriptors import connections_for, limit_now
-from penstock.gateway.head_check import HeadCheck
+from penstock.gateway.descriptors import limit_now
 from penstock.gateway.holding import HoldingPipeline
 from penstock.gateway.http import FIELDS, HttpConnection
+from penstock.gateway.known_heads import KnownHeads
 from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.tls import TlsAcceptor
@@ -114,6 +116,8 @@ class HttpListener:
         self.doors = tuple(doors)
         self.fallback = fallback
         self.authenticator = authenticator
+        #: None where each head has credentials of its own to show
+        self.known_heads = KnownHeads() if authenticator is None else None
         self.monotonic = clock.monotonic
         self.now = clock.monotonic()  #: of the last tick: exact enough for timeouts
         self.draining = False

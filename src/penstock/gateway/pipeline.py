@@ -241,6 +241,12 @@ class AnswerPipeline(asyncio.Protocol):
         if not self._reading:
             self._update_reading()
 
+    def _queue_up(self, call: Call) -> None:
+        """Its answer comes after those of the requests before it."""
+        self._queue.append(call)
+        if self._pipeline_full:
+            self._update_reading()
+
     @property
     def _pipeline_full(self) -> bool:
         queue = self._queue
