@@ -23,7 +23,7 @@ from penstock.errors import InternalError, PenstockError
 from penstock.gateway import http_refusals as refusals
 from penstock.gateway.call import Call, Door
 from penstock.gateway.holding import HoldingPipeline
-from penstock.gateway.known_heads import HEAD_BYTES_MAX, HEAD_END, KnownHead
+from penstock.gateway.known_heads import HEAD_BYTES_MAX, HEAD_END, TRIES, TRY_EVERY, KnownHead
 from penstock.gateway.pipeline import (
     BODY,
     CLOSE_LINE,
@@ -48,8 +48,9 @@ CONNECTION: Final = b"connection"
 EXPECT: Final = b"expect"
 #: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
 FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, EXPECT, HOST, *RARE)
+#: Those of them that a head is judged by, if it has them; HOST unless its value is known.
+JUDGED: Final = frozenset((EXPECT, HOST, *RARE))
 NOTHING: Final[dict[bytes, bytes]] = {}
-UNLEARNED: Final = b""
 
 SLASH: Final = ord("/")
 LINGER_S_MAX: Final = 5.0
@@ -65,9 +66,9 @@ class HttpConnection(HoldingPipeline):
 
     __slots__ = (
         "_accept", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
-        "_content_type", "_declared", "_fields", "_head_bytes_max", "_headers", "_host",
+        "_content_type", "_declared", "_fields", "_head_bytes_max", "_headers", "_host", "_judged",
         "_known_heads", "_known_hosts", "_lingered_bytes", "_new_head", "_parser", "_rare",
-        "_read_bytes", "_unusual", "_url", "_wire_bytes",
+        "_read_bytes", "_unknown", "_unusual", "_url", "_wire_bytes",
     )  # fmt: skip
 
     def __init__(self, listener: HttpListener) -> None:
@@ -79,6 +80,7 @@ class HttpConnection(HoldingPipeline):
         self._known_hosts = listener.head_check.known_hosts
         self._known_heads = listener.known_heads
         self._new_head: bytes | None = None  #: that the last read began with, if it may be kept
+        self._unknown = 0  #: reads in a row that began with no known head
         self._body_bytes_max = listener.limits.body_bytes_max
         self._head_bytes_max = listener.limits.head_bytes_max
         self._unusual = True
@@ -98,6 +100,8 @@ class HttpConnection(HoldingPipeline):
             self._body_buffer: bytearray | None = None
             self._connection_header = False
             self._declared = 0  #: Content-Length, if it is not small
+            #: the head says something that decides whether the request may go on
+            self._judged = self.listener.authenticator is not None
 
     # The transport's callbacks
 
@@ -120,8 +124,11 @@ class HttpConnection(HoldingPipeline):
             return
         self.received = self.listener.monotonic()
         self._new_head = None
-        if phase == IDLE and self._take_known(data):
-            return
+        if phase == IDLE:
+            unknown = self._unknown
+            if (unknown < TRIES or unknown % TRY_EVERY == 0) and self._take_known(data):
+                return
+            self._unknown = unknown + 1
         self._read_bytes = len(data)
         headers = self._headers
         try:
@@ -165,14 +172,15 @@ class HttpConnection(HoldingPipeline):
         elif self._phase == HEAD:
             self._url = url
             if url[0] != SLASH:
-                self._unusual = True  # it may name a host
+                self._unusual = self._judged = True  # it may name a host
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != HEAD:
             return  # a trailer: nothing of it is used
         self._headers.append((name, value))
-        field = self._fields.get(name, UNLEARNED)
-        if field is UNLEARNED:
+        try:
+            field = self._fields[name]
+        except KeyError:
             field = self.listener.learn_field(name)
         if field is None:
             return
@@ -186,7 +194,7 @@ class HttpConnection(HoldingPipeline):
             if len(value) >= self.listener.length_digits:
                 # llhttp has seen to it that this is one number of digits, below 2**64.
                 self._declared = int(value)
-                self._unusual = True
+                self._unusual = self._judged = True
         elif field is CONNECTION:
             self._connection_header = self._unusual = True
         else:
@@ -195,6 +203,8 @@ class HttpConnection(HoldingPipeline):
     def _note(self, field: bytes, value: bytes) -> None:
         """A header that few requests have, and that this connection or a door has use for."""
         self._unusual = True
+        if field in JUDGED:
+            self._judged = True
         if len(self._headers) > FIELDS_MAX:
             return  # it will be refused; joining values until then would take quadratic time
         if self._rare is None:
@@ -207,14 +217,15 @@ class HttpConnection(HoldingPipeline):
             return
         self._phase = BODY
         self._since = self.listener.now
-        bytes_at_most = self._wire_bytes + self._read_bytes  # of the head; body may be among them
-        self._wire_bytes = 0
-        if self._held:
-            self._let_go()  # what the unfinished head held
+        bytes_at_most = self._read_bytes  # of the head; body may be among them
+        if self._wire_bytes:
+            bytes_at_most += self._wire_bytes
+            self._wire_bytes = 0
+            if self._held:
+                self._let_go()  # what the unfinished head held
         if (
-            self._unusual
+            self._judged
             or self._host is None
-            or self.listener.authenticator is not None
             or bytes_at_most > self._head_bytes_max
             or len(self._headers) > FIELDS_MAX
         ) and not (self._connection_header and self._parser.should_upgrade()):
@@ -247,9 +258,11 @@ class HttpConnection(HoldingPipeline):
             return refusals.body_too_large(limits)
         if listener.authenticator is not None:
             error = listener.head_error(method, origin_form(self._url), self._headers)
-        if error is None and not listener.may_have_room(self._declared, self.peer):
+        if error is not None:
+            return error
+        if self._declared and not listener.may_have_room(self._declared, self.peer):
             return memory_full()
-        return error
+        return None
 
     def on_body(self, data: bytes) -> None:
         if self._phase != BODY:
@@ -275,11 +288,14 @@ class HttpConnection(HoldingPipeline):
             self._refuse(refusals.body_too_large(self.listener.limits))
 
     def on_message_complete(self) -> None:
-        if self._phase != BODY or self._parser.should_upgrade():
-            return  # refused, or an upgrade that `_ignore_upgrade` feeds again without it
+        if self._phase != BODY:
+            return  # refused
+        if self._unusual:
+            if self._parser.should_upgrade():
+                return  # `_ignore_upgrade` feeds it again without that
+            if self._body_buffer is not None:
+                self._body = bytes(self._body_buffer)
         self._phase = IDLE
-        if self._body_buffer is not None:
-            self._body = bytes(self._body_buffer)
         if self._listed:
             self._unlist()
         line = b""
@@ -300,7 +316,11 @@ class HttpConnection(HoldingPipeline):
             if error is not None:
                 call.front_door.refuse(call, error)
                 return
-        self._handle(call)
+        try:
+            if not call.front_door.handle(call):
+                listener.hand_over(call)
+        except Exception:
+            self._fail(call)
 
     # Heads that came before
 
@@ -314,7 +334,7 @@ class HttpConnection(HoldingPipeline):
         if body_at < len(HEAD_END):
             return False
         head = data[:body_at]
-        known = known_heads.get(head)
+        known = known_heads.recent.get(head) or known_heads.used_before(head)
         if known is None:
             self._new_head = head
             return False
@@ -325,6 +345,7 @@ class HttpConnection(HoldingPipeline):
             return False
         bodies.bytes_taken = taken
         self.held_bytes += size
+        self._unknown = 0
         ids = listener.ids
         ids.count = number = ids.count + 1
         call = Call(
@@ -335,42 +356,44 @@ class HttpConnection(HoldingPipeline):
             self.current = call
         else:
             self._queue_up(call)
-        self._handle(call)
+        try:
+            if not door.handle(call):
+                listener.hand_over(call)
+        except Exception:
+            self._fail(call)
         return True
 
     def _keep_head(self, head: bytes, call: Call) -> None:
         """Keeps the head of a request that was all of the last read, if it is a plain one."""
         self._new_head = None  # what follows in the read is not all of it either
+        known_heads = self._known_heads
+        size = len(call.body)
         if (
-            self._known_heads is not None
-            and len(head) + len(call.body) == self._read_bytes
-            and not (call.connection_line or self._rare or self._declared or self._body_buffer)
-            and self._url[0] == SLASH
+            known_heads is not None
+            and known_heads.wants(head)
+            and len(head) + size == self._read_bytes
+            and not (call.connection_line or self._judged or self._rare or self._body_buffer)
         ):
             known = KnownHead(
-                len(call.body), call.method, call.url, self._headers, call.content_type,
-                call.accept, call.front_door,
+                size, call.method, call.url, tuple(call.headers), call.content_type, call.accept,
+                call.front_door,
             )  # fmt: skip
-            self._known_heads.keep(head, known)
+            known_heads.keep(head, known)
 
     # Requests in and out
 
-    def _handle(self, call: Call) -> None:
-        door = call.front_door
-        listener = self.listener
-        try:
-            if not door.handle(call):
-                listener.hand_over(call)
-        except Exception:
-            log.exception("a front door failed on %s", call.url[:256])
-            door.refuse(call, InternalError("internal", "The request failed inside Penstock."))
+    def _fail(self, call: Call) -> None:
+        """Answers a request on which its door raised; called while that is handled."""
+        log.exception("a front door failed on %s", call.url[:256])
+        error = InternalError("internal", "The request failed inside Penstock.")
+        call.front_door.refuse(call, error)
 
     def _new_call(self, connection_line: bytes) -> Call:
         listener = self.listener
         ids = listener.ids
         ids.count = number = ids.count + 1
         url = self._url
-        if url and url[0] != SLASH:
+        if self._unusual and url and url[0] != SLASH:
             url = origin_form(url)
         door: Door = listener.fallback
         for prefix, candidate in listener.doors:

@@ -58,7 +58,7 @@ class Authenticator(Protocol):
         method: str,
         raw_path: bytes,
         query: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
     ) -> None:
         """Raises PenstockError or AwsError where the head alone shows that it may not pass.
 
@@ -72,7 +72,7 @@ class Authenticator(Protocol):
         method: str,
         raw_path: bytes,
         query: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
     ) -> None:
         """Raises PenstockError or AwsError for a whole request that may not pass."""
@@ -255,7 +255,7 @@ class HttpListener:
             call.answer_error(CallerError("not-found", "Nothing is served here.", status=404))
 
     def head_error(
-        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]
+        self, method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> PenstockError | None:
         """None if a request with this head may go on to its body."""
         authenticator = self.authenticator
