@@ -57,10 +57,10 @@ def test_whatever_pays_the_oldest_is_not_kept_beyond_the_level() -> None:
 def test_a_batch_takes_what_ends_within_the_budget_of_its_oldest() -> None:
     """12 rows wait; the oldest has 6 s left, which 10 rows are expected to need."""
     behind = batcher()
-    behind.add(0, rows=16, now=0.0)
-    for ident in range(1, 13):
-        behind.add(ident, now=0.0)
-    (action,) = behind.lane_freed(0, now=3.0, timed=False)
+    behind.add(0, rows=16, now=100.0)
+    for ident in range(101, 113):
+        behind.add(ident, now=100.0)
+    (action,) = behind.lane_freed(0, now=103.0, timed=False)
     assert isinstance(action, RunBatch)
     assert (action.rows, action.queue_rows, action.reason) == (10, 2, "service-level")
 
@@ -98,3 +98,9 @@ def test_without_any_run_known_nothing_waits_and_nothing_is_cut() -> None:
     for ident in range(1, 4):
         unknown.add(ident, now=0.0)
     assert unknown.on_timer(now=0.0) == [RunBatch(0, (1, 2, 3), 3, 0, 0.0, 0, "lane-free")]
+
+
+def test_an_item_that_fills_a_batch_by_itself_is_not_cut() -> None:
+    """Its 16 rows take 9 s and the budget is 7.2 s: there is nothing that could be left behind."""
+    full = batcher(latency_s_p99_max=8.0)
+    assert full.add(1, rows=16, now=0.0) == [RunBatch(0, (1,), 16, 0, 0.0, 0, "batch-full")]
