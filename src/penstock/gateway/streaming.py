@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from penstock.gateway.recording import Recorder
+from penstock.metrics.recorder import VariantRecorder
 from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class StreamSeen:
         if self.tokens_out > 1:
             self.per_token_s = max(0.0, decode_s) / (self.tokens_out - 1)
 
-    def record(self, recorder: Recorder, received: float, *, failed: bool) -> None:
+    def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
         """Counts it, once the last byte has left."""
         if self.first_at:
             recorder.streamed(self.first_at - received)
