@@ -44,6 +44,12 @@ class Gate:
         with self._lock:
             self._open = False
 
+    def let_one(self) -> None:
+        """The one that came first goes on; the gate stays shut for all others."""
+        with self._lock:
+            self.waiting.pop(0)
+            self._held.pop(0).close()
+
     def open(self) -> None:
         with self._lock:
             self._open = True

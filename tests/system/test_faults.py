@@ -187,5 +187,5 @@ def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(
         assert not any(each.done() for each in accepted)
         gate.open()
         assert [each.result(60) for each in accepted] == [(200, body) for body in BODIES]
-    assert fresh_server.stop() == 0
+    assert fresh_server.process.wait(40) == 0
     assert not any(alive(pid) for pid in pids)
