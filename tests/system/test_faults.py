@@ -176,6 +176,7 @@ def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(
     """Six on two copies: one in the hands of each model, the rest behind them."""
     fresh_server.deploy("echo", python_model(tmp_path / "echo", gate.model), count=2)
     pids = [int(str(copy["pid"])) for copy in ready_copies(fresh_server)]
+    assert len(pids) == 2
     assert fresh_server.process is not None
     with ThreadPoolExecutor(6) as callers:
         gate.shut()
