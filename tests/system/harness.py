@@ -66,7 +66,7 @@ class Server:
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
         wait_until(
             lambda: "ready" in self.log(offset) or self.process.poll() is not None,
-            seconds=30,
+            seconds=90,  # idle it takes two; beside other work it was seen to take more than 30
             what="the word ready",
         )
         assert self.process.poll() is None, self.log(offset)
@@ -98,7 +98,7 @@ class Server:
         )
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.loads(answer.read())
 
     def post(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,12 +57,13 @@ def outstanding(server: Server) -> int:
     return sum(copy["outstanding"] for copy in server.copies("echo"))
 
 
-def refuses(server: Server) -> bool:
-    """Whether a request that comes now is turned away, or nobody listens any more."""
+def is_ready(server: Server) -> bool:
+    """What a load balancer asks: False once nothing new is taken, or nobody listens any more."""
     try:
-        return ask(server, b"[9.0]")[0] == 503
+        with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=10):
+            return True
     except OSError:
-        return True
+        return False
 
 
 def test_a_killed_instance_loses_no_accepted_request_and_comes_back(two_copies: Server) -> None:
@@ -184,7 +186,8 @@ def test_sigterm_answers_what_is_in_flight_and_exits_with_zero(
         wait_until(lambda: outstanding(fresh_server) == 6, seconds=30, what="six in flight")
         wait_until(lambda: len(gate.waiting) == 2, seconds=30, what="one in each model's hands")
         fresh_server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: refuses(fresh_server), seconds=30, what="nothing new is taken")
+        wait_until(lambda: not is_ready(fresh_server), seconds=20, what="nothing new is taken")
+        assert ask(fresh_server, b"[9.0]")[0] == 503
         assert not any(each.done() for each in accepted)
         gate.open()
         assert [each.result(60) for each in accepted] == [(200, body) for body in BODIES]
