@@ -241,14 +241,15 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _rename(home: Path, link: Path) -> None:
-    """`link` leads to `home` from now on; what it led to goes."""
+    """`link` leads to `home` from now on; what it led to goes, but for what is not ours."""
     before = link.resolve() if link.is_symlink() else link.with_name(f"{link.name}.before")
     if link.is_dir() and not link.is_symlink():  # as environments were made once
         link.rename(before)
     fresh = home.with_name(f"{home.name}.link")
     fresh.symlink_to(home.name)
     fresh.replace(link)
-    _remove(before)
+    if before.parent.samefile(link.parent):
+        _remove(before)
 
 
 def _remove(path: Path) -> None:

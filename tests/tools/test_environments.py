@@ -118,6 +118,19 @@ def test_the_interpreter_is_that_of_penstocks_own_environment_and_another_is_not
     assert environments.is_ready("own")
 
 
+def test_what_a_link_leads_to_elsewhere_is_replaced_and_left_there(
+    home: Path, tmp_path: Path
+) -> None:
+    """As between two clones that share one."""
+    (tmp_path / "theirs").mkdir()
+    (home / "own.new").mkdir(parents=True)
+    (home / "own").symlink_to(tmp_path / "theirs")
+    environments._rename(home / "own.new", home / "own")
+    assert (home / "own").resolve() == (home / "own.new").resolve()
+    assert held(home) == ["own", "own.new"]
+    assert (tmp_path / "theirs").is_dir()
+
+
 def test_every_environment_of_make_test_says_what_it_holds() -> None:
     """The compiler's tests need Penstock's own requirements beside PyTorch."""
     assert set(environments.TESTED) <= set(environments.KNOWN)
