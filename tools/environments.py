@@ -248,7 +248,7 @@ def _rename(home: Path, link: Path) -> None:
     fresh = home.with_name(f"{home.name}.link")
     fresh.symlink_to(home.name)
     fresh.replace(link)
-    if before.parent.samefile(link.parent):
+    if before.parent.resolve() == link.parent.resolve():
         _remove(before)
 
 
