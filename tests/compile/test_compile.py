@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,8 +28,12 @@ ROOT = HERE.parents[1]
 @pytest.mark.integration
 @pytest.mark.timeout(1800)  # some minutes on idle cores; each of them has 240 s of its own
 def test_the_compiler_in_the_environment_with_pytorch() -> None:
-    run = checked()
-    assert run.returncode == 0, run.stdout[-12_000:] + run.stderr[-2_000:]
+    """Half of the files on each of two cores: one core is all that a check takes."""
+    python_of("compile")
+    with ThreadPoolExecutor() as each:
+        runs = list(each.map(lambda files: checked(*map(str, files)), halves()))
+    told = [run.stdout[-12_000:] + run.stderr[-2_000:] for run in runs if run.returncode]
+    assert not told, "\n".join(told)
 
 
 @pytest.mark.integration
@@ -36,7 +41,9 @@ def test_the_compiler_in_the_environment_with_pytorch() -> None:
 def test_what_the_processor_decides_once_more_with_avx2_only(tmp_path: Path) -> None:
     """The few checks whose outcome could be the instruction set's, on a machine that has more."""
     need_newer()
-    run = checked("-m", "processors", environment=older_processor(tmp_path))
+    files = (HERE / "inside").glob("check_*.py")
+    marked = [str(path) for path in sorted(files) if "mark.processors" in path.read_text()]
+    run = checked("-m", "processors", *marked, environment=older_processor(tmp_path))
     assert run.returncode == 0, run.stdout[-12_000:] + run.stderr[-2_000:]
 
 
@@ -65,6 +72,19 @@ def test_an_artifact_made_with_vnni_is_not_called_proved_where_its_products_are_
     assert "mean difference" in there["detail"]
 
 
+def halves() -> tuple[list[Path], list[Path]]:
+    """Of about the same number of lines."""
+    one: list[Path] = []
+    other: list[Path] = []
+    for path in sorted((HERE / "inside").glob("check_*.py"), key=size, reverse=True):
+        min(one, other, key=lambda half: sum(map(size, half))).append(path)
+    return one, other
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
 def need_newer() -> None:
     here = instruction_set_here()
     if here.name in ("AVX2", "AVX", "SSE41") or not here.x86:
@@ -77,7 +97,7 @@ def checked(
     argv = [
         *("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
         *("-o", "python_files=check_*.py", "-W", "ignore"),
-        *("-p", "no:logging", "--timeout", "240", str(HERE / "inside"), *arguments),
+        *("-p", "no:logging", "--timeout", "240", *arguments),
     ]
     return inside(argv, environment)
 
