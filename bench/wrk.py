@@ -10,12 +10,13 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _SCRIPT = """
 wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/json"
+{headers}
 {bodies}
 function done(summary, latency, requests)
   local bad = summary.errors.connect + summary.errors.read + summary.errors.write
@@ -69,22 +70,32 @@ def _as_clients_elsewhere() -> list[str]:
     return [chrt, "--batch", "0"] if chrt else []
 
 
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
 def closed_loop(
-    url: str, *bodies: bytes, connections: int, seconds: float, threads: int = 1
+    url: str,
+    *bodies: bytes,
+    connections: int,
+    seconds: float,
+    threads: int = 1,
+    headers: Mapping[str, str] = JSON_HEADERS,
 ) -> Load:
-    """POSTs `bodies` in turn, over and over for `seconds`; raises if nothing was answered."""
+    """POSTs `bodies` in turn, over and over for `seconds` (wrk takes whole ones, at least one);
+    raises RuntimeError if nothing was answered."""
     literals = ['"' + "".join(f"\\{byte:03d}" for byte in body) + '"' for body in bodies]
+    named = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())
     sent = f"wrk.body = {literals[0]}"
     if len(bodies) > 1:
         sent = _TURNS.format(literals=", ".join(literals))
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "post.lua")
-        script.write_text(_SCRIPT.format(bodies=sent))
+        script.write_text(_SCRIPT.format(bodies=sent, headers=named))
         run = subprocess.run(
             [
                 *_as_clients_elsewhere(),
                 require_wrk(),
-                *("-t", str(threads), "-c", str(connections), "-d", f"{seconds:g}s"),
+                *("-t", str(threads), "-c", str(connections), "-d", f"{max(1, round(seconds))}s"),
                 *("--timeout", "10s", "-s", str(script), url),
             ],
             capture_output=True,
