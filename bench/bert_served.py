@@ -21,7 +21,7 @@ import boto3
 import yaml
 
 from bench import wrk
-from bench.bert_models import PEERS, Model, compiler
+from bench.bert_models import PEERS, Model
 from bench.processes import penstock_up, post, wait_answer
 
 #: Whole machine: cores and memory alike, for each of them in turn.

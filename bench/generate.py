@@ -24,8 +24,9 @@ from itertools import accumulate
 from typing import Any
 
 from bench import generation_peers as peers
+from bench.deployment import deploy
 from bench.generation_load import Answer, completion, streamed, whole
-from bench.generation_models import Model, deploy, with_engine
+from bench.generation_models import Model, with_engine
 from bench.machine import OthersLoad, foreground
 from bench.processes import penstock_up
 from bench.report import finish, spread, versions
@@ -37,6 +38,7 @@ CACHE_GIB = 1
 LOAD = 0.7
 ANSWERS = (16, 128)  #: tokens, of the requests with arrival times
 NAME = "chat"
+INSTANCE_TYPE = "ml.local.medium"
 
 
 class Run:
@@ -199,7 +201,7 @@ def main(arguments: list[str]) -> None:
     cores = len(os.sched_getaffinity(0))
     with with_engine(model.artifact, **engine) as folder, penstock_up() as base_url:
         began = time.monotonic()
-        deploy(base_url, NAME, folder)
+        deploy(base_url, NAME, folder, instance_type=INSTANCE_TYPE)
         deployed_s = time.monotonic() - began
         bare = peers.bare(
             model, folder, sequences_max=most, cache_gib=CACHE_GIB, threads=min(2, cores)

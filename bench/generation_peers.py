@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from bench.generation_models import CACHE, PEERS, Model, compiler
-from bench.processes import VENVS
+from tools.environments import make
+
+from bench.generation_models import CACHE, PEERS, Model
 from bench.report import ROOT
 
 #: Engines whose threads wait for each other by spinning make no headway where others want the
@@ -80,10 +81,8 @@ def bare(model: Model, folder: Path, *, sequences_max: int, cache_gib: int, thre
 
 
 def vllm(model: Model, *, sequences_max: int) -> Peer:
-    """Raises RuntimeError where it is not installed."""
-    python = VENVS / "vllm" / "bin" / "python"
-    if not python.exists():
-        raise RuntimeError("no vLLM: python tests/runtimes/vllm_set_up.py makes its environment")
+    """Raises RuntimeError where it can't be installed."""
+    python = make("vllm")
     cores = sorted(os.sched_getaffinity(0))
     bound = {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
@@ -95,7 +94,7 @@ def vllm(model: Model, *, sequences_max: int) -> Peer:
 
 
 def transformers(model: Model, dtype: str) -> Peer:
-    argv = [str(compiler()), str(PEERS / "generate_torch.py"), str(model.source), dtype]
+    argv = [str(make("compile")), str(PEERS / "generate_torch.py"), str(model.source), dtype]
     return Peer(f"transformers-{dtype}", argv, {})
 
 

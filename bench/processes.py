@@ -12,13 +12,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-
-from bench.report import ROOT
-
-#: Peers live in environments of their own, since their dependencies contradict ours.
-VENVS = ROOT / ".venvs"
 
 
 def free_port() -> int:
@@ -28,19 +23,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def post(url: str, body: bytes, *, timeout_s: float = 10.0) -> bytes:
-    """One POST of a JSON body; raises on any answer but 2xx."""
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+def post(
+    url: str, body: bytes, *, timeout_s: float = 10.0, headers: Mapping[str, str] = JSON_HEADERS
+) -> bytes:
+    """One POST, of JSON where `headers` say nothing else; raises on any answer but 2xx."""
+    request = urllib.request.Request(url, data=body, headers=dict(headers))
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         return bytes(answer.read())
 
 
-def wait_answer(url: str, body: bytes, *, timeout_s: float) -> bytes:
+def wait_answer(
+    url: str, body: bytes, *, timeout_s: float, headers: Mapping[str, str] = JSON_HEADERS
+) -> bytes:
     """Asks until the server answers 2xx. Raises TimeoutError with the last failure."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return post(url, body)
+            return post(url, body, headers=headers)
         except (OSError, urllib.error.URLError) as error:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{url} did not answer within {timeout_s} s: {error}") from error
@@ -95,21 +97,3 @@ def penstock_up() -> Iterator[str]:
                     raise TimeoutError(f"penstock up was not ready:\n{log.read_text()[-2000:]}")
                 time.sleep(0.05)
             yield f"http://127.0.0.1:{port}"
-
-
-def peer_python(name: str, *packages: str, python: str = sys.executable) -> Path:
-    """The interpreter of a peer's environment, made on first use; RuntimeError if it can't be."""
-    home = VENVS / name
-    interpreter = home / "bin" / "python"
-    done = home / ".ready"
-    if not done.exists():
-        print(f"installing {' '.join(packages)} into {home.relative_to(ROOT)} ...", flush=True)
-        for argv in (
-            [python, "-m", "venv", str(home)],
-            [str(interpreter), "-m", "pip", "install", "--quiet", *packages],
-        ):
-            run = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if run.returncode != 0:
-                raise RuntimeError(f"{' '.join(argv[:4])} failed: {run.stderr.strip()[-300:]}")
-        done.touch()
-    return interpreter

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.processes import JSON_HEADERS
+
 _SCRIPT = """
 wrk.method = "POST"
 {headers}
@@ -68,9 +70,6 @@ def _as_clients_elsewhere() -> list[str]:
     """They would take no core from a lane that computes, each time that they wake."""
     chrt = shutil.which("chrt")
     return [chrt, "--batch", "0"] if chrt else []
-
-
-JSON_HEADERS = {"Content-Type": "application/json"}
 
 
 def closed_loop(

@@ -49,9 +49,7 @@ class BatchedEcho:
 
 if __name__ == "__main__":
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    serve.start(
-        http_options={"host": "127.0.0.1", "port": int(sys.argv[1])}, logging_config=QUIET
-    )
+    serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[1])}, logging_config=QUIET)
     serve.run((BatchedEcho if ROWS else Echo).bind(), name="echo", route_prefix="/")
     print("ready", flush=True)
     while True:
