@@ -24,7 +24,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bench import wrk
-from bench.gateway import deploy
+from bench.deployment import deploy
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
 from bench.processes import penstock_up, post, wait_answer
