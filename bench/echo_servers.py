@@ -16,14 +16,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import distributions
 from pathlib import Path
 
-from tools.environments import interpreter, make
+from tools.environments import make
 
 from bench.deployment import deploy
 from bench.processes import JSON_HEADERS, free_port, penstock_up, running
-from bench.report import ROOT
+from bench.report import ROOT, versions_in
 
 ROW = [1.0, 2.0, 3.0, 4.0]
 PEERS = Path(__file__).parent / "peers"
@@ -221,8 +220,4 @@ SERVERS = (
 
 def versions_of(server: Server) -> dict[str, str]:
     """Of the packages in a peer's environment."""
-    if not server.environment:
-        return {}
-    places = interpreter(server.environment).parents[1].glob("lib/python3*/site-packages")
-    found = {each.name: each.version for each in distributions(path=[str(at) for at in places])}
-    return {name: found[name] for name in server.packages if name in found}
+    return versions_in(server.environment, *server.packages) if server.environment else {}

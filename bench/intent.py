@@ -36,10 +36,11 @@ from typing import Any
 
 from bench import wrk
 from bench.arithmetic import alternated, capacity, keeps_level, median_ratio, steps_of
+from bench.batches import batch_counts, mean_rows
 from bench.deployment import deploy
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
-from bench.overhead import ARTIFACT, QUERIES, batch_counts, check_answers, mean_rows
+from bench.overhead import ARTIFACT, QUERIES, check_answers
 from bench.processes import free_port, penstock_up, running, wait_answer
 from bench.report import ROOT, finish, spread, versions
 from penstock.artifacts import detect
