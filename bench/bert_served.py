@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tools.environments import make
 
 from bench import wrk
 from bench.batches import batch_counts, mean_rows
-from bench.bert_models import PEERS, Model
+from bench.bert_models import CACHE, PEERS, Model
 from bench.deployment import deploy
 from bench.processes import penstock_up, post, wait_answer
 
@@ -123,36 +124,35 @@ class TensorEndpoint(Endpoint):
 def endpoint(
     name: str, folder: Path, texts: tuple[str, ...], *, connections: int, tensors: bool = False
 ) -> Iterator[Endpoint]:
-    """`folder` on a server of its own with all of the machine."""
-    with penstock_up() as base_url:
+    """`folder` on a server of its own with all of the machine; PyTorch's under the interpreter
+    that has it (`tensors`)."""
+    with penstock_up(make("compile") if tensors else sys.executable) as base_url:
         deploy(base_url, name, folder, instance_type=INSTANCE_TYPE)
         yield (TensorEndpoint if tensors else Endpoint)(base_url, name, connections, texts)
 
 
 @contextlib.contextmanager
 def pytorch(model: Model, setting: PyTorchSetting) -> Iterator[Path]:
-    """The artifact of PyTorch: code and settings; the weights stay where they are."""
-    packages = next((make("compile").parents[1] / "lib").glob("python3*")) / "site-packages"
+    """The artifact of PyTorch. A model reads nothing outside of its own folder, so the weights are
+    linked into it, which costs no second copy."""
     description: Mapping[str, object] = {
         "schema": 1,
         "runtime": "python",
         "triton_python": True,
-        "task": "tensor",
         "file": "1/model.py",
         "inputs": [{"name": "text", "dtype": "BYTES", "shape": [-1, 1]}],
         "outputs": [{"name": "label", "dtype": "BYTES", "shape": [-1, 1]}],
         "batching": {"rows_max": setting.rows},
         "lanes": setting.lanes,
         "environment": {
-            "PYTHONPATH": str(packages),
-            "BERT_SOURCE": str(model.source),
             "BERT_DTYPE": setting.dtype,
             "BERT_THREADS": str(setting.threads),
             "OMP_NUM_THREADS": str(setting.threads),
             "TOKENIZERS_PARALLELISM": "false",
         },
     }
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        shutil.copytree(model.source, Path(folder, "source"), copy_function=os.link)
         code = Path(folder, "1")
         code.mkdir()
         shutil.copy(PEERS / "bert_torch_served.py", code / "model.py")

@@ -13,7 +13,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+from bench.report import ROOT
 
 
 def free_port() -> int:
@@ -49,9 +52,17 @@ def wait_answer(
             time.sleep(0.1)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that was started."""
+
+    pid: int
+    log: Path
+
+
 @contextlib.contextmanager
-def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterator[Path]:
-    """Runs a server in a process group of its own; yields its log; ends the group afterwards."""
+def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterator[Running]:
+    """Runs a server in a process group of its own, which ends afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with log.open("wb") as sink:
@@ -63,9 +74,11 @@ def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterat
                 env={**os.environ, **(env or {})},
             )
         try:
-            yield log
+            yield Running(process.pid, log)
             if process.poll() is not None:
                 raise RuntimeError(f"{argv[0]} ended early:\n{log.read_text()[-2000:]}")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; its log ends:\n{log.read_text()[-2000:]}") from error
         finally:
             _end_group(process)
 
@@ -82,18 +95,25 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def penstock_up() -> Iterator[str]:
+def penstock_up(python: Path | str = sys.executable) -> Iterator[str]:
     """A fresh server with an empty state directory; yields its base URL."""
+    with penstock_process(python) as (base_url, _):
+        yield base_url
+
+
+@contextlib.contextmanager
+def penstock_process(python: Path | str = sys.executable) -> Iterator[tuple[str, int]]:
+    """The same; yields the id of its process too."""
     port, grpc_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as state:
         argv = [
-            *(sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *(str(python), "-m", "penstock", "up", "--host", "127.0.0.1"),
             *("--port", str(port), "--grpc-port", str(grpc_port), "--state-dir", state),
         ]
-        with running(argv) as log:
-            deadline = time.monotonic() + 30.0
-            while "ready" not in log.read_text():
+        with running(argv, env={"PYTHONPATH": str(ROOT / "src")}) as server:
+            deadline = time.monotonic() + 60.0
+            while "ready" not in server.log.read_text():
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"penstock up was not ready:\n{log.read_text()[-2000:]}")
+                    raise TimeoutError("penstock up was not ready")
                 time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}"
+            yield f"http://127.0.0.1:{port}", server.pid

@@ -114,7 +114,6 @@ def pytorch(source: Path, setting: PyTorchSetting) -> Iterator[Server]:
         "schema": 1,
         "runtime": "python",
         "triton_python": True,
-        "task": "tensor",
         "file": "1/model.py",
         "inputs": [{"name": "text", "dtype": "BYTES", "shape": [-1, 1]}],
         "outputs": [{"name": "generated_text", "dtype": "BYTES", "shape": [-1, 1]}],
@@ -122,12 +121,13 @@ def pytorch(source: Path, setting: PyTorchSetting) -> Iterator[Server]:
         "lanes": setting.lanes,
         "environment": {
             "OMP_NUM_THREADS": str(setting.threads),
-            "SPELLING_SOURCE": str(source),
             "SPELLING_DTYPE": setting.dtype,
             "SPELLING_THREADS": str(setting.threads),
         },
     }
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        # A model reads nothing outside of its own folder; links cost no second copy.
+        shutil.copytree(source, Path(folder, "source"), copy_function=os.link)
         code = Path(folder, "1")
         code.mkdir()
         shutil.copy(PEERS / "spelling_torch.py", code / "model.py")

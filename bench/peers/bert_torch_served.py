@@ -1,7 +1,8 @@
 """A text classifier in PyTorch for a server that runs Python code: a batch of texts in one call.
 
-Copied as model.py of an artifact whose environment says what it is: BERT_SOURCE (the Hugging Face
-directory), BERT_DTYPE, and BERT_THREADS of each lane. Rows are padded to the longest of the batch.
+Copied as model.py of an artifact of Triton's Python backend, with the Hugging Face directory in its
+folder `source`; its environment says BERT_DTYPE, and BERT_THREADS of each lane. Rows are padded to
+the longest of the batch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         torch.set_num_threads(int(os.environ["BERT_THREADS"]))
-        source, dtype = os.environ["BERT_SOURCE"], getattr(torch, os.environ["BERT_DTYPE"])
+        source = os.path.join(args["model_repository"], "source")
+        dtype = getattr(torch, os.environ["BERT_DTYPE"])
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         found = transformers.AutoModelForSequenceClassification
         self._model = found.from_pretrained(source, dtype=dtype).eval()

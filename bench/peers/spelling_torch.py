@@ -1,8 +1,8 @@
 """The spelling corrector as `generate` of transformers, a batch of texts in one call.
 
-Copied as model.py of an artifact of Triton's Python backend, whose environment says what it is:
-SPELLING_SOURCE (made by `spelling_source.py`), SPELLING_DTYPE, and SPELLING_THREADS of each lane.
-Greedy search, as ours; rows are padded to the longest of the batch.
+Copied as model.py of an artifact of Triton's Python backend, with the weights (made by
+`spelling_source.py`) in its folder `source`; its environment says SPELLING_DTYPE, and
+SPELLING_THREADS of each lane. Greedy search, as ours; rows are padded to the longest of the batch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ PAD = 0
 class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         torch.set_num_threads(int(os.environ["SPELLING_THREADS"]))
-        source, dtype = os.environ["SPELLING_SOURCE"], getattr(torch, os.environ["SPELLING_DTYPE"])
+        source = Path(args["model_repository"], "source")
+        dtype = getattr(torch, os.environ["SPELLING_DTYPE"])
         self._model = T5ForConditionalGeneration.from_pretrained(source, dtype=dtype).eval()
-        self._tokenizer = Tokenizer.from_file(str(Path(source, "tokenizer.json")))
+        self._tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         found = [pb_utils.get_input_tensor_by_name(each, "text").as_numpy() for each in requests]

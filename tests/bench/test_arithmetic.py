@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+
 import pytest
 from bench.arithmetic import (
     alternated,
@@ -17,6 +21,7 @@ from bench.arithmetic import (
     worst,
 )
 from bench.batches import counts_in, mean_rows
+from bench.machine import family_of, memory_bytes, memory_sum
 from bench.report import cpu_facts, spread
 
 
@@ -36,9 +41,9 @@ def test_a_ratio_is_of_one_round_and_then_the_median_of_the_rounds() -> None:
 
 
 def test_rounds_that_are_not_as_many_have_no_ratio() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="zip"):
         ratios([1.0, 2.0], [1.0])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="zip"):
         savings([1.0], [1.0, 2.0])
 
 
@@ -59,7 +64,7 @@ def test_of_equal_settings_the_first_is_taken() -> None:
 
 
 def test_there_is_no_best_of_no_settings() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="empty"):
         best({})
 
 
@@ -107,9 +112,9 @@ def test_answers_are_compared_one_by_one() -> None:
 
 
 def test_no_answers_agree_about_nothing() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no answers"):
         share_equal([], [])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="zip"):
         share_equal(["a"], ["a", "b"])
 
 
@@ -163,3 +168,28 @@ def test_a_machine_that_is_no_x86_has_features_and_no_such_number() -> None:
     assert cpu_facts("processor\t: 0\nFeatures\t: fp asimd i8mm\n") == {
         "instructions": ["asimd", "i8mm"]
     }
+
+
+def test_a_family_is_a_process_and_all_that_descend_from_it() -> None:
+    parents = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1, 21: 20}
+    assert sorted(family_of(10, parents)) == [10, 11, 12]
+    assert family_of(21, parents) == [21]
+
+
+def test_the_memory_of_several_processes_is_added() -> None:
+    one = "00400000-7fff ---p 00000000 00:00 0 [rollup]\nRss: 300 kB\nPss: 200 kB\nPss_Anon: 9 kB\n"
+    assert memory_sum([one, one.replace("300", "50")]) == {"rss": 350 << 10, "pss": 400 << 10}
+    assert memory_sum([]) == {"rss": 0, "pss": 0}
+
+
+def test_the_memory_of_a_server_is_that_of_the_processes_below_it_too() -> None:
+    argv = ["sh", "-c", "sleep 60 & echo up; wait"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        try:
+            assert shell.stdout.readline() == b"up\n"
+            found = memory_bytes(shell.pid)
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert found["processes"] == 2
+    assert found["rss"] >= found["pss"] > 0
