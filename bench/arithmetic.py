@@ -13,7 +13,7 @@ from typing import TypeVar
 from penstock.sim.outcome import percentile
 
 __all__ = [
-    "alternated", "best", "capacity", "keeps_level", "median_ratio", "percentile",
+    "alternated", "best", "capacity", "keeps_level", "long_enough", "median_ratio", "percentile",
     "percentile_ms", "ratios", "savings", "share_equal", "steps_of", "worst",
 ]  # fmt: skip
 
@@ -72,6 +72,15 @@ def capacity(kept: Mapping[float, bool]) -> float:
 def steps_of(rate: float, steps: int) -> list[float]:
     """Equal steps up to `rate`, ascending."""
     return [rate * step / steps for step in range(1, steps + 1)]
+
+
+def long_enough(seconds: float, *, rows: int, rate: float) -> float:
+    """Seconds of a run in which at least 30 batches of `rows` end at `rate` rows/s.
+
+    A run begins with nothing on its way and ends with batches that are not counted: half of one is
+    missing on average, which in few batches would be held against whoever runs large ones.
+    """
+    return max(seconds, 30 * rows / rate)
 
 
 def alternated(names: Sequence[Case], turn: int) -> list[Case]:

@@ -21,7 +21,16 @@ import numpy as np
 import yaml
 from tokenizers import Tokenizer
 
-from bench.arithmetic import alternated, best, median_ratio, ratios, savings, share_equal, worst
+from bench.arithmetic import (
+    alternated,
+    best,
+    long_enough,
+    median_ratio,
+    ratios,
+    savings,
+    share_equal,
+    worst,
+)
 from bench.bert_models import NAMES, Model, Peer, loaded, made, ours
 from bench.bert_served import (
     PYTORCH_SETTINGS,
@@ -114,8 +123,7 @@ def sweep_pytorch(model: Model, seconds: float) -> dict[PyTorchSetting, list[flo
     found: dict[PyTorchSetting, list[float]] = {}
     for setting in PYTORCH_SETTINGS:
         with pytorch_endpoint(model, setting) as opened:
-            opened.labels()
-            opened.load(1.0)
+            opened.warm_up()
             found[setting] = [served_run(opened, seconds, f"sweep {setting.name}").rps]
     return found
 
@@ -125,6 +133,7 @@ class ServedRuns:
 
     def __init__(self, model: Model, swept: dict[PyTorchSetting, list[float]]) -> None:
         self._model = model
+        self._swept = swept
         self.settings = {"pytorch_stock": STOCK} | {
             name: best({each: rps for each, rps in swept.items() if each.dtype == dtype})
             for name, dtype in PYTORCH.items()
@@ -155,12 +164,21 @@ class ServedRuns:
                 name: round(share_equal(given, wanted), 4) for name, given in labels.items()
             }
             for each in found.values():
-                each.load(1.0)
+                each.warm_up()
             for turn in range(options.rounds):
                 for name in alternated(list(found), turn):
-                    self.runs[name].append(served_run(found[name], options.seconds, name))
+                    seconds = self._seconds(name, options.seconds)
+                    self.runs[name].append(served_run(found[name], seconds, name))
                     if name in bare_peers:
                         self._bare_round(name, bare_peers[name], options.seconds / 2)
+
+    def _seconds(self, name: str, least: float) -> float:
+        """PyTorch's batches take long: each run has many."""
+        setting = self.settings.get(name)
+        if setting is None:
+            return least
+        rate = self._swept[setting][0]
+        return long_enough(least, rows=setting.rows * setting.lanes, rate=rate)
 
     def _bare_round(self, name: str, peer: Peer, seconds: float) -> None:
         rows = max(1, round(self.runs[name][-1].rows))
@@ -270,7 +288,7 @@ def main(arguments: list[str]) -> None:
             for peer in peers:
                 peer.close()
     model = models[SERVED_SIZE]
-    swept = sweep_pytorch(model, max(1.0, options.seconds / 2))
+    swept = sweep_pytorch(model, options.seconds)
     served = ServedRuns(model, swept)
     served.measure(options)
     figures, details = served_figures(served)

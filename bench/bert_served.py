@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,13 @@ class Endpoint:
     def _label(self, answer: object) -> str:
         assert isinstance(answer, list)
         return str(answer[0]["label"])
+
+    def warm_up(self) -> None:
+        """Waits for answers to as many texts at once as it will be asked, however long it takes."""
+        wait_answer(self._url, self._bodies[0], timeout_s=60)
+        wanted = (self._bodies * self._connections)[: self._connections]
+        with ThreadPoolExecutor(self._connections) as threads:
+            list(threads.map(lambda body: post(self._url, body), wanted))
 
     def load(self, seconds: float) -> Served:
         before = batch_counts(self._base_url)

@@ -24,7 +24,15 @@ from typing import Any
 
 from bench import spelling_servers as servers
 from bench import wrk
-from bench.arithmetic import alternated, best, median_ratio, ratios, share_equal, worst
+from bench.arithmetic import (
+    alternated,
+    best,
+    long_enough,
+    median_ratio,
+    ratios,
+    share_equal,
+    worst,
+)
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import open_loop
 from bench.report import finish, spread, versions, versions_in
@@ -64,9 +72,9 @@ def held_out(count: int) -> list[tuple[str, str]]:
     return [(line.split("\t")[0], line.split("\t")[1]) for line in run.stdout.splitlines()]
 
 
-def closed_loop(server: servers.Server, *, connections: int, seconds: float) -> float:
+def closed_loop(server: servers.Server, *, seconds: float) -> float:
     bodies = [server.body(query) for query in queries()]
-    load = wrk.closed_loop(server.url, *bodies, connections=connections, seconds=seconds)
+    load = wrk.closed_loop(server.url, *bodies, connections=server.connections, seconds=seconds)
     if load.failed:
         raise RuntimeError(f"{load.failed} requests failed at {server.url}")
     return load.rps
@@ -76,10 +84,9 @@ def sweep(source: Any, options: argparse.Namespace) -> dict[servers.PyTorchSetti
     """Answers per second of PyTorch at each setting; one run each."""
     found: dict[servers.PyTorchSetting, list[float]] = {}
     for setting in servers.settings():
-        connections = max(options.connections, 2 * setting.rows * setting.lanes)
         with servers.pytorch(source, setting) as server:
-            closed_loop(server, connections=connections, seconds=1)
-            found[setting] = [closed_loop(server, connections=connections, seconds=2)]
+            server.answers(queries()[: server.connections])
+            found[setting] = [closed_loop(server, seconds=options.sweep_seconds)]
         print(f"sweep {setting.name:38} {found[setting][0]:8.1f} requests/s", flush=True)
     return found
 
@@ -113,10 +120,10 @@ def compared(seen: dict[str, Seen], count: int) -> dict[str, Any]:
 
 def one_round(name: str, seen: Seen, options: argparse.Namespace, seed: int) -> None:
     time.sleep(0.5)  # the threads of the one before may still spin
-    server, connections = seen.server, options.connections
+    server = seen.server
     # The peer takes seconds for a first answer to everybody.
-    closed_loop(server, connections=connections, seconds=max(2.0, options.seconds / 2))
-    rps = closed_loop(server, connections=connections, seconds=options.seconds)
+    rough = closed_loop(server, seconds=max(2.0, options.seconds / 2))
+    rps = closed_loop(server, seconds=long_enough(options.seconds, rows=server.rows, rate=rough))
     figures = open_loop(
         server.url,
         [server.body(query).decode() for query in queries()],
@@ -167,7 +174,8 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench spelling")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--sweep-seconds", type=float, default=4.0, help="of each setting")
+    parser.add_argument("--connections", type=int, default=64, help="of ours")
     parser.add_argument("--held-out", type=int, default=1000, help="queries whose answers count")
     options = parser.parse_args(arguments)
     wrk.require_wrk()
@@ -176,7 +184,7 @@ def main(arguments: list[str]) -> None:
     swept = sweep(source, options)
     settings = chosen(swept)
     with contextlib.ExitStack() as stack, OthersLoad() as others:
-        seen = {OURS: Seen(stack.enter_context(servers.ours()))}
+        seen = {OURS: Seen(stack.enter_context(servers.ours(connections=options.connections)))}
         for name, setting in settings.items():
             seen[name] = Seen(stack.enter_context(servers.pytorch(source, setting)))
         answers = compared(seen, options.held_out)
@@ -192,7 +200,7 @@ def main(arguments: list[str]) -> None:
         peer_swept={setting.name: round(rps[0], 1) for setting, rps in swept.items()},
         beams=1,
         load=LOAD,
-        connections=options.connections,
+        connections={name: each.server.connections for name, each in seen.items()},
         others_cores=round(others.cores, 2),
         foreground=in_front,
         rounds=options.rounds,

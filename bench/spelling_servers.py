@@ -29,6 +29,7 @@ EXAMPLE = ROOT / "examples" / "spelling"
 CACHE = ROOT / ".cache" / "bench-spelling"
 PEERS = Path(__file__).parent / "peers"
 ASKING = 32  #: requests on their way where many answers are wanted
+OUR_ROWS = 16  #: of the example's decode batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class PyTorchSetting:
     def name(self) -> str:
         return f"{self.dtype}, batch {self.rows}, {self.lanes} x {self.threads} threads"
 
+    @property
+    def connections(self) -> int:
+        """A batch in work and one waiting for each lane."""
+        return max(8, 2 * self.rows * self.lanes)
+
 
 def settings() -> tuple[PyTorchSetting, ...]:
     """In FP32: on one core, and on all of them as one lane or a lane each."""
@@ -63,8 +69,10 @@ def settings() -> tuple[PyTorchSetting, ...]:
 class Server:
     """One endpoint, and how it is asked."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, connections: int, rows: int) -> None:
         self.url = url
+        self.connections = connections  #: that keep it busy
+        self.rows = rows  #: of all its batches together
 
     def body(self, text: str) -> bytes:
         return json.dumps({"inputs": text}).encode()
@@ -90,9 +98,10 @@ class TensorServer(Server):
 
 
 @contextlib.contextmanager
-def ours() -> Iterator[Server]:
+def ours(*, connections: int) -> Iterator[Server]:
     with _up(sys.executable, "spelling", EXAMPLE / "artifact") as base_url:
-        server = Server(f"{base_url}/endpoints/spelling/invocations")
+        url = f"{base_url}/endpoints/spelling/invocations"
+        server = Server(url, connections=connections, rows=OUR_ROWS)
         wait_answer(server.url, server.body("a"), timeout_s=120.0)
         yield server
 
@@ -133,7 +142,9 @@ def pytorch(source: Path, setting: PyTorchSetting) -> Iterator[Server]:
         shutil.copy(PEERS / "spelling_torch.py", code / "model.py")
         Path(folder, "model.yaml").write_text(yaml.safe_dump(description), encoding="utf-8")
         with _up(make("compile"), "pytorch", Path(folder)) as base_url:
-            server = TensorServer(f"{base_url}/v2/models/pytorch/infer")
+            url = f"{base_url}/v2/models/pytorch/infer"
+            rows = setting.rows * setting.lanes
+            server = TensorServer(url, connections=setting.connections, rows=rows)
             wait_answer(server.url, server.body("a"), timeout_s=120.0)
             yield server
 

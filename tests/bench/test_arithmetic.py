@@ -12,6 +12,7 @@ from bench.arithmetic import (
     best,
     capacity,
     keeps_level,
+    long_enough,
     median_ratio,
     percentile_ms,
     ratios,
@@ -193,3 +194,8 @@ def test_the_memory_of_a_server_is_that_of_the_processes_below_it_too() -> None:
             os.killpg(shell.pid, signal.SIGKILL)
     assert found["processes"] == 2
     assert found["rss"] >= found["pss"] > 0
+
+
+def test_a_run_lasts_until_thirty_batches_have_ended() -> None:
+    assert long_enough(5.0, rows=1, rate=1000.0) == 5.0
+    assert long_enough(5.0, rows=64, rate=160.0) == 12.0
