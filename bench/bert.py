@@ -42,6 +42,7 @@ from bench.bert_served import (
     pytorch_endpoint,
     with_a_lane_per_core,
 )
+from bench.machine import OthersLoad, foreground
 from bench.report import finish, spread, versions, versions_in
 from penstock.runtimes.processor import instruction_set_here
 
@@ -273,6 +274,7 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     sizes = [size for size in options.sizes if size != SERVED_SIZE] + [SERVED_SIZE]
     print(bf16_words(), flush=True)
+    in_front = foreground()
     models = {size: made(size) for size in sizes}
     times: Times = defaultdict(list)
     agreements, parity, facts = {}, {}, {}
@@ -288,9 +290,10 @@ def main(arguments: list[str]) -> None:
             for peer in peers:
                 peer.close()
     model = models[SERVED_SIZE]
-    swept = sweep_pytorch(model, options.seconds)
-    served = ServedRuns(model, swept)
-    served.measure(options)
+    with OthersLoad() as others:
+        swept = sweep_pytorch(model, options.seconds)
+        served = ServedRuns(model, swept)
+        served.measure(options)
     figures, details = served_figures(served)
     finish(
         "bert",
@@ -306,6 +309,8 @@ def main(arguments: list[str]) -> None:
         rounds=options.rounds,
         seconds=options.seconds,
         connections=options.connections,
+        others_cores=round(others.cores, 2),
+        foreground=in_front,
         seed=0,
         versions=versions("penstock", "openvino", "onnxruntime", "tokenizers", "numpy"),
         peers=versions_in("compile", "torch", "transformers"),

@@ -124,6 +124,7 @@ def one_round(name: str, seen: Seen, options: argparse.Namespace, seed: int) -> 
     # The peer takes seconds for a first answer to everybody.
     rough = closed_loop(server, seconds=max(2.0, options.seconds / 2))
     rps = closed_loop(server, seconds=long_enough(options.seconds, rows=server.rows, rate=rough))
+    server.answers(queries()[:1])  # it stands behind what the closed loop left
     figures = open_loop(
         server.url,
         [server.body(query).decode() for query in queries()],

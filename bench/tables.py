@@ -49,10 +49,9 @@ def percent(share: float) -> str:
 def seen_on(line: Line) -> str:
     """The machine, the versions and the command, in one paragraph."""
     machine = line["hardware"]
-    of_peers = line.get("peers", {})
-    if any(isinstance(each, dict) for each in of_peers.values()):
-        of_peers = {name: each for group in of_peers.values() for name, each in group.items()}
-    versions = ", ".join(f"{name} {each}" for name, each in (line["versions"] | of_peers).items())
+    versions = _listed(line["versions"])
+    for peer, each in line.get("peers", {}).items():
+        versions += f"; {peer}: {_listed(each)}" if isinstance(each, dict) else f", {peer} {each}"
     others = line.get("others_cores", line.get("climb_others_cores"))
     busy = f" Other programs took {others} cores." if others is not None else ""
     return (
@@ -60,6 +59,10 @@ def seen_on(line: Line) -> str:
         f"{machine['memory_gib']} GiB; {versions}; commit {line['commit']}.{busy} "
         f"Repeat: `{line['command']}`."
     )
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {each}" for name, each in versions.items())
 
 
 def gateway(line: Line) -> list[str]:

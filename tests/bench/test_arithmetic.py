@@ -21,7 +21,7 @@ from bench.arithmetic import (
     steps_of,
     worst,
 )
-from bench.batches import counts_in, mean_rows
+from bench.batches import counts_in, in_flight_in, mean_rows
 from bench.machine import family_of, memory_bytes, memory_sum
 from bench.report import cpu_facts, spread
 
@@ -199,3 +199,12 @@ def test_the_memory_of_a_server_is_that_of_the_processes_below_it_too() -> None:
 def test_a_run_lasts_until_thirty_batches_have_ended() -> None:
     assert long_enough(5.0, rows=1, rate=1000.0) == 5.0
     assert long_enough(5.0, rows=64, rate=160.0) == 12.0
+
+
+def test_requests_in_flight_are_those_of_all_endpoints() -> None:
+    page = (
+        'penstock_in_flight{endpoint="a",variant="all"} 3.0\n'
+        'penstock_in_flight{endpoint="b",variant="all"} 2.0\npenstock_batch_rows_sum 7.0\n'
+    )
+    assert in_flight_in(page) == 5.0
+    assert in_flight_in("") == 0.0
