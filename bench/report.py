@@ -8,6 +8,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
@@ -18,6 +19,7 @@ from tools.environments import interpreter
 from penstock.runtimes.processor import instruction_set_here, instruction_set_limit, processor
 
 ROOT = Path(__file__).resolve().parent.parent
+_BEGAN = time.monotonic()
 
 
 def hardware() -> dict[str, Any]:
@@ -105,6 +107,7 @@ def finish(name: str, figures: dict[str, Any], **details: Any) -> None:
         "bench": name,
         **figures,
         **details,
+        "took_s": round(time.monotonic() - _BEGAN),
         "hardware": hardware(),
         "commit": commit(),
         "command": again,

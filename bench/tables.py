@@ -57,7 +57,7 @@ def seen_on(line: Line) -> str:
     return (
         f"Seen on: {machine['cpu']}, {machine['cores']} cores, {machine['instruction_set']}, "
         f"{machine['memory_gib']} GiB; {versions}; commit {line['commit']}.{busy} "
-        f"Repeat: `{line['command']}`."
+        f"Repeat, in {line['took_s']} s: `{line['command']}`."
     )
 
 

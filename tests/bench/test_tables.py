@@ -32,6 +32,7 @@ LINE = {
     },
     "bare_rps_by_rows": {"1": 5000, "32": 13000},
     "others_cores": 0.02,
+    "took_s": 150,
     "versions": {"python": "3.11.7"},
     "hardware": {"cpu": "A", "cores": 2, "instruction_set": "AVX2", "memory_gib": 4.0},
     "commit": "abc",
@@ -46,7 +47,7 @@ At 60 % of the most: P50 7.6 ms, P99 65.0 ms (9.0 ms of requests that met no sta
 machine). Bare, rows/s by rows a batch: 5,000 at 1, 13,000 at 32; of the fastest, 0.70 is served.
 
 Seen on: A, 2 cores, AVX2, 4.0 GiB; python 3.11.7; commit abc. Other programs took 0.02 cores. \
-Repeat: `make bench NAME=overhead`."""
+Repeat, in 150 s: `make bench NAME=overhead`."""
 
 
 def test_a_closing_line_becomes_a_table_and_the_machine_that_it_was_seen_on() -> None:
