@@ -80,7 +80,7 @@ def long_enough(seconds: float, *, rows: int, rate: float) -> float:
     A run begins with nothing on its way and ends with batches that are not counted: half of one is
     missing on average, which in few batches would be held against whoever runs large ones.
     """
-    return max(seconds, 30 * rows / rate)
+    return max(seconds, 30 * rows / rate) if rate > 0 else seconds
 
 
 def alternated(names: Sequence[Case], turn: int) -> list[Case]:

@@ -54,6 +54,10 @@ class Load:
     failed: int  #: connection errors and answers that are not 2xx or 3xx
 
 
+class NothingAnswered(RuntimeError):
+    """Not one answer came in the time of a run."""
+
+
 def require_wrk() -> str:
     """Path of wrk; installs Debian's package when run as root, else says how."""
     if shutil.which("wrk") is None and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -81,7 +85,7 @@ def closed_loop(
     headers: Mapping[str, str] = JSON_HEADERS,
 ) -> Load:
     """POSTs `bodies` in turn, over and over for `seconds` (wrk takes whole ones, at least one);
-    raises RuntimeError if nothing was answered."""
+    raises NothingAnswered."""
     literals = ['"' + "".join(f"\\{byte:03d}" for byte in body) + '"' for body in bodies]
     named = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())
     sent = f"wrk.body = {literals[0]}"
@@ -103,6 +107,6 @@ def closed_loop(
         )
     found = re.search(r"^figures (\S+) (\S+) (\S+) (\d+) (\d+)$", run.stdout, re.MULTILINE)
     if found is None or float(found[1]) == 0:
-        raise RuntimeError(f"wrk measured nothing at {url}:\n{run.stdout}{run.stderr}")
+        raise NothingAnswered(f"wrk measured nothing at {url}:\n{run.stdout}{run.stderr}")
     rps, p50_us, p99_us, requests, failed = (float(value) for value in found.groups())
     return Load(rps, p50_us / 1e3, p99_us / 1e3, int(requests), int(failed))

@@ -199,6 +199,7 @@ def test_the_memory_of_a_server_is_that_of_the_processes_below_it_too() -> None:
 def test_a_run_lasts_until_thirty_batches_have_ended() -> None:
     assert long_enough(5.0, rows=1, rate=1000.0) == 5.0
     assert long_enough(5.0, rows=64, rate=160.0) == 12.0
+    assert long_enough(5.0, rows=64, rate=0.0) == 5.0
 
 
 def test_requests_in_flight_are_those_of_all_endpoints() -> None:
