@@ -32,6 +32,8 @@ from bench.processes import penstock_up, post, wait_answer
 #: Whole machine: cores and memory alike, for each of them in turn.
 INSTANCE_TYPE = "ml.local.machine"
 
+PATIENCE_S = 120.0  #: for an answer that is not timed
+
 
 @dataclass(frozen=True, slots=True)
 class PyTorchSetting:
@@ -90,7 +92,10 @@ class Endpoint:
     def labels(self) -> list[str]:
         """The best label of each text, asked one by one."""
         wait_answer(self._url, self._bodies[0], timeout_s=60)
-        return [self._label(json.loads(post(self._url, body))) for body in self._bodies]
+        return [self._label(json.loads(self._post(body))) for body in self._bodies]
+
+    def _post(self, body: bytes) -> bytes:
+        return post(self._url, body, timeout_s=PATIENCE_S)
 
     def _label(self, answer: object) -> str:
         assert isinstance(answer, list)
@@ -101,7 +106,7 @@ class Endpoint:
         wait_answer(self._url, self._bodies[0], timeout_s=60)
         wanted = (self._bodies * self._connections)[: self._connections]
         with ThreadPoolExecutor(self._connections) as threads:
-            list(threads.map(lambda body: post(self._url, body), wanted))
+            list(threads.map(self._post, wanted))
 
     def load(self, seconds: float) -> Served:
         before = batch_counts(self._base_url)

@@ -29,6 +29,7 @@ EXAMPLE = ROOT / "examples" / "spelling"
 CACHE = ROOT / ".cache" / "bench-spelling"
 PEERS = Path(__file__).parent / "peers"
 ASKING = 32  #: requests on their way where many answers are wanted
+PATIENCE_S = 120.0  #: for an answer that is not timed
 OUR_ROWS = 16  #: of the example's decode batch
 
 
@@ -83,7 +84,10 @@ class Server:
     def answers(self, texts: Sequence[str]) -> list[str]:
         """In the order of the texts, which are asked many at a time."""
         with ThreadPoolExecutor(ASKING) as threads:
-            return list(threads.map(lambda text: self.read(post(self.url, self.body(text))), texts))
+            return list(threads.map(self._answer, texts))
+
+    def _answer(self, text: str) -> str:
+        return self.read(post(self.url, self.body(text), timeout_s=PATIENCE_S))
 
 
 class TensorServer(Server):
