@@ -43,7 +43,7 @@ def times(ratio: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{share:.1%}"
+    return f"{100 * share:.1f} %"
 
 
 def seen_on(line: Line) -> str:
