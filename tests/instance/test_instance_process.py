@@ -289,7 +289,8 @@ def test_what_cannot_be_loaded_is_named(shared: Instance, tmp_path: Path) -> Non
     slow = model_files.code(tmp_path / "slow", "import time\ntime.sleep(60)\n")
     error = client.load(23, slow, startup_timeout_s=0.5)["error"]
     assert error["code"] == "load-timeout"
-    assert [copy for copy in client.control(op="status")["copies"] if copy["copy"] >= 20] == []
+    here = {copy["copy"] for copy in client.control(op="status")["copies"]}
+    assert here.isdisjoint({20, 21, 22, 23})
 
 
 def test_cancelled_requests_are_not_computed(shared: Instance, tmp_path: Path) -> None:
