@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 NAME ?= gateway
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test check bench sim pictures setup setup-dev clean
+.PHONY: run test check mutants bench sim pictures setup setup-dev clean
 
 run: $(VENV)/.run-ready
 	@$(BIN)/penstock up --deploy query-intent=examples/query_intent/artifact --log-level warning $(FLAGS)
@@ -22,6 +22,10 @@ check: $(VENV)/.dev-ready
 	@MYPYPATH=src $(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest tests/architecture
+
+# Do the tests notice when a rule is broken? MODULE=core/batching.py or a folder; FLAGS='--diff main'.
+mutants: $(VENV)/.dev-ready
+	@$(BIN)/python -m tools.mutants $(MODULE) $(FLAGS)
 
 bench: $(VENV)/.dev-ready
 	@$(BIN)/python -m bench $(NAME)

@@ -1,0 +1,199 @@
+"""Which fast tests concern a module: what `make mutants` runs against its mutants.
+
+Fast means: in one process, without a server of its own, a second or two for a file. A new module of
+these folders gets a row here; `tests/tools/test_mutants.py` holds that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "penstock"
+#: folders and files whose every module has a row
+COVERED = ("core", "gateway", "wire", "artifacts", "metrics/sketch.py")
+
+_AWS = tuple(
+    f"wire/test_aws_{name}.py"
+    for name in (
+        *("bounds", "eventstream", "http", "json", "models", "query", "rest_json"),
+        *("sigv4", "validate", "bearer", "fuzz"),
+    )
+)
+_HTTP = tuple(
+    f"gateway/test_http_{name}.py"
+    for name in ("bodies", "connection", "growth", "names", "streams", "tls")
+)
+_DISPATCH = (
+    "gateway/test_dispatcher.py",
+    "gateway/test_dispatcher_streams.py",
+    "gateway/test_link.py",
+    "gateway/test_paused_links.py",
+    "gateway/test_awaited_reply.py",
+    "gateway/test_responders_that_raise.py",
+    "gateway/test_torn_frames.py",
+    "gateway/test_byzantine_instance.py",
+)
+_ROUTING = (
+    "core/test_core_routing.py",
+    "core/test_core_routing_prefix.py",
+    "core/test_core_routing_sessions.py",
+    "core/test_core_routing_properties.py",
+)
+_BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
+_PREPARE = (
+    "artifacts/test_artifact_prepare.py",
+    "artifacts/test_artifact_cache.py",
+    "artifacts/test_artifact_submitted_code.py",
+)
+_DETECT = (
+    "artifacts/test_artifact_detect.py",
+    "artifacts/test_artifact_pt2.py",
+    "artifacts/test_artifact_triton.py",
+    "artifacts/test_artifact_generation.py",
+    "artifacts/test_artifact_model_yaml.py",
+)
+_TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.py")
+
+#: module (below src/penstock) -> test files (below tests)
+TESTS_OF: dict[str, tuple[str, ...]] = {
+    "core/admission.py": ("core/test_core_admission.py",),
+    "core/batch_spec.py": _BATCHING,
+    "core/batching.py": (*_BATCHING, "core/test_core_service_level.py"),
+    "core/body_budget.py": ("core/test_core_body_budget.py",),
+    "core/deployment.py": ("core/test_core_reconcile.py", *_ROUTING),
+    "core/endpoint_state.py": ("core/test_core_reconcile.py",),
+    "core/grants.py": ("core/test_core_grants.py",),
+    "core/host_gate.py": ("gateway/test_host_gate.py",),
+    "core/hot_shapes.py": ("core/test_core_hot_shapes.py",),
+    "core/instruction_sets.py": ("core/test_instruction_sets.py",),
+    "core/memory_need.py": ("core/test_core_memory_need.py",),
+    "core/pipeline.py": ("core/test_core_pipeline.py",),
+    "core/pipeline_actions.py": ("core/test_core_pipeline.py",),
+    "core/pipeline_spec.py": ("core/test_core_pipeline.py",),
+    "core/placement.py": ("core/test_core_placement.py",),
+    "core/proof.py": ("core/test_proof.py",),
+    "core/reconcile.py": (
+        "core/test_core_reconcile.py",
+        "core/test_core_reconcile_properties.py",
+    ),
+    "core/retry.py": ("core/test_core_retry.py",),
+    "core/routing/copies.py": _ROUTING,
+    "core/routing/endpoint.py": _ROUTING,
+    "core/routing/pickers.py": _ROUTING,
+    "core/routing/prefix_aware.py": _ROUTING,
+    "core/routing/prefixes.py": _ROUTING,
+    "core/routing/sessions.py": _ROUTING,
+    "core/routing/strategies.py": _ROUTING,
+    "core/run_times.py": ("core/test_core_run_times.py", *_BATCHING),
+    "core/service_level.py": ("core/test_core_service_level.py",),
+    "core/stepping.py": ("core/test_core_stepping.py",),
+    "gateway/asgi.py": _HTTP,
+    "gateway/awaited.py": _DISPATCH,
+    "gateway/call.py": _HTTP,
+    "gateway/deadlines.py": _DISPATCH,
+    "gateway/descriptors.py": ("gateway/test_descriptors.py",),
+    "gateway/dispatcher.py": _DISPATCH,
+    "gateway/draining.py": (*_HTTP, *_DISPATCH),
+    "gateway/endpoint_table.py": _DISPATCH,
+    "gateway/explain.py": _DISPATCH,
+    "gateway/head_check.py": (*_HTTP, "gateway/test_host_gate.py"),
+    "gateway/holding.py": (*_HTTP, *_DISPATCH),
+    "gateway/http.py": _HTTP,
+    "gateway/http_refusals.py": _HTTP,
+    "gateway/invocation.py": _DISPATCH,
+    "gateway/link.py": _DISPATCH,
+    "gateway/listener.py": _HTTP,
+    "gateway/pipeline.py": _HTTP,
+    "gateway/recording.py": _DISPATCH,
+    "gateway/refusals.py": _DISPATCH,
+    "gateway/request_id.py": (*_HTTP, *_DISPATCH),
+    "gateway/retries.py": (*_DISPATCH, "core/test_core_retry.py"),
+    "gateway/server.py": _HTTP,
+    "gateway/streaming.py": _DISPATCH,
+    "gateway/timers.py": _DISPATCH,
+    "gateway/tls.py": ("gateway/test_http_tls.py",),
+    "wire/aws/bearer.py": _AWS,
+    "wire/aws/errors.py": _AWS,
+    "wire/aws/eventstream.py": _AWS,
+    "wire/aws/http.py": _AWS,
+    "wire/aws/json_rpc.py": _AWS,
+    "wire/aws/json_values.py": _AWS,
+    "wire/aws/models.py": _AWS,
+    "wire/aws/patterns.py": (*_AWS, "architecture/test_linear_patterns.py"),
+    "wire/aws/protocols.py": _AWS,
+    "wire/aws/query.py": _AWS,
+    "wire/aws/rest_json.py": _AWS,
+    "wire/aws/rest_routes.py": _AWS,
+    "wire/aws/sigv4.py": _AWS,
+    "wire/aws/validate.py": _AWS,
+    "wire/aws/values.py": _AWS,
+    "wire/aws/xml_values.py": _AWS,
+    "wire/frames.py": (
+        "wire/test_frame_bounds.py",
+        "gateway/test_torn_frames.py",
+        "gateway/test_link.py",
+        "instance/test_connection_torn_frames.py",
+    ),
+    "wire/oip_messages.py": ("wire/test_oip_messages.py", "instance/test_codecs_oip.py"),
+    "wire/plain_json.py": ("wire/test_server_sent_events.py", *_AWS),
+    "wire/server_sent_events.py": ("wire/test_server_sent_events.py",),
+    "wire/stall.py": (
+        "wire/test_frame_bounds.py",
+        "gateway/test_torn_frames.py",
+        "instance/test_connection_torn_frames.py",
+    ),
+    "artifacts/archive_readers.py": ("artifacts/test_artifact_unpack.py",),
+    "artifacts/budget.py": (*_PREPARE, "artifacts/test_artifact_unpack.py"),
+    "artifacts/cache.py": _PREPARE,
+    "artifacts/cache_contents.py": _PREPARE,
+    "artifacts/description.py": _DETECT,
+    "artifacts/detect.py": _DETECT,
+    "artifacts/detect_pt2.py": _DETECT,
+    "artifacts/detect_pt2_rules.py": _DETECT,
+    "artifacts/fetch.py": _PREPARE,
+    "artifacts/generation_layout.py": _DETECT,
+    "artifacts/generation_options.py": _DETECT,
+    "artifacts/http_source.py": _PREPARE,
+    "artifacts/huggingface.py": (*_DETECT, *_PREPARE),
+    "artifacts/images.py": _DETECT,
+    "artifacts/layout_errors.py": _DETECT,
+    "artifacts/listing.py": (*_DETECT, *_PREPARE),
+    "artifacts/local_files.py": _PREPARE,
+    "artifacts/model_files.py": _DETECT,
+    "artifacts/model_rules.py": _DETECT,
+    "artifacts/model_yaml.py": _DETECT,
+    "artifacts/object_store.py": _PREPARE,
+    "artifacts/onnx_header.py": _DETECT,
+    "artifacts/paths.py": (*_PREPARE, "artifacts/test_artifact_unpack.py"),
+    "artifacts/pbtxt.py": _TRITON,
+    "artifacts/pbtxt_fields.py": _TRITON,
+    "artifacts/prepare.py": _PREPARE,
+    "artifacts/source.py": _PREPARE,
+    "artifacts/submitted_code.py": ("artifacts/test_artifact_submitted_code.py",),
+    "artifacts/triton.py": _TRITON,
+    "artifacts/triton_repository.py": _TRITON,
+    "artifacts/unpack.py": ("artifacts/test_artifact_unpack.py",),
+    "artifacts/yaml_keys.py": _DETECT,
+    "artifacts/yaml_tree.py": _DETECT,
+    "metrics/sketch.py": ("metrics/test_metrics_sketch.py",),
+}
+
+
+def modules_without_code() -> frozenset[str]:
+    """`__init__` files: nothing but a docstring, or names for others."""
+    return frozenset(
+        path.relative_to(SOURCE).as_posix()
+        for folder in COVERED
+        for path in (SOURCE / folder).rglob("__init__.py")
+    )
+
+
+def covered_modules() -> list[str]:
+    """Every module that must have a row, by path."""
+    found = []
+    for name in COVERED:
+        at = SOURCE / name
+        files = [at] if at.is_file() else sorted(at.rglob("*.py"))
+        found += [file.relative_to(SOURCE).as_posix() for file in files]
+    return sorted(set(found) - modules_without_code())
