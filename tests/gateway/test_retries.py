@@ -111,6 +111,9 @@ def test_one_timer_serves_all_that_wait(monkeypatch: pytest.MonkeyPatch) -> None
     assert (waiting(bench), rung) == (2, [100.05])
     bench.timers.advance(0.05)
     assert rung == [100.05, pytest.approx(100.1)]
+    find(bench, 1)
+    bench.timers.advance(1.0)
+    assert len(rung) == 2, "nobody waits"
 
 
 def test_a_request_that_waits_holds_no_slot_and_is_in_flight() -> None:
@@ -130,6 +133,7 @@ def test_closing_tells_all_that_wait_once_and_looks_no_more() -> None:
     asyncio.run(bench.dispatcher.close())
     assert first.told == [("error", "stopping")]
     assert waiting(bench) == 0
+    assert [timer for _, _, timer in bench.timers._heap if not timer.cancelled] == []
     bench.timers.advance(100.0)
     assert first.told == [("error", "stopping")]
 
@@ -221,6 +225,17 @@ def test_who_named_none_is_answered_by_those_that_took_over() -> None:
     assert told.told == []
 
 
+def test_a_copy_that_changed_its_variant_does_not_have_it_back_at_once() -> None:
+    bench = Bench(1)
+    bench.dispatcher.publish(routes(1, variant="blue"))
+    invocation, _ = bench.invoke()
+    bench.dispatcher.publish(routes(1, variant="green"))
+    bench.link(1).give_back("draining")
+    assert (sent(bench), waiting(bench), bench.outstanding()) == ([], 1, {1: 0})
+    bench.timers.advance(0.05)
+    assert (sent(bench), invocation.variant) == ([invocation], "green")
+
+
 def test_a_retry_stays_with_its_variant_while_that_is_there() -> None:
     bench = Bench(1, 2, 3)
     bench.dispatcher.publish(two_variants(blue=(1, 3)))
@@ -254,7 +269,8 @@ def test_an_endpoint_of_the_same_name_is_another_one() -> None:
     bench.dispatcher.withdraw("echo")
     bench.dispatcher.publish(routes(1))
     bench.link(1).give_back("draining")
-    assert told.told == [("error", "endpoint-not-found")]
+    bench.timers.advance(1.0)
+    assert (told.told, waiting(bench)) == ([("error", "endpoint-not-found")], 0)
 
 
 def test_a_session_whose_copy_is_gone_is_not_carried_on_elsewhere() -> None:

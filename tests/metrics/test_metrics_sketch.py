@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -209,6 +210,15 @@ def test_extremes_are_exact_and_nothing_lies_beyond_them() -> None:
             assert sketch.minimum <= value <= sketch.maximum
 
 
+def test_the_lowest_and_the_highest_value_are_no_buckets_middle() -> None:
+    low, high = GAMMA**9.01, GAMMA**20.99
+    for sign in (1.0, -1.0):
+        sketch = sketch_of([sign * low, sign * high])
+        assert [sketch.quantile(q) for q in (-1, 0, 1, 2)] == sorted([sign * low, sign * high] * 2)
+        assert sketch.quantile(0.001) != sketch.minimum
+        assert sketch.quantile(0.999) != sketch.maximum
+
+
 def test_a_bucket_is_read_at_the_value_with_the_least_error() -> None:
     """Its edges are 2 % apart, and what is told of it is 1 % from both."""
     sketch = sketch_of([1e-3, in_bucket(100), 1e3])
@@ -299,16 +309,26 @@ def test_bytes_of_another_process_are_read() -> None:
 
 
 def test_a_sketch_that_was_read_folds_on() -> None:
-    sketch = Sketch.from_bytes(sketch_of([in_bucket(2100)]).to_bytes())
+    sketch = Sketch.from_bytes(sketch_of([in_bucket(1000), in_bucket(2100)]).to_bytes())
     sketch.add(in_bucket(0))
     sketch.add(in_bucket(1))
-    assert [count for _, count in sketch.bins()] == [2, 1]
+    assert [count for _, count in sketch.bins()] == [2, 1, 1]
 
 
 def test_as_many_buckets_as_a_sketch_may_have_are_read() -> None:
     full = sketch_of(sign * in_bucket(n) for n in range(BUCKETS_MAX) for sign in (-1, 1))
     assert len(full) == 2 * BUCKETS_MAX
     assert Sketch.from_bytes(full.to_bytes()) == full
+    assert len(full.to_bytes()) < 2000, "neighbours take almost nothing"
+
+
+def test_what_claims_no_buckets_is_not_unpacked_to_see_how_many_there_are() -> None:
+    data = head() + zlib.compress(bytes(20_000_000))
+    tracemalloc.start()
+    with pytest.raises(CallerError):
+        Sketch.from_bytes(data)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
 
 
 ONE = head(count=1, above=1)

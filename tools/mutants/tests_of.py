@@ -26,11 +26,16 @@ _HTTP = tuple(
 )
 _DISPATCH = (
     "gateway/test_dispatcher.py",
+    "gateway/test_dispatcher_bounds.py",
+    "gateway/test_dispatcher_copies.py",
     "gateway/test_dispatcher_streams.py",
-    "gateway/test_link.py",
-    "gateway/test_paused_links.py",
+    "gateway/test_retries.py",
     "gateway/test_awaited_reply.py",
     "gateway/test_responders_that_raise.py",
+)
+_LINK = (
+    "gateway/test_link.py",
+    "gateway/test_paused_links.py",
     "gateway/test_torn_frames.py",
     "gateway/test_byzantine_instance.py",
 )
@@ -102,7 +107,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/http.py": _HTTP,
     "gateway/http_refusals.py": _HTTP,
     "gateway/invocation.py": _DISPATCH,
-    "gateway/link.py": _DISPATCH,
+    "gateway/link.py": _LINK,
     "gateway/listener.py": _HTTP,
     "gateway/pipeline.py": _HTTP,
     "gateway/recording.py": _DISPATCH,
@@ -125,16 +130,15 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "wire/aws/query.py": _AWS,
     "wire/aws/rest_json.py": _AWS,
     "wire/aws/rest_routes.py": _AWS,
-    "wire/aws/sigv4.py": _AWS,
+    "wire/aws/sigv4.py": (
+        "wire/test_aws_sigv4.py",
+        "wire/test_aws_bounds.py",
+        "wire/test_aws_vectors_sigv4.py",
+    ),
     "wire/aws/validate.py": _AWS,
     "wire/aws/values.py": _AWS,
     "wire/aws/xml_values.py": _AWS,
-    "wire/frames.py": (
-        "wire/test_frame_bounds.py",
-        "gateway/test_torn_frames.py",
-        "gateway/test_link.py",
-        "instance/test_connection_torn_frames.py",
-    ),
+    "wire/frames.py": ("wire/test_frames.py", "wire/test_frame_bounds.py"),
     "wire/oip_messages.py": ("wire/test_oip_messages.py", "instance/test_codecs_oip.py"),
     "wire/plain_json.py": ("wire/test_server_sent_events.py", *_AWS),
     "wire/server_sent_events.py": ("wire/test_server_sent_events.py",),
@@ -143,7 +147,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "gateway/test_torn_frames.py",
         "instance/test_connection_torn_frames.py",
     ),
-    "artifacts/archive_readers.py": ("artifacts/test_artifact_unpack.py",),
+    "artifacts/archive_readers.py": (
+        "artifacts/test_archive_readers.py",
+        "artifacts/test_artifact_unpack.py",
+    ),
     "artifacts/budget.py": (*_PREPARE, "artifacts/test_artifact_unpack.py"),
     "artifacts/cache.py": _PREPARE,
     "artifacts/cache_contents.py": _PREPARE,
