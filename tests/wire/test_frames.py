@@ -138,12 +138,11 @@ def test_the_payload_of_an_answer_is_taken_apart_at_its_meta() -> None:
 # A stream, in pieces
 
 
-@pytest.mark.parametrize("cut", range(len(STREAM) + 1))
-def test_a_stream_cut_in_two_anywhere_gives_all_its_frames_once(cut: int) -> None:
-    decoder = FrameDecoder()
-    got = [*decoder.feed(STREAM[:cut]), *decoder.feed(STREAM[cut:])]
-    assert got == FRAMES
-    assert decoder.between_frames
+def test_a_stream_cut_in_two_anywhere_gives_all_its_frames_once() -> None:
+    for cut in range(len(STREAM) + 1):
+        decoder = FrameDecoder()
+        got = [*decoder.feed(STREAM[:cut]), *decoder.feed(STREAM[cut:])]
+        assert (got, decoder.between_frames) == (FRAMES, True), f"cut at {cut}"
 
 
 def test_a_stream_that_comes_byte_by_byte_gives_each_frame_with_its_last_byte() -> None:
