@@ -316,14 +316,24 @@ def test_an_answer_whose_meta_is_of_another_form_is_torn(data: bytes) -> None:
         frames.decode_reply_meta(data)
 
 
-@pytest.mark.parametrize("decode", [frames.decode_request_meta, frames.decode_reply_meta])
-def test_metas_are_parsed_once_but_not_kept_without_end(decode: Callable[[bytes], object]) -> None:
-    first = decode(b'["first"]')
-    assert decode(b'["first"]') is first
+@pytest.mark.parametrize(
+    ("decode", "kept"),
+    [
+        (frames.decode_request_meta, frames._request_meta_by_bytes),
+        (frames.decode_reply_meta, frames._reply_meta_by_bytes),
+    ],
+)
+def test_metas_are_parsed_once_but_not_kept_without_end(
+    decode: Callable[[bytes], object], kept: dict[bytes, object]
+) -> None:
+    kept.clear()
+    first = decode(b'["0"]')
     for number in range(1024):
         decode(b'["%d"]' % number)
-    again = decode(b'["first"]')
-    assert (again == first, again is first) == (True, False)
+    assert (decode(b'["0"]') is first, len(kept)) == (True, 1024)
+    decode(b'["1024"]')
+    assert list(kept) == [b'["1024"]']
+    assert decode(b'["0"]') == first
 
 
 def test_what_an_engine_says_of_one_answer_is_not_kept() -> None:
