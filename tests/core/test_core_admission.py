@@ -39,6 +39,9 @@ def test_a_learned_service_time_says_when_to_come_again() -> None:
     assert quick.admit(outstanding=2, lanes=2, deadline=None, now=0.0) == Refusal(
         "in-flight-limit", 0.05
     )
+    assert quick.admit(outstanding=2, lanes=1, deadline=None, now=0.0) == Refusal(
+        "in-flight-limit", 0.05
+    )
     assert quick.admit(outstanding=2, lanes=0, deadline=None, now=0.0) == Refusal(
         "in-flight-limit", 1.0
     )
@@ -103,6 +106,14 @@ def test_run_times_are_gathered_for_a_tenth_of_a_second_and_then_averaged() -> N
     admission.check_invariants()
 
 
+def test_a_run_of_no_rows_counts_as_one_row() -> None:
+    """An instance may say so of an answer without tensors: it must not end the gateway's sums."""
+    admission = learned(AdmissionSpec(in_flight_max=100), run_s=0.5, rows=0)
+    assert (admission.snapshot()["run_s"], admission.snapshot()["row_s"]) == (0.5, 0.5)
+    admission.observe(1.5, 0, 1.0)
+    assert (admission.snapshot()["run_s"], admission.snapshot()["row_s"]) == (0.75, 0.515625)
+
+
 def test_a_better_rate_per_row_is_believed_at_once() -> None:
     """Batches grow with the queue: the best rate seen lately is what a longer queue would get."""
     admission = learned(AdmissionSpec(in_flight_max=100), run_s=1.0, rows=1)
@@ -116,6 +127,7 @@ def test_wrong_settings_name_their_key() -> None:
         AdmissionSpec(in_flight_max=0)
     with pytest.raises(CallerError, match="queue_wait_s_max is -1"):
         AdmissionSpec(in_flight_max=1, queue_wait_s_max=-1)
+    assert AdmissionSpec(in_flight_max=1, queue_wait_s_max=0.0).queue_wait_s_max == 0.0
 
 
 def routes(*bounds: float | None) -> EndpointRoutes:
@@ -149,4 +161,8 @@ def test_new_bounds_hold_at_once_and_keep_what_was_learned() -> None:
     admission.revise(AdmissionSpec(in_flight_max=100, queue_wait_s_max=2.0))
     assert admission.admit(outstanding=3, lanes=1, deadline=None, now=0.0) == Refusal(
         "queue-wait-limit", 1.0
+    )
+    admission.revise(AdmissionSpec(in_flight_max=3))
+    assert admission.admit(outstanding=3, lanes=1, deadline=None, now=0.0) == Refusal(
+        "in-flight-limit", 1.5
     )

@@ -73,6 +73,18 @@ def test_a_batch_goes_ahead_of_a_short_run_after_a_quarter_of_it() -> None:
     assert batcher.on_timer(now=0.00025) == [RunBatch(0, (2,), 1, 0, 0.00025, 0, "lane-free")]
 
 
+def test_a_batch_goes_ahead_to_the_lane_that_began_its_run_first() -> None:
+    batcher = Batcher(BatchSpec(lanes=2, batches_ahead=1))
+    assert batcher.add(1, now=0.0) == [run_batch(0, (1,), "single")]
+    assert batcher.add(2, now=0.25) == [run_batch(1, (2,), "single")]
+    assert batcher.add(3, now=0.5) == [run_batch(0, (3,), "single")]
+    assert batcher.add(4, now=0.5) == [run_batch(1, (4,), "single")]
+    assert batcher.lane_freed(1, now=1.0) == []  # lane 1 now runs 4, lane 0 still holds 3
+    assert batcher.lane_freed(0, now=1.25) == []
+    assert batcher.add(5, now=1.5) == [run_batch(1, (5,), "single")]
+    assert batcher.add(6, now=1.5) == [run_batch(0, (6,), "single")]
+
+
 def test_a_batch_that_is_not_due_does_not_go_ahead() -> None:
     spec = BatchSpec(rows_max=4, wait_s_max=1.0, batches_ahead=1, runs_measured=((4, 0, 0.5),))
     batcher = Batcher(spec)
@@ -256,12 +268,14 @@ def test_a_full_batch_counts_as_preferred() -> None:
 
 
 def test_a_preferred_size_skips_over_cancelled_items() -> None:
-    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(2,)))
-    batcher.add(1, rows=2, now=0.0)
+    """Three were queued and two are left: no preferred size until another comes."""
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(3,)))
+    batcher.add(1, rows=3, now=0.0)
     for ident in (2, 3, 4):
         batcher.add(ident, now=0.0)
     assert batcher.cancel(3, now=0.0)
-    assert batcher.lane_freed(0, now=0.5) == [run_batch(0, (2, 4), "preferred-size", waited_s=0.5)]
+    assert batcher.lane_freed(0, now=0.5) == []
+    assert batcher.add(5, now=0.75) == [run_batch(0, (2, 4, 5), "preferred-size", waited_s=0.75)]
 
 
 # deadlines and timeouts
@@ -393,6 +407,32 @@ def test_a_forecast_is_never_its_own_proof() -> None:
     assert batcher.add(17, deadline=1.5, now=1.25) == [run_batch(0, (17,), "single")]
 
 
+def test_after_the_one_that_runs_anyhow_the_forecast_counts_again() -> None:
+    """It took as long as was forecast: fifteen more are given up before the next is tried."""
+    batcher = Batcher(BatchSpec())
+    batcher.add(0, now=0.0)
+    batcher.lane_freed(0, now=1.0)
+    for ident in range(1, 16):
+        batcher.add(ident, deadline=1.5, now=1.0)
+    assert batcher.add(16, deadline=1.5, now=1.0) == [run_batch(0, (16,), "single")]
+    batcher.lane_freed(0, now=2.0)
+    for ident in range(17, 32):
+        assert batcher.add(ident, deadline=2.5, now=2.0) == [
+            Refuse(ident, "deadline-cannot-be-met")
+        ]
+    assert batcher.add(32, deadline=2.5, now=2.0) == [run_batch(0, (32,), "single")]
+
+
+def test_a_deadline_behind_the_end_of_the_wait_hurries_a_batch_too() -> None:
+    """The wait ends at 12.0 s and the deadline is 12.75 s, but a run may take 1.5 s."""
+    spec = BatchSpec(rows_max=4, wait_s_max=2.0, runs_measured=((1, 0, 1.0),))
+    batcher = Batcher(spec)
+    assert batcher.add(1, deadline=12.75, now=10.0) == []
+    assert batcher.next_deadline() == 11.25
+    assert batcher.on_timer(now=11.0) == []
+    assert batcher.on_timer(now=11.25) == [run_batch(0, (1,), "deadline-near", waited_s=1.25)]
+
+
 def test_a_run_whose_worker_was_replaced_is_not_timed() -> None:
     batcher = Batcher(BatchSpec(lanes=2))
     batcher.add(1, now=0.0)
@@ -400,6 +440,21 @@ def test_a_run_whose_worker_was_replaced_is_not_timed() -> None:
     assert batcher.lane_freed(1, now=60.0, timed=False) == []
     batcher.give_back(now=60.0)
     assert batcher.lane_freed(0, now=90.0) == []
+    assert batcher.snapshot()["run_times"] == []
+
+
+def test_what_ran_ahead_of_a_replaced_worker_is_not_timed_either() -> None:
+    """When its run began is not known: the lane was not computing all the while."""
+    batcher = Batcher(BatchSpec(batches_ahead=1))
+    batcher.add(1, now=0.0)
+    assert batcher.add(2, now=0.0) == [run_batch(0, (2,), "single")]
+    assert batcher.lane_freed(0, now=60.0, timed=False) == []
+    assert batcher.lane_freed(0, now=61.0) == []
+    batcher.add(3, now=100.0)
+    batcher.add(4, now=100.0)
+    batcher.give_back(now=101.0)
+    assert batcher.lane_freed(0, now=160.0) == []
+    assert batcher.lane_freed(0, now=161.0) == []
     assert batcher.snapshot()["run_times"] == []
 
 
@@ -466,6 +521,51 @@ def test_no_priority_starves() -> None:
     order = [batcher.lane_freed(0, now=0.0)[0] for _ in range(10)]
     assert [batch.ids for batch in order if isinstance(batch, RunBatch)] == [
         (1,), (2,), (3,), (4,), (5,), (6,), (7,), (100,), (8,), (9,)
+    ]  # fmt: skip
+
+
+def test_each_that_waits_long_is_passed_over_seven_times_anew() -> None:
+    batcher = Batcher(BatchSpec(rows_max=1, priorities=2))
+    batcher.add(0, now=0.0)
+    batcher.add(100, priority=1, now=0.0)
+    batcher.add(101, priority=1, now=0.0)
+    for ident in range(1, 17):
+        batcher.add(ident, priority=0, now=0.0)
+    order = [batcher.lane_freed(0, now=0.0)[0] for _ in range(18)]
+    assert [batch.ids for batch in order if isinstance(batch, RunBatch)] == [
+        (1,), (2,), (3,), (4,), (5,), (6,), (7,), (100,),
+        (8,), (9,), (10,), (11,), (12,), (13,), (14,), (101,), (15,), (16,)
+    ]  # fmt: skip
+
+
+def test_no_priority_starves_in_a_bucket_of_its_own() -> None:
+    """The eighth batch is led by the longest-waiting item of all ready buckets."""
+    batcher = Batcher(BatchSpec(rows_max=1, priorities=2, buckets=(16, 64)))
+    batcher.add(0, length=16, now=0.0)
+    batcher.add(100, length=64, priority=1, now=0.0)
+    for ident in range(1, 10):
+        batcher.add(ident, length=16, priority=0, now=0.0)
+    order = [batcher.lane_freed(0, now=0.0)[0] for _ in range(10)]
+    assert [batch.ids for batch in order if isinstance(batch, RunBatch)] == [
+        (1,), (2,), (3,), (4,), (5,), (6,), (7,), (100,), (8,), (9,)
+    ]  # fmt: skip
+
+
+def test_a_queue_that_was_empty_owes_nobody_a_turn() -> None:
+    """Five were passed over by; then the queue emptied, and the seven are counted from there."""
+    batcher = Batcher(BatchSpec(rows_max=1, priorities=2))
+    batcher.add(0, now=0.0)
+    batcher.add(100, priority=1, now=0.0)
+    for ident in range(1, 6):
+        batcher.add(ident, priority=0, now=0.0)
+        batcher.lane_freed(0, now=0.0)
+    assert batcher.cancel(100, now=0.0)
+    batcher.add(101, priority=1, now=0.0)
+    for ident in range(6, 15):
+        batcher.add(ident, priority=0, now=0.0)
+    order = [batcher.lane_freed(0, now=0.0)[0] for _ in range(10)]
+    assert [batch.ids for batch in order if isinstance(batch, RunBatch)] == [
+        (6,), (7,), (8,), (9,), (10,), (11,), (12,), (101,), (13,), (14,)
     ]  # fmt: skip
 
 
@@ -624,6 +724,28 @@ def test_many_deadlines_of_items_that_left_are_swept() -> None:
     assert batcher.on_timer(now=80.0) == []
     assert batcher.next_deadline() == 90.0
     assert batcher.on_timer(now=90.0) == [Expire(401, "deadline-passed")]
+
+
+def test_a_sweep_forgets_the_deadlines_of_those_that_left_and_of_no_other() -> None:
+    """On a busy lane the timer shows it: it is set to the first deadline that is watched."""
+    batcher = Batcher(BatchSpec(rows_max=8, queue_rows_max=80))
+    batcher.add(0, rows=8, now=0.0)
+    for ident, deadline in ((1, 90.0), (2, 80.0), (3, 70.0)):
+        batcher.add(ident, deadline=deadline, now=0.0)
+    for ident in range(100, 167):
+        batcher.add(ident, deadline=50.0, now=0.0)
+        assert batcher.cancel(ident, now=0.0)
+    assert batcher.next_deadline() == 50.0  # 64 of those that left, and two for each that waits
+    batcher.add(4, deadline=75.0, now=0.0)
+    assert batcher.next_deadline() == 70.0
+    batcher.check_invariants()
+    assert batcher.on_timer(now=70.0) == [Expire(3, "deadline-passed")]
+    assert batcher.next_deadline() == 75.0
+    assert batcher.on_timer(now=90.0) == [
+        Expire(4, "deadline-passed"),
+        Expire(2, "deadline-passed"),
+        Expire(1, "deadline-passed"),
+    ]
 
 
 def test_draining_refuses_the_new_and_runs_the_old_without_delay() -> None:

@@ -184,6 +184,18 @@ class BatcherMachine(RuleBasedStateMachine):
             self.queued.remove(ident)
             self.answer(ident)
 
+    @precondition(lambda self: self.queued and not self.drains and len(self.items) < 80)
+    @rule(life_s=st.sampled_from([0.5, 60.0]))
+    def a_crowd_comes_and_goes(self, life_s: float) -> None:
+        """More than a sweep tolerates: what stays must be what was queued before."""
+        for _ in range(75):
+            self.add(rows=1, length=0, priority=0, life_s=life_s, alone=False)
+            newest = len(self.items) - 1
+            if newest in self.queued:
+                assert self.batcher.cancel(newest, now=self.now)
+                self.queued.remove(newest)
+                self.answer(newest)
+
     @precondition(lambda self: len(self.items) >= 8)
     @rule()
     def give_back(self) -> None:
@@ -227,4 +239,4 @@ class BatcherMachine(RuleBasedStateMachine):
 
 
 TestBatcher = BatcherMachine.TestCase
-TestBatcher.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBatcher.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)

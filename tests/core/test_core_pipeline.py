@@ -172,6 +172,53 @@ def test_a_follower_gets_the_pieces_as_they_come_those_before_it_began_included(
     assert pipeline.next_deadline() == 10.0
 
 
+def test_a_follower_waits_for_its_source_to_begin() -> None:
+    pipeline = made(
+        StepSpec(name="find"),
+        StepSpec(name="answer", needs=("find",)),
+        StepSpec(name="mentions", follows="answer"),
+    )
+    assert pipeline.start(now=0.0) == [Start(1, "find", None, "needs-met")]
+    assert pipeline.done(1, now=0.1) == [
+        Start(2, "answer", None, "needs-met"),
+        Start(3, "mentions", None, "source-began"),
+    ]
+
+
+def test_a_follower_that_begins_when_its_source_is_over_gets_it_all_at_once() -> None:
+    pipeline = made(
+        StepSpec(name="answer"),
+        StepSpec(name="names"),
+        StepSpec(name="mentions", follows="answer", needs=("names",), deadline_s=1.0),
+    )
+    pipeline.start(now=0.0)
+    assert pipeline.piece(1, "A", now=0.1) == []
+    assert pipeline.piece(1, "B", now=0.2) == []
+    assert pipeline.done(1, now=0.3) == []
+    assert pipeline.done(2, now=5.0) == [
+        Start(3, "mentions", None, "source-began"),
+        Feed(3, "A"),
+        Feed(3, "B"),
+        FeedEnd(3, "done"),
+    ]
+    assert pipeline.next_deadline() == 6.0
+
+
+def test_what_ended_the_pipeline_is_the_last_word_of_the_timer() -> None:
+    """Two are late at once: the first must not be, so the second is stopped, and once."""
+    pipeline = made(
+        StepSpec(name="answer", deadline_s=1.0),
+        StepSpec(name="cards", deadline_s=1.0, fallback=(SORRY,)),
+    )
+    pipeline.start(now=0.0)
+    assert pipeline.on_timer(now=1.0) == [
+        Stop(1, "deadline-passed"),
+        Stop(2, "pipeline-failed"),
+        Fail("answer", "deadline-passed"),
+    ]
+    assert pipeline.on_timer(now=2.0) == []
+
+
 def test_one_call_for_each_piece_a_few_at_once_and_in_order() -> None:
     pipeline = made(
         StepSpec(name="mentions"),
@@ -295,7 +342,8 @@ def specs(draw: st.DrawFn) -> PipelineSpec:
                 each=bool(source) and draw(st.booleans()),
                 calls_max=draw(st.integers(1, 3)),
                 deadline_s=draw(st.sampled_from([None, 1.0, 3.0])),
-                fallback=(Event("notice", name),),
+                first_s=draw(st.sampled_from([None, None, 0.5])),
+                fallback=draw(st.sampled_from([(Event("notice", name),)] * 9 + [None])),
             )
         )
     return PipelineSpec(steps=tuple(steps))
@@ -313,6 +361,7 @@ class Watched:
         self.said: dict[int, list[Event]] = {}
         self.left: list[Emit] = []
         self.finished = 0
+        self.failed = ""  #: the step without a fallback that ended it all
 
     def event(self, call: int) -> Event:
         after = None
@@ -334,8 +383,9 @@ class Watched:
                 self.left.append(action)
             elif isinstance(action, Feed | FeedEnd):
                 assert action.call in self.live
-            elif isinstance(action, Done):
+            elif isinstance(action, Done | Fail):
                 self.finished += 1
+                self.failed = action.step if isinstance(action, Fail) else ""
         self.pipeline.check_invariants()
 
     def answer(self, now: float) -> None:
@@ -385,6 +435,11 @@ def test_nothing_is_lost_and_every_call_ends_once(
         watched.took(pipeline.done(call, now=now))
     assert watched.finished == 1
     assert sorted(watched.ended) == sorted(watched.said), "every call that began ended once"
+    if watched.failed:
+        assert pipeline.state == "failed"
+        assert watched.failed in [step.name for step in spec.steps if step.fallback is None]
+        return
+    assert pipeline.state == "done"
     heard: dict[int, list[Any]] = {call: [] for call in watched.said}
     for each in watched.left:
         if each.event.kind == "text":

@@ -165,7 +165,12 @@ def test_new_routes_keep_what_was_learned_unless_the_setting_changed() -> None:
     router.replace(routes(1, 2, 3))
     assert ask(router, SHOP) == (1, "prefix-match")
     router.replace(routes(1, 2, 3, length=1024))
+    assert router.snapshot()["variants"][0]["blocks_known"] == 0
     assert ask(router, SHOP) == (2, "least-outstanding")
+    assert ask(router, SHOP) == (2, "prefix-match")
+    router.replace(routes(1, 2, 3, length=1024, threshold=3))
+    assert router.snapshot()["variants"][0]["blocks_known"] == 0
+    assert ask(router, SHOP) == (3, "least-outstanding")
 
 
 def test_a_single_copy_learns_for_the_time_when_it_is_not_alone() -> None:
@@ -182,6 +187,13 @@ def test_a_retry_goes_elsewhere_and_the_prompt_is_known_there() -> None:
     router.set_healthy(1, False)
     router.set_healthy(1, True)
     assert ask(router, SHOP) == (1, "prefix-spill")
+
+
+def test_a_retry_waits_at_a_paused_copy_before_it_meets_the_one_that_failed_it() -> None:
+    router = router_of(1, 2)
+    router.set_paused(1, True)
+    assert ask(router, SHOP) == (2, "only-copy")
+    assert ask(router, SHOP, exclude=(2,)) == (1, "retry")
 
 
 def test_full_copies_refuse() -> None:

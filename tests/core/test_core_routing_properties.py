@@ -19,6 +19,7 @@ from penstock.core.routing.sessions import Sessions
 
 VARIANTS = ("blue", "green")
 SESSIONS = ("a", "b", "c", "d")
+SESSIONS_MAX = 3
 PROMPTS = (b"", b"hi", b"x" * 300, b"x" * 300 + b"y" * 100, b"z" * 2000)
 
 
@@ -51,13 +52,14 @@ class RouterMachine(RuleBasedStateMachine):
         super().__init__()
         self.held: list[CopyState] = []
         self.healthy: dict[int, bool] = {}
+        self.paused: dict[int, bool] = {}
         self.now = 0.0
         self.sessions: dict[str, CopyState] = {}  #: those that must be kept
 
     @initialize(routes=endpoint_routes())
     def start(self, routes: EndpointRoutes) -> None:
         self.routes = routes
-        self.router = EndpointRouter(routes, random.Random(0), Sessions(sessions_max=3))
+        self.router = EndpointRouter(routes, random.Random(0), Sessions(sessions_max=SESSIONS_MAX))
 
     def limits(self) -> dict[int, int]:
         variants = self.routes.variants
@@ -76,11 +78,13 @@ class RouterMachine(RuleBasedStateMachine):
         prompt: bytes | None,
         prefix: bytes | None,
     ) -> None:
+        allowed = self.refusals(variant, exclude)
         answer = self.router.pick(variant=variant, exclude=exclude, prompt=prompt, prefix=prefix)
         if isinstance(answer, NoRoute):
-            assert (answer.reason == "unknown-variant") == (variant == "nobody")
+            assert answer.reason in allowed, "refused, and there was room"
             return
         assert isinstance(answer, Routed)
+        assert variant != "nobody"
         state = answer.state
         self.held.append(state)
         assert variant in (None, answer.variant, state.variant)
@@ -97,14 +101,43 @@ class RouterMachine(RuleBasedStateMachine):
             ]
             assert not any(self.healthy.get(copy, True) for copy in others)
 
+    def refusals(self, variant: str | None, exclude: tuple[int, ...]) -> set[str]:
+        """Why a request may be refused now, by the books kept here; empty: it must not be."""
+        if variant == "nobody":
+            return {"unknown-variant"}
+        asked = [
+            v for v in self.routes.variants if v.name == variant or (variant is None and v.weight)
+        ]
+        healthy = {v.name: [c.copy for c in v.copies if self.healthy.get(c.copy, True)]
+                   for v in asked}  # fmt: skip
+        if not any(healthy.values()):
+            return {"no-healthy-copy" if any(v.copies for v in asked) else "no-copies"}
+        full = any(copies and self.all_full(copies, exclude) for copies in healthy.values())
+        return {"all-copies-full"} if full else set()
+
+    def all_full(self, copies: list[int], exclude: tuple[int, ...]) -> bool:
+        """Of the healthy copies of a variant: those that may take the request have no room."""
+        eager = [copy for copy in copies if not self.paused.get(copy, False)]
+        may = [copy for copy in copies if copy not in exclude] or eager or copies
+        held, limits = [state.copy for state in self.held], self.limits()
+        return all(held.count(copy) >= limits[copy] for copy in may)
+
     @rule(session=st.sampled_from(SESSIONS), opens=st.booleans())
     def pick_in_session(self, session: str, opens: bool) -> None:
         self.now += 1.0
         known = self.sessions.get(session)
+        refusals = self.refusals(None, ())
         answer = self.router.pick(session=session, opens=opens, now=self.now)
         if isinstance(answer, NoRoute):
             if known is not None:
                 assert answer.reason == "all-copies-full", "a session that lives was refused"
+                assert known.outstanding >= known.outstanding_max, "its copy had room"
+            elif not opens:
+                assert answer.reason in {"session-unknown", "session-lost"}
+            elif answer.reason == "sessions-full":
+                assert len(self.sessions) == SESSIONS_MAX
+            else:
+                assert answer.reason in refusals, "refused, and there was room"
             return
         self.held.append(answer.state)
         if known is not None:
@@ -128,8 +161,15 @@ class RouterMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        index = data.draw(st.integers(0, len(self.held) - 1))
-        self.router.release(self.held.pop(index))
+        state = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        self.router.release(state)
+        if state.copy not in self.limits() and state not in self.held:
+            self.forget(state.copy)
+
+    def forget(self, copy: int) -> None:
+        """It has left and has nothing to do: if it comes again it is a new one."""
+        self.healthy.pop(copy, None)
+        self.paused.pop(copy, None)
 
     @rule(copy=st.integers(0, 5), healthy=st.booleans())
     def set_healthy(self, copy: int, healthy: bool) -> None:
@@ -143,6 +183,8 @@ class RouterMachine(RuleBasedStateMachine):
     def set_paused(self, copy: int, paused: bool) -> None:
         """Neither health nor sessions nor counts change with it: see the other rules."""
         self.router.set_paused(copy, paused)
+        if copy in self.limits() or any(state.copy == copy for state in self.held):
+            self.paused[copy] = paused
 
     @rule(routes=endpoint_routes())
     def replace(self, routes: EndpointRoutes) -> None:
@@ -156,7 +198,7 @@ class RouterMachine(RuleBasedStateMachine):
         assert all(state.draining for state in gone)
         for state in gone:
             if not state.outstanding:
-                self.healthy.pop(state.copy, None)
+                self.forget(state.copy)
 
     @invariant()
     def every_slot_is_counted_once(self) -> None:

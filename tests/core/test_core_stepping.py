@@ -203,7 +203,8 @@ def test_rows_are_dense_owned_once_and_nobody_is_lost(
         elif operation == "cancel" and here:
             assert machine.cancel(sorted(here)[first % len(here)])
         else:
-            for action in machine.plan(now=now):
+            actions = machine.plan(now=now)
+            for action in actions:
                 if isinstance(action, Drop):
                     here.remove(action.id)
                     where.pop(action.id, None)
@@ -216,7 +217,23 @@ def test_rows_are_dense_owned_once_and_nobody_is_lost(
                 else:
                     used = sorted(row for rows in where.values() for row in rows)
                     assert used == list(range(action.rows))
+            assert bool(where) == any(isinstance(action, Step) for action in actions)
+            first = next(iter(machine.snapshot()["waiting"]), None)
+            if first is not None and not any(isinstance(action, Prefill) for action in actions):
+                free = 4 - sum(map(len, where.values()))
+                assert operations[first][1] > free, "there was room, and nobody joined"
         machine.check_invariants()
         seen = machine.snapshot()
         assert here == {*seen["waiting"], *seen["running"]}
         assert seen["running"] == where
+    for _ in range(len(operations) + 1):
+        for id in seen_running(machine):
+            machine.finish(id)
+            here.discard(id)
+        here -= {action.id for action in machine.plan(now=now) if isinstance(action, Drop)}
+    assert not here, "everybody is computed or dropped in the end"
+    assert not machine.busy
+
+
+def seen_running(machine: Stepper) -> list[int]:
+    return list(machine.snapshot()["running"])

@@ -22,6 +22,7 @@ import importlib.abc
 import importlib.machinery
 import json
 import random
+import signal
 import sys
 import threading
 import time
@@ -39,11 +40,14 @@ from tools.mutants.tests_of import ROOT, SOURCE, TESTS_OF
 #: start threads when they are imported, so they are not imported before a fork
 _NOT_BEFORE_A_FORK = ("torch", "grpc", "openvino", "onnxruntime", "obstore", "vllm", "tokenizers")
 _OPTIONS = ["-x", "-s", "-p", "no:cacheprovider", "--tb=short"]
+#: of a property; a tenth of a minute per survivor is what more of them would cost
+_EXAMPLES_MAX = 25
 #: stands for the time before the first test in `Trace.tests_of_line`
 _AT_IMPORT = "import"
 #: what every mutant may take beside its tests, in s of the processor
-_SPARE_S = 5.0
-_SLOWER = 5.0
+_SPARE_S = 4.0
+#: times a test's time in the baseline, which is traced and so several times too long already
+_SLOWER = 2.0
 
 
 class Trace:
@@ -90,6 +94,19 @@ class Watcher:
         )
         settings.load_profile("mutants")
 
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Fewer examples: a rule that only the hundredth one shows needs a test of its own."""
+        for item in items:
+            owner: Any = getattr(item, "obj", None)
+            owner = getattr(owner, "__func__", owner)
+            for holder, name in (
+                (owner, "_hypothesis_internal_use_settings"),
+                (getattr(item, "cls", None), "settings"),
+            ):
+                given = getattr(holder, name, None)
+                if isinstance(given, settings) and given.max_examples > _EXAMPLES_MAX:
+                    setattr(holder, name, settings(given, max_examples=_EXAMPLES_MAX))
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self.failed is None:
             self.failed, self.why = report.nodeid, report.longreprtext
@@ -106,6 +123,7 @@ class Collected(Watcher):
         super().__init__()
         self._file, self._mutants, self._jobs = file, mutants, jobs
         self._trace = Trace(file)
+        self._seconds: dict[str, float] = {}
         self.answer: dict[str, Any] = {}
 
     @pytest.hookimpl(tryfirst=True)
@@ -145,6 +163,10 @@ class Collected(Watcher):
             if trace is not None:
                 trace.test = item.nodeid
                 trace.start()
+            elif item.nodeid in self._seconds:
+                # The signal ends the process: a loop without an end costs a second, no more.
+                limit_s = _SPARE_S / 4 + _SLOWER * self._seconds[item.nodeid]
+                signal.setitimer(signal.ITIMER_PROF, limit_s)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if trace is not None:
                 trace.stop()
@@ -155,6 +177,7 @@ class Collected(Watcher):
     def _swap_all(self) -> None:
         functions = _functions_of(self._file)
         seconds: dict[str, float] = self.answer["seconds"]
+        self._seconds = seconds
         killed: dict[str, str] = {}
         fresh: list[int] = []
         unreached: list[int] = []

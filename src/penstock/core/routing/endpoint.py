@@ -131,11 +131,9 @@ class EndpointRouter:
             return self._none_open((chosen,))
         strategy = chosen.strategy
         if strategy.prefixes is not None:
-            state, reason = self._by_prefix(copies, strategy, exclude, prompt or b"", prefix)
+            state, reason = self._by_prefix(chosen, exclude, prompt or b"", prefix)
         elif exclude:
-            others = [state for state in copies if state.copy not in exclude]
-            others = others or [state for state in chosen.paused if state.copy not in exclude]
-            state = strategy.pick(others or copies)
+            state = strategy.pick(self._not_yet_failed(chosen, exclude))
             reason = "retry"
         elif len(copies) == 1:
             only = copies[0]
@@ -155,20 +153,21 @@ class EndpointRouter:
         return Routed(state, chosen.name, reason, outstanding)
 
     @staticmethod
+    def _not_yet_failed(chosen: _Variant, exclude: tuple[int, ...]) -> list[CopyState]:
+        """Open copies that have not failed this request, else paused ones, else all open ones."""
+        others = [state for state in chosen.open if state.copy not in exclude]
+        others = others or [state for state in chosen.paused if state.copy not in exclude]
+        return others or chosen.open
+
     def _by_prefix(
-        copies: list[CopyState],
-        strategy: Strategy,
-        exclude: tuple[int, ...],
-        prompt: bytes,
-        prefix: bytes | None,
+        self, chosen: _Variant, exclude: tuple[int, ...], prompt: bytes, prefix: bytes | None
     ) -> tuple[CopyState | None, str]:
         """As `pick`, and the copy that is picked for whatever reason knows the prompt now."""
-        prefixes = strategy.prefixes
+        strategy, prefixes = chosen.strategy, chosen.strategy.prefixes
         assert prefixes is not None
-        if not exclude and len(copies) > 1:
-            return prefixes.choose(copies, prompt, prefix)
-        others = [state for state in copies if state.copy not in exclude] or copies
-        state = strategy.pick(others)
+        if not exclude and len(chosen.open) > 1:
+            return prefixes.choose(chosen.open, prompt, prefix)
+        state = strategy.pick(self._not_yet_failed(chosen, exclude))
         if state is not None:
             prefixes.remember(prompt, prefix, state)
         return state, "retry" if exclude else "only-copy"
