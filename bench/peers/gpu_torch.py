@@ -37,10 +37,10 @@ from penstock.compile.seq2seq import load_source
 from penstock.compile.targets import TARGETS
 from penstock.compile.torch_seq2seq import as_programs, write_programs
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.pytorch.runtime import TorchRuntime
+from penstock.runtimes.pytorch.seq2seq import TorchSeq2SeqModel
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
 from penstock.runtimes.seq2seq.request import GenerationRequest
-from penstock.runtimes.torch_runtime import TorchRuntime
-from penstock.runtimes.torch_seq2seq import TorchSeq2SeqModel
 
 SHAPES = ((1, 16), (32, 16), (8, 128))
 TOKENS_IN, TOKENS_OUT = 9, 11

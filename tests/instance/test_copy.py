@@ -12,7 +12,7 @@ from penstock.clock import ManualClock
 from penstock.core.batching import BatchSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
-from penstock.instance.engines import PayloadEngine
+from penstock.instance.engines.payload import PayloadEngine
 from penstock.instance.request import Request
 from penstock.runtimes.base import NOT_BEGUN, Returned
 from penstock.wire import frames

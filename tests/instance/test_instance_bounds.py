@@ -11,9 +11,9 @@ from pathlib import Path
 from instance_harness import instance, wait_until
 from tests.fakes import model_files
 
-from penstock.instance.memory_limit import MemoryLimit
-from penstock.instance.memory_use import MemoryUse
-from penstock.instance.process_usage import own_bytes, tree_pids
+from penstock.instance.memory.limit import MemoryLimit
+from penstock.instance.memory.process_usage import own_bytes, tree_pids
+from penstock.instance.memory.use import MemoryUse
 from penstock.instance.session_reaper import session_pids
 
 #: Starts a program and forks, says who they are, and ends when it is told to.

@@ -18,7 +18,7 @@ import pytest
 from instance_harness import Answer, FrameClient, Instance, instance
 from tests.fakes import model_files
 
-from penstock.runtimes import landlock
+from penstock.runtimes.confinement import landlock
 from penstock.wire import frames
 
 HOSTILE = '''

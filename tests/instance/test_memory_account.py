@@ -7,11 +7,11 @@ from pathlib import Path
 
 from penstock.artifacts.description import EngineOptions, Generation, ModelDescription
 from penstock.core.memory_need import MemorySeen, ModelFacts
-from penstock.instance import memory_records
-from penstock.instance.loading import Prepared
-from penstock.instance.memory_account import MemoryAccount
-from penstock.instance.memory_facts import facts_of
-from penstock.instance.memory_use import MemoryUse
+from penstock.instance.loading.load import Prepared
+from penstock.instance.memory import records
+from penstock.instance.memory.account import MemoryAccount
+from penstock.instance.memory.facts import facts_of
+from penstock.instance.memory.use import MemoryUse
 from penstock.runtimes.base import LoadContext
 
 
@@ -73,42 +73,42 @@ def test_what_is_not_there_counts_nothing(tmp_path: Path) -> None:
 def test_a_record_is_of_one_content_served_in_one_way(tmp_path: Path) -> None:
     plain = context(tmp_path, file="model.onnx")
     paths = {
-        memory_records.record_path(tmp_path, digest, one)
+        records.record_path(tmp_path, digest, one)
         for digest in ("a", "b")
         for one in (plain, context(tmp_path, file="model.onnx", lanes=2))
     }
     assert len(paths) == 4
-    assert memory_records.record_path(tmp_path, "a", plain) in paths
+    assert records.record_path(tmp_path, "a", plain) in paths
 
 
 def test_what_can_not_be_read_is_no_record(tmp_path: Path) -> None:
     path = tmp_path / "memory" / "a.json"
-    assert memory_records.read(path) is None
+    assert records.read(path) is None
     seen = MemorySeen(load_bytes_max=3, own_bytes_max=2, ran=True)
-    memory_records.write(path, seen)
-    assert memory_records.read(path) == seen
+    records.write(path, seen)
+    assert records.read(path) == seen
     for torn in ("", "{}", "[1]", '{"load_bytes_max": "x"}'):
         path.write_text(torn)
-        assert memory_records.read(path) is None
-    memory_records.write(tmp_path / "memory" / "a.json" / "below a file", seen)  # no exception
+        assert records.read(path) is None
+    records.write(tmp_path / "memory" / "a.json" / "below a file", seen)  # no exception
 
 
 def test_a_copy_that_has_not_run_teaches_nothing_to_one_that_had(tmp_path: Path) -> None:
     async def test() -> None:
         model = Prepared(context(files(tmp_path, model_onnx=10), file="model.onnx"), "digest")
-        path = memory_records.record_path(tmp_path, "digest", model.context)
+        path = records.record_path(tmp_path, "digest", model.context)
         known = MemorySeen(load_bytes_max=3 << 40, own_bytes_max=2 << 40, ran=True)
-        memory_records.write(path, known)
+        records.write(path, known)
         account = MemoryAccount(MemoryUse(), tmp_path)
         assert account.need(model).basis == "measured"
         async with account.loading(model):
             pass
         account.note(ran=False)
         await account.written()
-        assert memory_records.read(path) == known
+        assert records.read(path) == known
         account.note(ran=True)
         await account.written()
-        fresh = memory_records.read(path)
+        fresh = records.read(path)
         assert fresh is not None
         assert fresh.ran
         assert 0 < fresh.own_bytes_max < 2 << 40  # of this process

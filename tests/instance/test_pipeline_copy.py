@@ -13,10 +13,10 @@ from tests.runtimes.pipeline_services import Lanes
 from penstock.artifacts.description import Batching, ModelDescription
 from penstock.clock import SystemClock
 from penstock.errors import ModelError
-from penstock.instance.pipeline_copy import PipelineCopy, described, slots_spec
+from penstock.instance.engines.pipeline import PipelineCopy, described, slots_spec
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 

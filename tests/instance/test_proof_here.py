@@ -19,7 +19,7 @@ from penstock.compile.contract import Tolerance
 from penstock.compile.proof_samples import BYTES_MAX, FILE, read_samples, write_samples
 from penstock.core.proof import Proof
 from penstock.errors import ModelError
-from penstock.instance.proof_here import proof_here
+from penstock.instance.loading.proof_here import proof_here
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.runtimes.processor import instruction_set_here

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.artifacts.description import Batching
 from penstock.core.batching import Batcher, RunBatch
-from penstock.instance.described import batch_spec
-from penstock.instance.runs_measured import runs_measured
+from penstock.instance.loading.described import batch_spec
+from penstock.instance.loading.runs_measured import runs_measured
 from penstock.runtimes.processor import processor
 
 BATCHING = Batching(rows_max=32, buckets=(16, 128), latency_s_p99_max=0.010)

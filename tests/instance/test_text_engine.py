@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.instance.text_engine import row_steps
+from penstock.instance.engines.text import row_steps
 
 
 @pytest.mark.parametrize(

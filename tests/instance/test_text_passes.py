@@ -22,8 +22,8 @@ from penstock.artifacts.description import (
     Tokenizer,
 )
 from penstock.instance.codecs.base import CodecModel
+from penstock.instance.engines.text import TextEngine
 from penstock.instance.request import Item
-from penstock.instance.text_engine import TextEngine
 from penstock.runtimes.base import Tensors
 from penstock.wire.frames import RequestMeta, encode_request_meta
 

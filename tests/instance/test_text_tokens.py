@@ -11,7 +11,7 @@ from tokenizers import processors
 
 from penstock.artifacts.description import Tokenizer
 from penstock.errors import ModelError
-from penstock.instance.text_tokens import open_tokenizer
+from penstock.instance.engines.text_tokens import open_tokenizer
 
 
 def with_special_tokens(folder: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.artifacts.description import Batching
 from penstock.errors import CallerError
-from penstock.instance.described import batch_spec
-from penstock.instance.variant_settings import served_with
+from penstock.instance.loading.described import batch_spec
+from penstock.instance.loading.variant_settings import served_with
 
 
 def test_the_environment_names_the_level_in_milliseconds() -> None:

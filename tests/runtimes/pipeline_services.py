@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from penstock.artifacts.description import ModelDescription
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.pipeline import PipelineRuntime
+from penstock.runtimes.pipeline.runtime import PipelineRuntime
 
 DEADLINE_S = 20.0
 

@@ -19,9 +19,9 @@ from penstock.errors import (
     from_dict,
     plain,
 )
-from penstock.runtimes import worker_wire
-from penstock.runtimes.failures import checked_answer, error_bytes, error_of, model_error
 from penstock.runtimes.generation import wire as generation_wire
+from penstock.runtimes.workers import wire as worker_wire
+from penstock.runtimes.workers.failures import checked_answer, error_bytes, error_of, model_error
 
 #: Every code point, lone surrogates among them.
 ANY_TEXT = st.text(st.characters())

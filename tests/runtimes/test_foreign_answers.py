@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.runtimes.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
 
 
 def answer_to(sent: bytes) -> HttpAnswer | None:

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.pipeline_spec import Event
 from penstock.errors import CallerError
-from penstock.runtimes.pipeline_file import read_pipeline
+from penstock.runtimes.pipeline.file import read_pipeline
 
 WHOLE = """
 schema: 1

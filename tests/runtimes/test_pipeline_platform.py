@@ -9,9 +9,9 @@ import pytest
 
 from penstock.artifacts.description import ModelDescription
 from penstock.errors import ModelError
-from penstock.runtimes import pipeline_platform
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.pipeline_platform import platform_of, seen_by_artifacts
+from penstock.runtimes.pipeline import platform as pipeline_platform
+from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
 
 TOLD = {"url": "http://127.0.0.1:8080", "key": "ours"}
 VARIABLES = ("PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CERTIFICATE")

@@ -15,10 +15,10 @@ from tests.fakes import model_files, pt2_files
 from penstock.artifacts.description import ModelDescription
 from penstock.artifacts.detect import detect
 from penstock.errors import ModelError
-from penstock.runtimes import torch_library
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
-from penstock.runtimes.torch_library import compiles, device_of
+from penstock.runtimes.pytorch import library as torch_library
+from penstock.runtimes.pytorch.library import compiles, device_of
 
 
 def context(folder: Path) -> LoadContext:
@@ -60,7 +60,7 @@ def test_a_process_that_runs_other_models_does_not_import_pytorch(tmp_path: Path
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit('imported')")
     script = (
         "import sys; from pathlib import Path\n"
-        "import penstock.instance.loading, penstock.cli.main\n"
+        "import penstock.instance.loading.load, penstock.cli.main\n"
         "from tests.runtimes.test_torch_absent import context\n"
         "from penstock.runtimes.loader import load_tensor_runtime\n"
         "load_tensor_runtime(context(Path(sys.argv[1]))).close()\n"
@@ -75,7 +75,7 @@ def test_a_process_that_runs_other_models_does_not_import_pytorch(tmp_path: Path
         check=True,
     )
     assert run.stdout.strip() == "False"
-    assert importlib.util.find_spec("penstock.runtimes.torch_runtime") is not None
+    assert importlib.util.find_spec("penstock.runtimes.pytorch.runtime") is not None
 
 
 def torch_with(gpus: int) -> Any:

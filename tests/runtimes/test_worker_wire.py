@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ModelError
-from penstock.runtimes import worker_wire
 from penstock.runtimes.base import Payload, PayloadReply
 from penstock.runtimes.tensor_bytes import decode_raw, encode_raw, objects, pack, unpack
+from penstock.runtimes.workers import wire as worker_wire
 
 REPLIES = [
     (b"body", b"text/plain", b"", worker_wire.PLAIN),

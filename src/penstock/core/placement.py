@@ -19,7 +19,7 @@ be shared: on a laptop several small instances on the same cores are slower, nev
 
 Instances may grow after they were placed. Where together they have outgrown the machine, nothing
 that serves is ended by us: only new placements are refused, until there is room again. An instance
-that outgrows its own type is ended by itself (`instance/memory_limit.py`); should memory run out
+that outgrows its own type is ended by itself (`instance/memory/limit.py`); should memory run out
 before, the operating system ends an instance sooner than the server, and what was ended is
 placed anew, by these rules.
 """

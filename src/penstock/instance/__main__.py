@@ -21,12 +21,12 @@ import uvloop
 from penstock import scheduling
 from penstock.errors import PenstockError
 from penstock.instance import session_reaper
-from penstock.instance.memory_limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
-from penstock.instance.memory_use import MemoryUse
+from penstock.instance.memory.limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
+from penstock.instance.memory.use import MemoryUse
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
-from penstock.runtimes import pipeline_platform
-from penstock.runtimes.parent_death import die_with_parent
+from penstock.runtimes.confinement.parent_death import die_with_parent
+from penstock.runtimes.pipeline import platform as pipeline_platform
 
 #: Lane threads that come back from a model want the interpreter at once, not after 5 ms.
 _SWITCH_INTERVAL_S = 0.0005

@@ -20,7 +20,7 @@ from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
-from penstock.instance.generation_copy import GenerationCopy
+from penstock.instance.engines.generation import GenerationCopy
 from penstock.instance.request import Request
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch

@@ -16,7 +16,7 @@ from penstock.core.retry import WORKER_DIED_IN_COMPANY, blamed
 from penstock.errors import ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
-from penstock.instance.lane_threads import LaneThreads
+from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import PayloadReply, Returned
 from penstock.wire import frames
@@ -329,7 +329,7 @@ class Copy:
         if not self._unanswered and self._on_idle is not None:
             self._on_idle()
 
-    # lanes of payload runtimes (see runtimes.python.LaneListener)
+    # lanes of payload runtimes (see runtimes.python.runtime.LaneListener)
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._lanes_lost.add(lane)

@@ -33,14 +33,14 @@ from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
-from penstock.instance.generation_copy import GenerationCopy
-from penstock.instance.lane_threads import LaneThreads
-from penstock.instance.load_call import LoadCall
-from penstock.instance.loaded import Loaded
-from penstock.instance.loading import Prepared, load, prepared
-from penstock.instance.memory_account import MemoryAccount
-from penstock.instance.memory_use import MemoryUse
-from penstock.instance.process_usage import cpu_s, rss_bytes, tree_pids
+from penstock.instance.engines.generation import GenerationCopy
+from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import Prepared, load, prepared
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.memory.account import MemoryAccount
+from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
+from penstock.instance.memory.use import MemoryUse
 from penstock.instance.settings import InstanceSettings
 from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames

@@ -10,7 +10,7 @@ from penstock.artifacts.description import Generation
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, TensorRuntime
 from penstock.runtimes.probe import probe
-from penstock.runtimes.python import LaneListener
+from penstock.runtimes.python.runtime import LaneListener
 
 TENSOR_RUNTIMES = ("openvino", "onnxruntime", "torch")
 PAYLOAD_RUNTIMES = ("python", "process")
@@ -35,7 +35,7 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
     if description.runtime == "torch":
         # Not probed: the file is checked part by part before PyTorch reads it, and has no format of
         # its own for a native library to trip over.
-        from penstock.runtimes.torch_runtime import TorchRuntime
+        from penstock.runtimes.pytorch.runtime import TorchRuntime
 
         return TorchRuntime(context)
     probe(context.model_dir, description, context.cache_dir, context.startup_timeout_s)
@@ -65,7 +65,7 @@ def load_seq2seq_model(context: LoadContext) -> Any:
         graph = dataclasses.replace(context.description, runtime="openvino", file=file)
         probe(context.model_dir, graph, context.cache_dir, context.startup_timeout_s)
     if context.description.runtime == "torch":
-        from penstock.runtimes.torch_seq2seq import TorchSeq2SeqModel
+        from penstock.runtimes.pytorch.seq2seq import TorchSeq2SeqModel
 
         return TorchSeq2SeqModel(context)
     from penstock.runtimes.seq2seq.model import Seq2SeqModel
@@ -76,11 +76,11 @@ def load_seq2seq_model(context: LoadContext) -> Any:
 async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> Any:
     """A `PayloadRuntime` whose workers run. Raises ModelError."""
     if context.description.runtime == "python":
-        from penstock.runtimes.python import PythonRuntime
+        from penstock.runtimes.python.runtime import PythonRuntime
 
         return await PythonRuntime.start(context, listener)
     if context.description.runtime == "process":
-        from penstock.runtimes.process import ProcessRuntime
+        from penstock.runtimes.foreign.runtime import ProcessRuntime
 
         return await ProcessRuntime.start(context, listener)
     raise _unknown(context.description.runtime)

@@ -14,10 +14,12 @@ from emulated_cuda import Emulated
 from tests.runtimes import seq2seq_models as tiny
 from torch_artifacts import Scaled, context, encoder, export
 
-from penstock.runtimes import torch_caches, torch_runtime, torch_seq2seq
 from penstock.runtimes.loader import load_seq2seq_model, load_tensor_runtime
+from penstock.runtimes.pytorch import caches as torch_caches
+from penstock.runtimes.pytorch import runtime as torch_runtime
+from penstock.runtimes.pytorch import seq2seq as torch_seq2seq
+from penstock.runtimes.pytorch.graphs import Graphs
 from penstock.runtimes.seq2seq.request import GenerationRequest
-from penstock.runtimes.torch_graphs import Graphs
 
 
 @pytest.fixture

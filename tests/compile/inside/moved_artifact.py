@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.artifacts.detect import detect
 from penstock.compile.build import compile_model
 from penstock.compile.contract import Options
-from penstock.instance.proof_here import proof_here
+from penstock.instance.loading.proof_here import proof_here
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
 

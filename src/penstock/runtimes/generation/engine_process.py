@@ -26,13 +26,13 @@ from typing import Any
 
 from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
-from penstock.runtimes.failures import log_traceback
+from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.answers import Answering, Answers, sequences_of
 from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
 from penstock.runtimes.generation.prompts import Prompts
-from penstock.runtimes.parent_death import die_with_parent
+from penstock.runtimes.workers.failures import log_traceback
 
 #: A message leaves at least this often while the engine works, so that a hang shows.
 SIGN_OF_LIFE_S = 1.0

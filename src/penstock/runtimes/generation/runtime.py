@@ -20,13 +20,13 @@ from penstock.artifacts.description import EngineOptions
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.confinement import around_program, make_scratch, remove_scratch
+from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.base import EngineStatistics, Sampling
-from penstock.runtimes.python import LaneListener, run_s_max
-from penstock.runtimes.restarts import Restarts
-from penstock.runtimes.worker_process import WorkerProcess
+from penstock.runtimes.python.runtime import LaneListener, run_s_max
+from penstock.runtimes.workers.process import WorkerProcess
+from penstock.runtimes.workers.restarts import Restarts
 
 #: The cache where nothing is said: a part of the instance's memory, and at most this.
 CACHE_BYTES_MAX = 4 << 30

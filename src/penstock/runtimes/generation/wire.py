@@ -1,6 +1,6 @@
 """Messages between an instance and its engine process, over a socket pair.
 
-The head is that of `runtimes.worker_wire` (payload bytes u32, kind u8, pad, count u16, little
+The head is that of `runtimes.workers.wire` (payload bytes u32, kind u8, pad, count u16, little
 endian); payloads are JSON. INIT, READY and FAILED are as there.
 
     ADD       one request: `add_message`

@@ -1,0 +1,126 @@
+"""Items of tensors through a TensorRuntime: join rows, run, check, cut apart.
+
+An answer never depends on its mates: items whose rows have other shapes run in a group of their
+own, nothing is padded into anybody's rows, and when a batch of several fails each item runs alone,
+so that only the guilty one is answered with the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
+from penstock.instance.codecs.select import decode_tensors
+from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.request import Item
+from penstock.runtimes.base import TensorRuntime
+from penstock.wire.frames import decode_request_meta
+
+#: one result per item, in order: tensors, or the error of that item
+Results = list[Any]
+
+
+class TensorEngine:
+    """`decode` on the loop or a helper thread, `run` from the loop, the model on lane threads."""
+
+    def __init__(self, runtime: TensorRuntime, model: CodecModel, threads: LaneThreads) -> None:
+        self._runtime = runtime
+        self._model = model
+        self._threads = threads
+        self._rows_fixed = _rows_fixed(runtime, model.batched)
+
+    def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
+        """(decoded, data of the whole request, length). Raises ModelError."""
+        decoded = decode_tensors(self._model, decode_request_meta(meta), body)
+        return decoded, decoded.tensors, 0
+
+    def cut(self, data: Any, start: int, stop: int) -> Any:
+        return {name: array[start:stop] for name, array in data.items()}
+
+    def join(self, results: list[Tensors]) -> Tensors:
+        return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
+
+    def run(
+        self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
+    ) -> None:
+        self._threads.submit(lane, lambda: self._run_all(lane, items), done)
+
+    def _run_all(self, lane: int, items: list[Item]) -> Results:
+        if len(items) == 1:
+            return [self._try(lane, items[0].data, items[0].rows)]
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        for at, item in enumerate(items):
+            key = tuple(array.shape[1:] for array in item.data.values())
+            groups.setdefault((tuple(item.data), key), []).append(at)
+        results: Results = [None] * len(items)
+        for members in groups.values():
+            outcome = self._run_group(lane, [items[at] for at in members])
+            for at, result in zip(members, outcome, strict=True):
+                results[at] = result
+        return results
+
+    def _run_group(self, lane: int, items: list[Item]) -> Results:
+        if len(items) > 1:
+            joined = {
+                name: np.concatenate([item.data[name] for item in items]) for name in items[0].data
+            }
+            outputs = self._try(lane, joined, sum(item.rows for item in items))
+            if not isinstance(outputs, Exception):
+                return _cut_apart(outputs, items)
+        return [self._try(lane, item.data, item.rows) for item in items]
+
+    def _try(self, lane: int, inputs: Tensors, rows: int) -> Any:
+        """Outputs, or the error."""
+        try:
+            outputs = self._runtime.run(lane, self._filled(inputs, rows))
+        except Exception as error:  # ours or the library's: the copy tells them apart
+            return error
+        if not self._model.batched:
+            return outputs
+        expected = max(rows, self._rows_fixed)
+        for name, array in outputs.items():
+            if array.ndim == 0 or array.shape[0] != expected:
+                return wrong_rows(name, array, expected)
+        if expected != rows:
+            return {name: array[:rows] for name, array in outputs.items()}
+        return outputs
+
+    def _filled(self, inputs: Tensors, rows: int) -> Tensors:
+        """A graph that insists on its batch size gets the first row again for the missing ones."""
+        missing = self._rows_fixed - rows
+        if missing <= 0:
+            return inputs
+        return {
+            name: np.concatenate((array, np.repeat(array[:1], missing, axis=0)))
+            for name, array in inputs.items()
+        }
+
+
+def wrong_rows(name: str, array: np.ndarray, expected: int) -> ModelError:
+    return ModelError(
+        "wrong-answer-count",
+        f"output {name!r} has shape {list(array.shape)} for a batch of {expected} rows",
+        hint="A model that does not answer row by row needs batching.rows_max 0.",
+    )
+
+
+def _cut_apart(outputs: Tensors, items: list[Item]) -> Results:
+    results: Results = []
+    at = 0
+    for item in items:
+        end = at + item.rows
+        results.append({name: array[at:end] for name, array in outputs.items()})
+        at = end
+    return results
+
+
+def _rows_fixed(runtime: TensorRuntime, batched: bool) -> int:
+    """The batch size that the graph insists on; 0 where it takes any."""
+    if not batched:
+        return 0
+    sizes = {spec.shape[0] for spec in runtime.inputs if spec.shape}
+    return max(sizes) if sizes and min(sizes) > 1 else 0

@@ -1,0 +1,129 @@
+"""What follows from a description and the tensors found: batch bounds, and what gateways are told.
+
+Pure: it loads and starts nothing. Models that make their answers piece by piece have a form of
+their own (`slots`, `engines.pipeline`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from penstock.artifacts.description import Batching, ModelDescription, TensorSpec
+from penstock.core.batching import BatchSpec
+from penstock.errors import ModelError
+from penstock.instance.codecs.base import CodecModel
+from penstock.instance.loading.runs_measured import RunsMeasured
+from penstock.runtimes.base import LoadContext
+
+_PLATFORMS = {
+    "openvino": "openvino",
+    "onnxruntime": "onnxruntime_onnx",
+    "python": "python",
+    "process": "custom",
+    "seq2seq": "openvino_seq2seq",
+    "torch": "pytorch_pt2",
+}
+
+
+def batch_spec(
+    batching: Batching, lanes: int, *, threads: bool = False, seeds: RunsMeasured = ()
+) -> BatchSpec:
+    """0 rows (no batch dimension) are batches of one request.
+
+    A lane that is a thread is given its next full batch ahead: handing it over takes longer than
+    the loop and the thread can spare between two runs. With several lanes it could wait behind the
+    slower one, and with priorities it could not be overtaken.
+    """
+    rows_max = max(1, batching.rows_max)
+    ahead = threads and lanes == 1 and rows_max > 1 and batching.priorities == 1
+    return BatchSpec(
+        rows_max=rows_max,
+        wait_s_max=batching.wait_s_max,
+        lanes=lanes,
+        queue_rows_max=max(rows_max, batching.queue_rows_max),
+        queue_wait_s_max=batching.queue_wait_s_max,
+        rows_preferred=tuple(rows for rows in batching.rows_preferred if 1 <= rows <= rows_max),
+        buckets=batching.buckets,
+        batches_ahead=int(ahead),
+        priorities=batching.priorities,
+        latency_s_p99_max=batching.latency_s_p99_max,
+        runs_measured=seeds,
+    )
+
+
+def possible(batching: Batching, inputs: tuple[TensorSpec, ...]) -> Batching:
+    """No larger than a batch size that is baked into the graph."""
+    fixed = [spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] > 0]
+    if batching.rows_max > 0 and fixed and min(fixed) < batching.rows_max:
+        return dataclasses.replace(batching, rows_max=min(fixed))
+    return batching
+
+
+def check_names(
+    description: ModelDescription,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+) -> None:
+    """The description and the file must speak of the same tensors."""
+    for kind, described, actual in (
+        ("input", description.inputs, inputs),
+        ("output", description.outputs, outputs),
+    ):
+        names = {spec.name for spec in actual}
+        for spec in described:
+            if spec.name not in names:
+                raise ModelError(
+                    "tensor-mismatch",
+                    f"the description names {kind} {spec.name!r}, {description.file} has "
+                    f"{', '.join(sorted(names))}",
+                    hint="Correct the name in model.yaml or config.pbtxt.",
+                )
+
+
+def codec_model(
+    context: LoadContext, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+) -> CodecModel:
+    """What codecs are told of its tensors."""
+    description = context.description
+    batched = description.batching.rows_max > 0
+    return CodecModel(
+        name=context.endpoint_name,
+        version=description.version,
+        inputs=inputs,
+        outputs=outputs,
+        batched=batched,
+    )
+
+
+def described(
+    context: LoadContext,
+    model: CodecModel,
+    batching: Batching,
+    lanes: int,
+    labels: tuple[str, ...],
+) -> dict[str, Any]:
+    """The model's routing facts and its tensors, JSON-ready."""
+    description = context.description
+
+    def tensor(spec: TensorSpec) -> dict[str, Any]:
+        shape = list(spec.shape)
+        if model.batched and shape:
+            shape[0] = -1
+        return {"name": spec.name, "datatype": spec.dtype, "shape": shape}
+
+    spec = batch_spec(batching, lanes)
+    return {
+        "runtime": description.runtime,
+        "task": description.task,
+        "platform": _PLATFORMS[description.runtime],
+        "name": description.name,
+        "versions": [description.version],
+        "inputs": [tensor(each) for each in model.inputs],
+        "outputs": [tensor(each) for each in model.outputs],
+        "labels": list(labels),
+        "rows_max": batching.rows_max,
+        "lanes": lanes,
+        "outstanding_max": spec.queue_rows_max + lanes * spec.rows_max,
+        "batching": dataclasses.asdict(batching),
+    }

@@ -1,0 +1,149 @@
+"""From a load call to a running model: the artifact is brought, then started, each within its time.
+
+Between the two it is known what the model needs, and whoever places may say that there is no room.
+Which runtime a model has is nothing to this module (`start`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.description import ModelDescription
+from penstock.artifacts.detect import Detected
+from penstock.artifacts.generation_layout import served_as_weights
+from penstock.artifacts.prepare import prepare
+from penstock.compile.serving import compile_for_serving, needs_compiling
+from penstock.errors import CallerError, ModelError, NotNowError
+from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.start import start
+from penstock.instance.loading.variant_settings import served_with
+from penstock.instance.settings import InstanceSettings
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.python.runtime import LaneListener
+
+_LOG = logging.getLogger(__name__)
+
+#: Runtimes that watch the time themselves know more of what went wrong: they speak first.
+_STORY_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that is here and understood, and not loaded."""
+
+    context: LoadContext
+    digest: str  #: of its artifact in the cache
+
+
+async def prepared(call: LoadCall, settings: InstanceSettings) -> Prepared:
+    """Brings the artifact. Raises a PenstockError that names file, cause and remedy."""
+    detected = await _detected(call, settings)
+    description = detected.description
+    if call.batching:
+        description = _overruled(description, call.batching)
+    environment = {**call.source.environment, **call.environment}
+    batching = served_with(description.batching, environment)
+    description = dataclasses.replace(description, batching=batching)
+    context = LoadContext(
+        model_dir=detected.root,
+        description=description,
+        endpoint_name=call.endpoint,
+        variant_name=call.variant,
+        cores=call.cores,
+        memory_bytes_max=call.memory_bytes_max,
+        accelerators=call.accelerators,
+        environment=environment,
+        cache_dir=settings.cache_dir / "compiled",
+        private_dirs=_private_dirs(settings),
+        isolated=settings.artifact.isolation,
+        startup_timeout_s=call.startup_timeout_s,
+        log=_model_log(call),
+    )
+    return Prepared(context, detected.digest)
+
+
+async def load(model: Prepared, listener: LaneListener) -> Loaded:
+    """Starts it. Raises a PenstockError that names file, cause and remedy."""
+    startup_timeout_s = model.context.startup_timeout_s
+    try:
+        async with asyncio.timeout(startup_timeout_s + _STORY_S):
+            loaded = await start(model.context, listener)
+    except TimeoutError:
+        raise ModelError(
+            "load-timeout",
+            f"the model did not start within {startup_timeout_s:g} s",
+            hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
+        ) from None
+    loaded.digest = model.digest
+    return loaded
+
+
+async def _detected(call: LoadCall, settings: InstanceSettings) -> Detected:
+    cancelled = threading.Event()
+    runtime = call.source.runtime or call.source.image.removeprefix("local://")
+
+    def work() -> Detected:
+        cache = ArtifactCache(settings.cache_dir / "artifacts")
+        return prepare(
+            call.source,
+            cache,
+            settings.artifact,
+            compile_uncompiled=compiled,
+            cancelled=cancelled,
+        )
+
+    def compiled(root: Path, digest: str) -> Path:
+        """Weights from a Hugging Face directory, compiled once per content for this processor."""
+        if not needs_compiling(root) or served_as_weights(root, runtime, call.source.environment):
+            return root
+        return compile_for_serving(
+            root,
+            settings.cache_dir / "compiled-models",
+            digest=digest,
+            timeout_s=call.download_timeout_s,
+            cancelled=cancelled,
+        )
+
+    try:
+        async with asyncio.timeout(call.download_timeout_s):
+            return await asyncio.to_thread(work)
+    except TimeoutError:
+        raise NotNowError(
+            "download-timeout",
+            f"{call.source.shown_uri()} was not here within {call.download_timeout_s:g} s",
+            hint="Raise ModelDataDownloadTimeoutInSeconds, or bring the artifact nearer.",
+        ) from None
+    finally:
+        cancelled.set()
+
+
+def _private_dirs(settings: InstanceSettings) -> tuple[Path, ...]:
+    """What of the platform lies on this machine. The cache is a part of the state directory."""
+    cache = settings.cache_dir
+    state = cache.parent if (cache.parent / "lock").exists() else cache
+    scheme, _, place = settings.address.partition(":")
+    return (state, Path(place).parent) if scheme == "unix" else (state,)
+
+
+def _overruled(description: ModelDescription, fields: dict[str, Any]) -> ModelDescription:
+    try:
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+        }
+        batching = dataclasses.replace(description.batching, **values)
+    except TypeError as error:
+        raise CallerError("bad-control-call", f"load: batching: {error}") from None
+    return dataclasses.replace(description, batching=batching)
+
+
+def _model_log(call: LoadCall) -> Callable[[str], None]:
+    name = f"{call.endpoint}/{call.variant} copy {call.copy}"
+    return lambda line: _LOG.info("[%s] %s", name, line)

@@ -1,0 +1,204 @@
+"""Starts a model by its task and runtime: the runtime, and an engine on top that speaks codecs.
+
+One function per kind of model; each ends what it began when a later step fails. Artifacts and time
+limits are `load`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.artifacts.description import EngineOptions
+from penstock.instance.codecs import seq2seq, text, text_heads
+from penstock.instance.engines.cores import Pinning
+from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.payload import PackedTensorEngine, PayloadEngine
+from penstock.instance.engines.pipeline import RUNTIME as PIPELINE
+from penstock.instance.engines.pipeline import described as pipeline_described
+from penstock.instance.engines.pipeline import slots_spec as pipeline_slots
+from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_batching
+from penstock.instance.engines.tensor import TensorEngine
+from penstock.instance.engines.text import TextEngine
+from penstock.instance.loading.described import (
+    batch_spec,
+    check_names,
+    codec_model,
+    described,
+    possible,
+)
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.proof_here import proof_here
+from penstock.instance.loading.runs_measured import runs_measured
+from penstock.instance.loading.slots import RUNTIMES as GENERATION_RUNTIMES
+from penstock.instance.loading.slots import described as generation_described
+from penstock.instance.loading.slots import slots_spec, start_engine
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.loader import (
+    TENSOR_RUNTIMES,
+    load_payload_runtime,
+    load_seq2seq_model,
+    load_tensor_runtime_in_thread,
+)
+from penstock.runtimes.pipeline.runtime import PipelineRuntime
+from penstock.runtimes.python.runtime import LaneListener
+from penstock.runtimes.tensor_inputs import threads_of
+
+
+async def start(context: LoadContext, listener: LaneListener) -> Loaded:
+    """Raises what the runtime raises; nothing of the model is left then."""
+    if context.description.task == "text2text-generation":
+        return await _seq2seq_model(context)
+    if context.description.runtime in TENSOR_RUNTIMES:
+        return await _tensor_model(context)
+    if context.description.runtime in GENERATION_RUNTIMES:
+        return await _generation_model(context, listener)
+    if context.description.runtime == PIPELINE:
+        return await _pipeline(context, listener)
+    return await _payload_model(context, listener)
+
+
+async def _tensor_model(context: LoadContext) -> Loaded:
+    description = context.description
+    pinning = _pinning(context, max(1, description.lanes))
+    try:
+        runtime = await load_tensor_runtime_in_thread(context)
+    except BaseException:
+        _unpin(pinning)
+        raise
+    lanes = runtime.lanes
+    batching = possible(description.batching, runtime.inputs)
+    name = f"{context.endpoint_name}-{context.variant_name}"
+    cores = pinning.cores if pinning else ()
+    threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
+    try:
+        if description.task == "tensor":
+            check_names(description, runtime.inputs, runtime.outputs)
+            model = codec_model(context, runtime.inputs, runtime.outputs)
+            engine: Any = TensorEngine(runtime, model, threads)
+            labels = description.labels
+        else:
+            outputs = text_heads.output_specs(text_heads.heads_of(description))
+            model = codec_model(context, text.input_specs(description.task), outputs)
+            engine = await asyncio.to_thread(
+                TextEngine, runtime, description, model, context.model_dir, threads
+            )
+            labels = engine.labels
+        proved = await asyncio.to_thread(proof_here, context, runtime)
+        seeds = await asyncio.to_thread(
+            runs_measured, context.model_dir, batching, threads=threads_of(context, lanes)
+        )
+    except BaseException:
+        threads.close()
+        runtime.close()
+        _unpin(pinning)
+        raise
+    if pinning is not None:
+        pinning.settle()
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=runtime,
+        spec=batch_spec(batching, lanes, threads=True, seeds=seeds),
+        passes_bodies=False,
+        threads=threads,
+        pinning=pinning,
+        described=described(context, model, batching, lanes, labels),
+        proof=proved,
+    )
+
+
+def _pinning(context: LoadContext, lanes: int) -> Pinning | None:
+    if not context.description.pinned:
+        return None
+    return Pinning(lanes, threads_of(context, lanes), context.log)
+
+
+def _unpin(pinning: Pinning | None) -> None:
+    if pinning is not None:
+        pinning.close()
+
+
+async def _seq2seq_model(context: LoadContext) -> Loaded:
+    description = context.description
+    batching = description.batching
+    spec, lanes = decode_batching(batching)
+    codec = codec_model(context, seq2seq.INPUTS, seq2seq.OUTPUTS)
+    pinning = _pinning(context, 1)
+    try:
+        model = await asyncio.to_thread(load_seq2seq_model, context)
+    except BaseException:
+        _unpin(pinning)
+        raise
+    cores = pinning.cores[0] if pinning and pinning.cores else None
+    try:
+        loop = asyncio.get_running_loop()
+        engine = await asyncio.to_thread(Seq2SeqEngine, model, context, codec, loop, cores)
+    except BaseException:
+        model.close()
+        _unpin(pinning)
+        raise
+    if pinning is not None:
+        pinning.settle()
+    told = described(context, codec, batching, lanes, ())
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=engine,
+        spec=spec,
+        passes_bodies=False,
+        threads=engine.thread,
+        pinning=pinning,
+        proof=await asyncio.to_thread(proof_here, context),
+        described=told | {"outstanding_max": spec.queue_rows_max + lanes},
+    )
+
+
+async def _generation_model(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    spec = slots_spec(description.batching, description.engine or EngineOptions())
+    runtime = await start_engine(context, listener)
+    return Loaded(
+        description=description,
+        engine=runtime,
+        runtime=runtime,
+        spec=spec,
+        passes_bodies=False,
+        threads=None,
+        proof=await asyncio.to_thread(proof_here, context),
+        described=generation_described(context, runtime, spec),
+    )
+
+
+async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await PipelineRuntime.start(context, listener)
+    spec = pipeline_slots(description.batching, runtime.file.requests_max)
+    return Loaded(
+        description=description,
+        engine=runtime,
+        runtime=runtime,
+        spec=spec,
+        passes_bodies=False,
+        threads=None,
+        described=pipeline_described(context, runtime, spec),
+    )
+
+
+async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await load_payload_runtime(context, listener)
+    lanes = runtime.lanes
+    batching = description.batching
+    model = codec_model(context, description.inputs, description.outputs)
+    packed = description.runtime == "python" and description.triton_python
+    engine = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
+    return Loaded(
+        description=description,
+        engine=engine,
+        runtime=runtime,
+        spec=batch_spec(batching, lanes),
+        passes_bodies=not packed,
+        threads=None,
+        described=described(context, model, batching, lanes, description.labels),
+    )

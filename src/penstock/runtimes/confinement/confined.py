@@ -1,0 +1,31 @@
+"""`python -m penstock.runtimes.confinement.confined FD MODULE ARG...`: MODULE, behind the walls.
+
+The walls, told on FD (JSON of `walls.Walls`), come first, before anything is imported that starts
+threads: those would stay outside. Standard library alone: the interpreter may be an engine's own.
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+
+from penstock.runtimes.confinement import landlock
+
+
+def main() -> None:
+    told, module, *arguments = sys.argv[1:]
+    with open(int(told), "rb") as file:
+        walls = json.load(file)
+    try:
+        landlock.drop_capabilities(walls["drop"])
+        landlock.restrict(walls["read"], walls["write"])
+    except OSError as error:
+        sys.stderr.write(f"the model's process can't be confined: {error}\n")
+        sys.exit(1)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

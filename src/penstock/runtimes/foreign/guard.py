@@ -1,0 +1,79 @@
+"""Starts a foreign server and ends it, with all it started, when the instance is gone.
+
+`python guard.py FD ARGV...`: the program runs in a session of its own, behind the walls
+that FD tells (`walls.Walls` as JSON; -1: none). The end of standard input means the instance
+ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with the program's status.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+
+def _confining(told: int) -> Callable[[], None] | None:
+    """What the program's process does before it becomes the program."""
+    if told < 0:
+        return None
+    # By its path: nothing of ours is installed where this runs.
+    path = Path(__file__).parents[1] / "confinement" / "landlock.py"
+    spec = importlib.util.spec_from_file_location("landlock", path)
+    assert spec is not None
+    assert spec.loader is not None
+    landlock = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(landlock)
+    with open(told, "rb") as file:
+        walls = json.load(file)
+
+    def confine() -> None:
+        landlock.drop_capabilities(walls["drop"])
+        landlock.restrict(walls["read"], walls["write"])
+
+    return confine
+
+
+def main() -> int:
+    told, *argv = sys.argv[1:]
+    try:
+        confine = _confining(int(told))
+        program = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=confine,  # noqa: PLW1509 - this process has one thread
+        )
+    except subprocess.SubprocessError as error:
+        print(f"{argv[0]}: it can't be confined: {error}", file=sys.stderr)
+        return 126
+    except OSError as error:
+        print(f"{argv[0]}: {error.strerror or error}", file=sys.stderr)
+        return 127
+
+    def pass_on(signum: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signum)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pidfd = os.pidfd_open(program.pid)
+    readable, _, _ = select.select([0, pidfd], [], [])
+    if pidfd not in readable:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(program.pid, signal.SIGKILL)
+    status = program.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)  # what it left behind in its session
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

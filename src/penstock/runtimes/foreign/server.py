@@ -1,0 +1,177 @@
+"""A foreign model server as a child process: its port, its start until /ping answers, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.workers.output_lines import OutputLines
+
+_PING_EVERY_S = 0.05
+_PING_TIMEOUT_S = 2.0  #: as in AWS
+_TERM_GRACE_S = 5.0
+
+
+def free_port() -> int:
+    """A port nobody listens on now. Should another program take it first, the start fails."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ForeignServer:
+    """Use: `start`, then connect to `port`. `on_gone(error)`: it ended without being asked to."""
+
+    def __init__(
+        self,
+        name: str,
+        log: Callable[[str], None],
+        on_gone: Callable[[PenstockError], None],
+    ) -> None:
+        self.port = free_port()
+        self._name = name
+        self._log = log
+        self._on_gone = on_gone
+        self._loop = asyncio.get_running_loop()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pidfd = -1
+        self._gone = asyncio.Event()
+        self._healthy = False
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def start(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        model_dir: Path,
+        timeout_s: float,
+        *,
+        walls: Walls | None = None,
+    ) -> None:
+        """Returns once /ping answers 200. Raises ModelError: it ended, or was not healthy."""
+        argv = [
+            part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
+            for part in command
+        ]
+        self._spawn(argv, environment, model_dir, walls)
+        try:
+            await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
+        except TimeoutError:
+            await self.close()
+            raise ModelError(
+                "load-timeout",
+                f"{self._name}: /ping on port {self.port} was not 200 within {timeout_s:g} s",
+                hint="The program must listen on {port} or $SAGEMAKER_BIND_TO_PORT.",
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+        self._healthy = True
+
+    def _spawn(
+        self,
+        argv: list[str],
+        environment: Mapping[str, str],
+        model_dir: Path,
+        walls: Walls | None,
+    ) -> None:
+        read_end, write_end = os.pipe()
+        guard = str(Path(__file__).with_name("guard.py"))
+        told = walls.told() if walls is not None else -1
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", guard, str(told), *argv],
+                stdin=subprocess.PIPE,
+                pass_fds=[told] if walls is not None else [],
+                stdout=write_end,
+                stderr=write_end,
+                cwd=str(model_dir) if model_dir.is_dir() else None,
+                env={**environment, "SAGEMAKER_BIND_TO_PORT": str(self.port)},
+                start_new_session=True,  # it must live on to end the program when we are killed
+            )
+        finally:
+            os.close(write_end)
+            if walls is not None:
+                os.close(told)
+        OutputLines(read_end, self._log)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._exited)
+
+    async def _until_healthy(self, program: str) -> None:
+        while not self._gone.is_set():
+            if await self._ping():
+                return
+            await asyncio.sleep(_PING_EVERY_S)
+        raise ModelError(
+            "process-ended",
+            f"{self._name}: {program} ended with status {self._status()} before /ping answered",
+            hint="Its own output is in the instance's log.",
+        )
+
+    async def _ping(self) -> bool:
+        connection = HttpConnection(self.port)
+        try:
+            await connection.open()
+        except OSError:
+            return False
+        answer: asyncio.Future[HttpAnswer | None] = self._loop.create_future()
+
+        def answered(got: HttpAnswer | None) -> None:
+            if not answer.done():
+                answer.set_result(got)
+
+        connection.send("GET", "/ping", {"connection": "close"}, b"", answered)
+        try:
+            got = await asyncio.wait_for(answer, _PING_TIMEOUT_S)
+        except TimeoutError:
+            return False
+        finally:
+            connection.close()
+        return got is not None and got.status == 200
+
+    def _status(self) -> int | None:
+        return self._process.poll() if self._process else None
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        status = self._status()
+        self._gone.set()
+        if self._healthy and not self._closed:
+            self._on_gone(
+                ModelError(
+                    "worker-died",
+                    f"{self._name}: the model's server ended with status {status}",
+                    hint="Its own output is in the instance's log.",
+                )
+            )
+
+    def kill(self) -> None:
+        """Ends the program and all it started: closing the guard's standard input does that."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def close(self) -> None:
+        """SIGTERM, and the end of everything after 5 s. Idempotent."""
+        self._closed = True
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._gone.wait(), _TERM_GRACE_S)
+        except TimeoutError:
+            self.kill()
+            await self._gone.wait()

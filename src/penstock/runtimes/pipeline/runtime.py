@@ -1,0 +1,378 @@
+"""The pipeline runtime: many requests, each on its way through the steps of one pipeline.yaml.
+
+Per request a `core.pipeline.Pipeline` decides; this carries out what it says, on the instance's
+event loop, and hands on typed events as they leave. Steps are calls to other endpoints and services
+or Python functions in a worker process: no code of the artifact runs in the instance.
+
+Told to whoever is attached, as an engine's process tells its events (`engines.generation`):
+{"i": id, "k": kind, "d": data} for one event of the stream, {"i": id, "f": "done"} behind the last,
+{"i": id, "e": error} in its place where the pipeline failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from penstock.clock import Clock, SystemClock
+from penstock.core.pipeline import Pipeline
+from penstock.core.pipeline_actions import (
+    Action,
+    Done,
+    Emit,
+    Fail,
+    Feed,
+    FeedEnd,
+    FellBack,
+    Start,
+    Stop,
+)
+from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.generation.base import EngineStatistics
+from penstock.runtimes.pipeline.calls import Call, Way
+from penstock.runtimes.pipeline.events import Emitter
+from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
+from penstock.runtimes.pipeline.grpc_step import GrpcWay
+from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
+from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
+from penstock.runtimes.pipeline.python_step import PythonSteps
+from penstock.runtimes.pipeline.value_step import ValueWay
+from penstock.runtimes.python.runtime import LaneListener
+
+Events = Callable[[list[dict[str, Any]]], None]
+
+#: Reasons with which an event leaves that stands for no missing answer.
+_OF_ITS_OWN: Final = ("ready", "anchor-passed", "anchor-over", "anchors-crossed")
+
+
+class PipelineRuntime:
+    """One copy's pipeline. Made by `start`; `attach` says who is told of events."""
+
+    lanes = 1
+
+    def __init__(
+        self, file: PipelineFile, steps: PythonSteps | None, ways: Mapping[str, Way], clock: Clock
+    ) -> None:
+        self.file = file
+        self.clock = clock
+        self.ways = ways
+        self.about: dict[str, Any] = {"engine": "pipeline", "steps": list(file.steps)}
+        self._steps = steps
+        self._runs: dict[int, _Run] = {}
+        self._on_events: Events = lambda events: None
+
+    @classmethod
+    async def start(
+        cls, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
+    ) -> PipelineRuntime:
+        """Reads pipeline.yaml and starts what its steps need. Raises PenstockError."""
+        name = context.description.file or FILE
+        path = context.model_dir / name
+        if not path.is_file():
+            raise ModelError("model-file-missing", f"the artifact has no file {name!r}")
+        file = read_pipeline(path.read_bytes(), seen_by_artifacts(context), where=name)
+        clock = clock or SystemClock()
+        functions = {key: step.target for key, step in file.steps.items() if step.way == "python"}
+        steps: PythonSteps | None = None
+        if functions:
+            steps = PythonSteps(
+                context, listener, file=file.code, functions=functions, threads=file.threads,
+                clock=clock,
+            )  # fmt: skip
+        ways: dict[str, Way] = {}
+        try:
+            for key, step in file.steps.items():
+                ways[key] = _way(step, context, steps)
+            if steps is not None:
+                await steps.start()
+        except BaseException:
+            for way in ways.values():
+                await way.close()
+            raise
+        return cls(file, steps, ways, clock)
+
+    @property
+    def pids(self) -> list[int]:
+        return self._steps.pids if self._steps else []
+
+    @property
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(len(self._runs), 0, 0.0, 0)
+
+    def attach(self, on_events: Events, has_work: Callable[[], bool]) -> None:
+        self._on_events = on_events
+
+    def add(self, ident: int, request: Any, deadline: float | None) -> None:
+        """`deadline`: monotonic s. Events follow, on the loop and not before this returns."""
+        if self.file.deadline_s is not None:
+            own = self.clock.monotonic() + self.file.deadline_s
+            deadline = own if deadline is None else min(own, deadline)
+        run = self._runs[ident] = _Run(self, ident, request, deadline)
+        asyncio.get_running_loop().call_soon(run.start)
+
+    def cancel(self, idents: list[int]) -> None:
+        for ident in idents:
+            run = self._runs.pop(ident, None)
+            if run is not None:
+                run.cancel()
+
+    def served(self) -> None:
+        """An answer was completed. What restarts here counts its own."""
+
+    def tell(self, run: _Run, events: list[dict[str, Any]]) -> None:
+        if self._runs.get(run.ident) is not run:
+            return
+        if "f" in events[-1] or "e" in events[-1]:
+            del self._runs[run.ident]
+        self._on_events(events)
+
+    def snapshot(self) -> dict[int, dict[str, Any]]:
+        return {ident: run.pipeline.snapshot() for ident, run in self._runs.items()}
+
+    async def close(self) -> None:
+        self.cancel(list(self._runs))
+        for way in self.ways.values():
+            await way.close()
+        if self._steps is not None:
+            await self._steps.close()
+
+
+def _way(step: Step, context: LoadContext, steps: PythonSteps | None) -> Way:
+    name = step.spec.name
+    if step.way == "python" and steps is not None:
+        whole = bool(step.spec.follows) and not step.spec.each
+        return steps.way(name, step.target, follows=whole)
+    if step.way == "grpc":
+        return GrpcWay(name, step.target, step.operation, context.model_dir / step.descriptors)
+    if step.way == "http":
+        return HttpWay(
+            name, step.target, method=step.operation, headers=dict(step.headers),
+            stream=step.stream,
+        )  # fmt: skip
+    if step.way == "endpoint":
+        platform = platform_of(context, name, step.target)
+        return endpoint_way(name, platform, step.target, step.operation, stream=step.stream)
+    return ValueWay()
+
+
+class _Hearing:
+    """Passes one call's answer to its request."""
+
+    __slots__ = ("call", "emitter", "far_end", "pieces", "run", "scope", "step")
+
+    def __init__(self, run: _Run, call: int, step: Step, piece: Any) -> None:
+        self.run = run
+        self.call = call
+        self.step = step
+        self.emitter = Emitter(step.emit, pass_events=step.emit_events)
+        self.far_end: Call | None = None
+        self.scope = {**run.results, "piece": piece}
+
+    def piece(self, value: Any) -> None:
+        run, call = self.run, self.call
+
+        def told() -> list[Action]:
+            try:
+                events = self.emitter.events({**self.scope, "piece": value})
+            except PenstockError as error:
+                return run.broke(self, error)
+            return run.pipeline.piece(call, value, events, now=run.now())
+
+        run.hear(told)
+
+    def done(self, result: Any) -> None:
+        run = self.run
+
+        def told() -> list[Action]:
+            if not run.knows(self):
+                return []  # stopped meanwhile: its fallback stands
+            run.keep(self, result)
+            return run.pipeline.done(self.call, now=run.now())
+
+        run.hear(told)
+
+    def failed(self, error: PenstockError) -> None:
+        self.run.hear(lambda: self.run.fell(self, error))
+
+
+class _Run:
+    """One request on its way. What calls say is taken one by one, whenever they say it."""
+
+    def __init__(
+        self, runtime: PipelineRuntime, ident: int, request: Any, deadline: float | None
+    ) -> None:
+        self.ident = ident
+        self.results: dict[str, Any] = {"request": request}
+        self.pipeline = Pipeline(runtime.file.spec, deadline=deadline)
+        self._runtime = runtime
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._hearings: dict[int, _Hearing] = {}
+        self._of_each: dict[str, dict[int, Any]] = {}  #: results by call, of steps with many
+        self._errors: dict[str, PenstockError] = {}  #: the last one of each step
+        self._inbox: deque[Callable[[], list[Action]]] = deque()
+        self._busy = False
+        self._out: list[dict[str, Any]] = []
+        self._events = 0
+        self._noticed: set[str] = set()  #: steps whose missing answer was told
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now(self) -> float:
+        return self._runtime.clock.monotonic()
+
+    def start(self) -> None:
+        self.hear(lambda: self.pipeline.start(now=self.now()))
+
+    def cancel(self) -> None:
+        self.hear(self.pipeline.cancel)
+
+    def hear(self, told: Callable[[], list[Action]]) -> None:
+        """What is told while actions are carried out waits for its turn."""
+        self._inbox.append(told)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._inbox:
+                for action in self._inbox.popleft()():
+                    self._carry_out(action)
+        finally:
+            self._busy = False
+        self._set_timer()
+        out, self._out = self._out, []
+        if out:
+            self._runtime.tell(self, out)
+
+    # what steps say
+
+    def knows(self, hearing: _Hearing) -> bool:
+        return hearing.call in self._hearings
+
+    def keep(self, hearing: _Hearing, result: Any) -> None:
+        """Results that others refer to. A step with many calls has a list of theirs."""
+        step = hearing.step
+        self._hearings.pop(hearing.call, None)
+        if not step.result_wanted:
+            return
+        name = step.spec.name
+        if step.spec.each:
+            self._of_each.setdefault(name, {})[hearing.call] = result
+        else:
+            self.results[name] = result
+
+    def fell(self, hearing: _Hearing, error: PenstockError) -> list[Action]:
+        self._hearings.pop(hearing.call, None)
+        self._errors[hearing.step.spec.name] = error
+        return self.pipeline.failed(hearing.call, error.code, now=self.now())
+
+    def broke(self, hearing: _Hearing, error: PenstockError) -> list[Action]:
+        """A piece of it can't be said: the call is of no use any more."""
+        if not self.knows(hearing):
+            return []
+        if hearing.far_end is not None:
+            hearing.far_end.stop()
+        return self.fell(hearing, error)
+
+    # what the pipeline says
+
+    def _carry_out(self, action: Action) -> None:
+        if isinstance(action, Emit):
+            self._emit(action)
+        elif isinstance(action, Start):
+            self._start(action)
+        elif isinstance(action, Feed | FeedEnd):
+            hearing = self._hearings.get(action.call)
+            if hearing is not None and hearing.far_end is not None:
+                if isinstance(action, Feed):
+                    hearing.far_end.feed(action.piece)
+                else:
+                    hearing.far_end.feed_end()
+        elif isinstance(action, Stop):
+            hearing = self._hearings.pop(action.call, None)
+            if hearing is not None and hearing.far_end is not None:
+                hearing.far_end.stop()
+        elif isinstance(action, FellBack):
+            self._fall_back(action)
+        elif isinstance(action, Done):
+            steps = self.pipeline.outcomes()
+            self._say("done", {"events": self._events, "steps": steps})
+            self._out.append({"i": self.ident, "f": "done"})
+        else:
+            self._out.append({"i": self.ident, "e": self._failure(action).to_dict()})
+
+    def _start(self, action: Start) -> None:
+        step = self._runtime.file.steps[action.step]
+        for name in step.spec.needs:
+            if name not in self.results:  # of a step with many calls, or wanted by nobody
+                found = self._of_each.get(name, {})
+                self.results[name] = [found[call] for call in sorted(found)]
+        hearing = _Hearing(self, action.call, step, action.piece)
+        self._hearings[action.call] = hearing
+        try:
+            inputs = step.inputs.fill(hearing.scope)
+            left = self._left_s(step)
+            hearing.far_end = self._runtime.ways[action.step].begin(inputs, hearing, left_s=left)
+        except PenstockError as error:
+            hearing.failed(error)
+        except Exception as error:  # one step's inputs must not end the others
+            hearing.failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
+
+    def _left_s(self, step: Step) -> float | None:
+        follows = step.spec.follows and not step.spec.each
+        own = None if follows else step.spec.deadline_s
+        if self._deadline is None:
+            return own
+        left = max(0.0, self._deadline - self.now())
+        return left if own is None else min(own, left)
+
+    def _fall_back(self, action: FellBack) -> None:
+        step = self._runtime.file.steps[action.step]
+        if not step.spec.each:
+            self.results[action.step] = step.result
+        elif action.call:
+            self._of_each.setdefault(action.step, {})[action.call] = step.result
+
+    def _emit(self, action: Emit) -> None:
+        data = action.event.data
+        if action.event.kind == NOTICE and action.reason not in _OF_ITS_OWN:
+            if action.step in self._noticed:
+                return  # one call of many said so already
+            self._noticed.add(action.step)
+            data = {**data, "reason": action.reason} if isinstance(data, dict) else data
+        self._say(action.event.kind, data)
+        self._events += 1
+
+    def _say(self, kind: str, data: Any) -> None:
+        self._out.append({"i": self.ident, "k": kind, "d": data, "t": ()})
+
+    def _failure(self, action: Fail) -> PenstockError:
+        known = self._errors.get(action.step)
+        if action.reason == "deadline-passed" or known is None:
+            return NotNowError(
+                "deadline-passed", f"the step {action.step!r} of the pipeline was late"
+            )
+        kind = type(known)
+        message = f"step {action.step!r}: {known.message}"
+        if isinstance(known, InternalError):
+            return ModelError("step-failed", message, hint=known.hint)
+        return kind(
+            known.code, message, hint=known.hint, status=known.status,
+            retry_after_s=known.retry_after_s,
+        )  # fmt: skip
+
+    # time
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due = self.pipeline.next_deadline()
+        if due is not None:
+            self._timer = self._loop.call_later(max(0.0, due - self.now()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.hear(lambda: self.pipeline.on_timer(now=self.now()))

@@ -1,0 +1,23 @@
+"""A step that is its inputs: it puts together what others made, to say it or to hand it on.
+
+A list is handed on item by item, so that another step can make a call for each.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.runtimes.pipeline.calls import Call, Hear, Whole
+
+_NOTHING_TO_STOP: Final = Whole()
+
+
+class ValueWay:
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
+        for piece in inputs if isinstance(inputs, list) else [inputs]:
+            hear.piece(piece)
+        hear.done(inputs)
+        return _NOTHING_TO_STOP
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,207 @@
+"""The worker process of Python steps: `python -m penstock.runtimes.pipeline.worker FD FD`.
+
+Loads the artifact's code, then runs calls on a few threads; a generator's pieces leave as they are
+made. `model_fn(model_dir)`, where the code has one, is called once, and what it returns is given to
+functions with a parameter `model`. A function that follows another step gets an iterator of its
+pieces as `pieces`. It dies with its instance (PR_SET_PDEATHSIG, and the end of the socket).
+
+Messages have the head of `workers.wire`; payloads are JSON. INIT, READY and FAILED are as there.
+
+    CALL      {"i": id, "f": function, "a": arguments, "s": whether it follows a step}
+    FEED      {"i": id, "v": piece}
+    FEED_END  {"i": id}
+    STOP      {"i": id}
+    PIECE     {"i": id, "v": piece}
+    DONE      {"i": id, "v": result, "g": whether it was a generator, whose pieces are the result}
+    BROKEN    {"i": id, "e": error}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final
+
+import orjson
+
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.confinement.parent_death import die_with_parent
+from penstock.runtimes.python.sagemaker_contract import import_code
+from penstock.runtimes.workers import wire as worker_wire
+from penstock.runtimes.workers.failures import error_bytes, log_traceback, model_error
+
+CALL: Final = 16
+FEED: Final = 17
+FEED_END: Final = 18
+STOP: Final = 19
+PIECE: Final = 20
+DONE: Final = 21
+BROKEN: Final = 22
+
+_END: Final = object()
+
+
+class Running:
+    """One call on its thread."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.future: Future[None] | None = None
+        self.fed: SimpleQueue[Any] = SimpleQueue()
+
+    def pieces(self) -> Iterator[Any]:
+        while (piece := self.fed.get()) is not _END:
+            yield piece
+
+    def stop(self) -> None:
+        """A generator ends at its next piece; a plain function finishes unheard."""
+        self.stopped = True
+        self.fed.put(_END)
+
+
+class Worker:
+    def __init__(self, channel: socket.socket, init: dict[str, Any]) -> None:
+        self._channel = channel
+        self._writing = threading.Lock()
+        self._functions, self._model = loaded(init)
+        self._threads = ThreadPoolExecutor(init["threads"], "steps")
+        self._running: dict[int, Running] = {}
+
+    def command(self, kind: int, told: dict[str, Any]) -> None:
+        ident = told["i"]
+        if kind == CALL:
+            running = self._running[ident] = Running()
+            running.future = self._threads.submit(self._run, ident, running, told)
+            return
+        known = self._running.get(ident)
+        if known is None:
+            return  # it has ended
+        if kind == FEED:
+            known.fed.put(told["v"])
+        elif kind == FEED_END:
+            known.fed.put(_END)
+        elif kind == STOP:
+            known.stop()
+            if known.future is not None and known.future.cancel():  # it waited for a thread
+                self._running.pop(ident, None)
+                self._send(DONE, {"i": ident, "v": None, "g": False})
+
+    def _run(self, ident: int, running: Running, told: dict[str, Any]) -> None:
+        try:
+            result, generator = self._called(ident, running, told)
+            self._send(DONE, {"i": ident, "v": result, "g": generator})
+        except BaseException as error:  # whatever the code raises is this call's failure
+            self._say_broken(ident, error)
+        finally:
+            self._running.pop(ident, None)
+
+    def _say_broken(self, ident: int, error: BaseException) -> None:
+        if not isinstance(error, PenstockError):
+            log_traceback(error)
+        self._send(BROKEN, {"i": ident, "e": model_error(error, "step-failed").to_dict()})
+
+    def _called(self, ident: int, running: Running, told: dict[str, Any]) -> tuple[Any, bool]:
+        function, wants_model = self._functions[told["f"]]
+        arguments = dict(told["a"] or {})
+        if told["s"]:
+            arguments["pieces"] = running.pieces()
+        if wants_model:
+            arguments["model"] = self._model
+        result = function(**arguments)
+        if not inspect.isgenerator(result):
+            return result, False
+        try:
+            for piece in result:
+                if running.stopped:
+                    break
+                self._send(PIECE, {"i": ident, "v": piece})
+        finally:
+            result.close()
+        return None, True
+
+    def _send(self, kind: int, value: dict[str, Any]) -> None:
+        try:
+            payload = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+        except TypeError as error:
+            raise ModelError(
+                "step-failed",
+                f"what the step returned is not JSON: {error}",
+                hint="Return text, numbers, lists and dicts.",
+            ) from None
+        with self._writing:
+            self._channel.sendall(worker_wire.message(kind, payload))
+
+
+Function = tuple[Callable[..., Any], bool]  #: and whether it has a parameter `model`
+
+
+def loaded(init: dict[str, Any]) -> tuple[dict[str, Function], Any]:
+    """Raises ModelError (`model-code-failed`, `model-code-incomplete`)."""
+    module = import_code(Path(init["model_dir"], init["file"]))
+    functions: dict[str, Function] = {}
+    for step, name in init["functions"].items():
+        function = getattr(module, name, None)
+        if not callable(function):
+            raise ModelError(
+                "model-code-incomplete",
+                f"{init['file']} defines no {name}(), which step {step!r} calls",
+            )
+        functions[name] = (function, "model" in inspect.signature(function).parameters)
+    make = getattr(module, "model_fn", None)
+    return functions, make(init["model_dir"]) if make else None
+
+
+def _loaded_or_explained(channel: socket.socket, init: dict[str, Any]) -> Worker | PenstockError:
+    try:
+        return Worker(channel, init)
+    except BaseException as error:
+        if not isinstance(error, PenstockError):
+            log_traceback(error)
+        return model_error(error, where=init["file"])
+
+
+def serve(channel: socket.socket) -> None:
+    reader = channel.makefile("rb", buffering=1 << 16)
+    worker: Worker | None = None
+    while True:
+        raw = reader.read(worker_wire.HEAD.size)
+        if len(raw) < worker_wire.HEAD.size:
+            return
+        size, kind, _ = worker_wire.HEAD.unpack(raw)
+        payload = reader.read(size)
+        if len(payload) < size:
+            return
+        if worker is not None:
+            worker.command(kind, orjson.loads(payload))
+            continue
+        made = _loaded_or_explained(channel, orjson.loads(payload))
+        if isinstance(made, PenstockError):
+            channel.sendall(worker_wire.message(worker_wire.FAILED, error_bytes(made)))
+            return
+        worker = made
+        channel.sendall(worker_wire.message(worker_wire.READY, b"{}"))
+
+
+def main() -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.setblocking(True)
+    with contextlib.suppress(OSError):  # the instance is gone
+        serve(channel)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # threads of steps must not keep a worker alive that nobody talks to
+
+
+if __name__ == "__main__":
+    main()

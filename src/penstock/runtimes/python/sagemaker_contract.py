@@ -1,0 +1,214 @@
+"""SageMaker's inference contract in a worker process: model_fn, then transform_fn, or input_fn /
+predict_fn / output_fn with defaults.
+
+The defaults read and write JSON, CSV and NPY and never pickle. Each function may take a last
+`context` argument, told by its number of parameters. Source of the contract: the SageMaker
+inference toolkit's documentation; the code here is our own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from penstock.errors import ModelError
+from penstock.runtimes.python.default_handlers import decode_default, encode_default
+from penstock.runtimes.python.worker import Answer, answered, failed
+from penstock.wire.frames import RequestMeta, decode_request_meta
+
+_UTF8_TYPES = ("application/json", "text/csv")
+
+
+class Context:
+    """What the toolkits hand to functions that ask for it: names, headers, the reply's headers."""
+
+    def __init__(self, model_name: str, model_dir: str) -> None:
+        self.model_name = model_name
+        self.model_dir = model_dir
+        self.system_properties = {"model_dir": model_dir, "gpu_id": None, "batch_size": 1}
+        self.manifest: dict[str, Any] = {}
+        self.request_headers: dict[str, str] = {}
+        self.response_content_type: str | None = None
+        self.custom_attributes: str | None = None
+        self.inference_id: str | None = None
+
+    def begin(self, meta: RequestMeta) -> None:
+        self.response_content_type = None
+        self.custom_attributes = None
+        self.inference_id = meta.inference_id
+        self.request_headers = {
+            name: value
+            for name, value in (
+                ("content-type", meta.content_type),
+                ("accept", meta.accept),
+                ("x-amzn-sagemaker-custom-attributes", meta.custom_attributes),
+                ("x-amzn-sagemaker-inference-id", meta.inference_id),
+                ("x-amzn-sagemaker-target-model", meta.target_model),
+                ("x-amzn-sagemaker-session-id", meta.session_id),
+            )
+            if value is not None
+        }
+
+    def get_request_header(self, idx: int, key: str) -> str | None:
+        return self.request_headers.get(key.lower())
+
+    def get_all_request_header(self, idx: int) -> dict[str, str]:
+        return dict(self.request_headers)
+
+    def get_request_id(self, idx: int = 0) -> str | None:
+        return self.inference_id
+
+    def set_response_content_type(self, idx: int, value: str) -> None:
+        self.response_content_type = value
+
+    def set_response_header(self, idx: int, key: str, value: str) -> None:
+        """Of the reply's headers a model decides two; the rest are the server's."""
+        name = key.lower()
+        if name == "x-amzn-sagemaker-custom-attributes":
+            self.custom_attributes = value
+        elif name == "content-type":
+            self.response_content_type = value
+
+
+def import_code(path: Path) -> ModuleType:
+    """The model's file as a module; its folder comes first on sys.path, as the toolkits do."""
+    sys.path.insert(0, str(path.parent))
+    name = path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelError("model-code-failed", f"{path.name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _with_context(function: Callable[..., Any], arguments: int, context: Context) -> Any:
+    """`function`, called with `context` as its last argument if it has room for one more."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return function
+    positional = [
+        each
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) > arguments:
+        return lambda *given: function(*given, context)
+    return function
+
+
+class SageMakerContract:
+    """Loads `inference.py`-style code and answers requests one after the other."""
+
+    def __init__(self, init: dict[str, Any]) -> None:
+        path = Path(init["model_dir"], init["file"])
+        model_dir = init["model_dir"]
+        self._context = Context(init["name"], model_dir)
+        module = import_code(path)
+
+        def own(name: str, arguments: int) -> Any:
+            function = getattr(module, name, None)
+            return function and _with_context(function, arguments, self._context)
+
+        self._transform = own("transform_fn", 4)
+        self._input, self._predict = own("input_fn", 2), own("predict_fn", 2)
+        self._output = own("output_fn", 2)
+        _check(init["file"], bool(self._transform), self._input, self._predict, self._output)
+        self._accept_default = os.environ.get(
+            "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "application/json"
+        )
+        if before := own("pre_model_fn", 1):
+            before(model_dir)
+        make = own("model_fn", 1)
+        if make is None:
+            raise ModelError(
+                "model-code-incomplete",
+                f"{init['file']} defines no model_fn(model_dir)",
+                hint="Define model_fn; it may return None if there is nothing to load.",
+            )
+        self._model = make(model_dir)
+        if warm_up := own("model_warmup_fn", 2):
+            warm_up(model_dir, self._model)
+
+    def close(self) -> None:
+        self._model = None
+
+    def answer(
+        self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
+    ) -> list[Answer]:
+        answers = []
+        for index, (meta, body) in enumerate(items):
+            progress(index)
+            answers.append(self._one(decode_request_meta(meta), body))
+        return answers
+
+    def _one(self, meta: RequestMeta, body: bytes) -> Answer:
+        try:
+            context = self._context
+            context.begin(meta)
+            data, content_type = self._call(meta, body)
+            if context.response_content_type:
+                content_type = context.response_content_type
+            return answered(data, content_type, context.custom_attributes)
+        except BaseException as error:  # sys.exit and a cancelled asyncio task are failures too
+            return failed(error)
+
+    def _call(self, meta: RequestMeta, body: bytes) -> tuple[bytes, str]:
+        content_type = meta.content_type or "application/json"
+        accept = meta.accept
+        if not accept or accept == "*/*":
+            accept = self._accept_default
+        data: Any = body
+        base = content_type.partition(";")[0].strip().lower()
+        if base in _UTF8_TYPES:
+            try:
+                data = body.decode()
+            except UnicodeDecodeError as error:
+                raise ModelError(
+                    "bad-input", f"the body is not UTF-8: {error.reason}", original_status=400
+                ) from None
+        if self._transform is not None:
+            result = self._transform(self._model, data, content_type, accept)
+        else:
+            read = self._input(data, content_type) if self._input else decode_default(data, base)
+            prediction = self._predict(read, self._model)
+            if self._output is None:
+                return encode_default(prediction, accept)
+            result = self._output(prediction, accept)
+        return _as_body(result, accept)
+
+
+def _check(file: str, transform: bool, read: Any, predict: Any, write: Any) -> None:
+    if transform and (read or predict or write):
+        raise ModelError(
+            "model-code-conflict",
+            f"{file} defines transform_fn and also input_fn, predict_fn or output_fn",
+            hint="Keep transform_fn alone, or the other three.",
+        )
+    if not transform and predict is None:
+        raise ModelError(
+            "model-code-incomplete",
+            f"{file} defines neither predict_fn(data, model) nor transform_fn",
+            hint="Define predict_fn, or transform_fn for everything at once.",
+        )
+
+
+def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
+    """What output_fn and transform_fn may return: a body, or a body and its content type."""
+    content_type = accept.partition(",")[0].strip()
+    if isinstance(result, tuple) and len(result) == 2:
+        result, content_type = result
+    content_type = str(content_type)
+    if isinstance(result, bytes | bytearray | memoryview):
+        return bytes(result), content_type
+    if isinstance(result, str):
+        return str.encode(result), content_type
+    return encode_default(result, content_type)

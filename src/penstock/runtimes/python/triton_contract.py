@@ -1,0 +1,106 @@
+"""Triton's Python backend in a worker process: initialize, execute, finalize.
+
+Bodies are packed tensors (`tensor_bytes`), decoded from the wire by the instance. `execute` gets
+the whole batch; should it raise for several requests, each is run alone, so that only the guilty
+fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import ModelError, plain
+from penstock.runtimes.python import triton_backend_utils as utils
+from penstock.runtimes.python.sagemaker_contract import import_code
+from penstock.runtimes.python.worker import Answer, answered, failed
+from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
+from penstock.runtimes.workers.wire import ALL_ITEMS
+
+PACKED = "application/x-penstock-tensors"
+
+#: Triton's error codes that are the caller's fault
+_CALLER_CODES = {utils.TritonError.INVALID_ARG: 400, utils.TritonError.NOT_FOUND: 404}
+
+
+class TritonContract:
+    def __init__(self, init: dict[str, Any]) -> None:
+        path = Path(init["model_dir"], init["file"])
+        utils.install(str(path.parent), init)
+        module = import_code(path)
+        kind = getattr(module, "TritonPythonModel", None)
+        if kind is None:
+            raise ModelError(
+                "model-code-incomplete", f"{init['file']} defines no class TritonPythonModel"
+            )
+        self._outputs = [name for name, _, _ in init["outputs"]]
+        self._model = kind()
+        if hasattr(self._model, "initialize"):
+            self._model.initialize(utils.arguments(init, str(path.parent.parent)))
+
+    def close(self) -> None:
+        if hasattr(self._model, "finalize"):
+            self._model.finalize()
+
+    def answer(
+        self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
+    ) -> list[Answer]:
+        progress(0 if len(items) == 1 else ALL_ITEMS)
+        bodies = [body for _, body in items]
+        try:
+            return self._execute(bodies)
+        except BaseException as error:
+            if len(bodies) == 1:
+                return [failed(error)]
+        answers = []
+        for index, body in enumerate(bodies):
+            progress(index)
+            try:
+                answers += self._execute([body])
+            except BaseException as error:
+                answers.append(failed(error))
+        return answers
+
+    def _execute(self, bodies: list[bytes]) -> list[Answer]:
+        requests = [
+            utils.InferenceRequest(
+                [utils.Tensor(name, array) for name, array in unpack(body).items()], self._outputs
+            )
+            for body in bodies
+        ]
+        responses = self._model.execute(requests)
+        got = len(responses) if isinstance(responses, list | tuple) else 0
+        if got != len(requests):
+            raise ModelError(
+                "wrong-answer-count", f"execute got {len(requests)} requests and answered {got}"
+            )
+        return [_answer_or_failure(response) for response in responses]
+
+
+def _answer_or_failure(response: Any) -> Answer:
+    """A response that can't be written fails its own request, not those of its batch."""
+    try:
+        return _answer(response)
+    except BaseException as error:
+        return failed(error)
+
+
+def _answer(response: Any) -> Answer:
+    if response is None or (response.error() is None and not response.output_tensors()):
+        return failed(ModelError("model-code-failed", "execute gave no tensors for this request"))
+    error = response.error()
+    if error is not None:
+        status = _CALLER_CODES.get(error.code(), 500)
+        said = plain(error.message(), WORDS_CHARS_MAX)
+        return failed(ModelError("model-code-failed", said, original_status=status))
+    tensors = {each.name(): _plain(each.as_numpy()) for each in response.output_tensors()}
+    return answered(pack(tensors), PACKED)
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Strings may come as any of numpy's string dtypes; the protocol knows BYTES."""
+    return array.astype(np.object_) if array.dtype.kind in "SU" else array

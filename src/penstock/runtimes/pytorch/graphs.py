@@ -1,0 +1,83 @@
+"""CUDA graphs of one stream: work whose kernels are recorded once and started with one call.
+
+A small model's time on a GPU is that of starting its kernels, some hundreds of them; a graph starts
+all of them at once. It always reads and writes the same memory, so its inputs are buffers that are
+filled before, and its outputs are copied out before anything else runs on the stream.
+
+Graphs of one stream share one pool of memory. That is sound because they are replayed one at a
+time and nothing of one is needed after the next has begun (PyTorch, "CUDA semantics", graph memory
+management). A capture that fails is no error: the reason is kept, and the work runs without.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from penstock.runtimes.pytorch.library import first_line
+
+#: Libraries choose and load their kernels in the first runs, which a capture does not allow.
+_RUNS_BEFORE = 3
+#: One capture at a time in a process is all that PyTorch allows.
+_capturing = threading.Lock()
+
+
+class Graph:
+    """Captured work. `outputs` are its tensors, written anew by every `replay`."""
+
+    __slots__ = ("_graph", "outputs", "replay")
+
+    def __init__(self, graph: Any, outputs: Any) -> None:
+        self._graph = graph
+        self.replay: Callable[[], None] = graph.replay
+        self.outputs = outputs
+
+
+class Graphs:
+    """Captures on `stream`; not for several threads at once."""
+
+    def __init__(self, torch: Any, stream: Any, *, reason: str = "") -> None:
+        self._torch = torch
+        self._stream = stream
+        self._pool = torch.cuda.graph_pool_handle()
+        self.reason = reason  #: why nothing is captured (any more)
+        self.count = 0
+
+    def captured(self, work: Callable[[], Any]) -> Graph | None:
+        """Runs `work` some times and records it. It must read and write fixed tensors alone, and
+        may be run again and again on the same inputs. None where it can't be recorded.
+
+        Raises what `work` itself raises when it is run without recording.
+        """
+        if self.reason:
+            return None
+        torch = self._torch
+        with torch.cuda.stream(self._stream):
+            for _ in range(_RUNS_BEFORE):
+                work()
+            self._stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            try:
+                # Thread-local: other lanes go on meanwhile, and what they call is their business.
+                with (
+                    _capturing,
+                    torch.cuda.graph(
+                        graph,
+                        pool=self._pool,
+                        stream=self._stream,
+                        capture_error_mode="thread_local",
+                    ),
+                ):
+                    outputs = work()
+            except RuntimeError as error:  # of CUDA, of the allocator and of PyTorch alike
+                self.reason = _told(error)
+                return None
+        self.count += 1
+        return Graph(graph, outputs)
+
+
+def _told(error: BaseException) -> str:
+    """What ended the capture is more telling than that ending it failed, which comes on top."""
+    cause = error.__context__
+    return first_line(cause) if isinstance(cause, RuntimeError) else first_line(error)

@@ -1,0 +1,120 @@
+"""PyTorch and the device that a model asks for; imported when the first such model is loaded.
+
+A process that serves no model of this runtime never imports PyTorch: it costs seconds and hundreds
+of megabytes. Everything in `runtimes/pytorch` asks for it here, so that one place says what to
+install, and which devices there are.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from penstock.artifacts.description import ModelDescription
+from penstock.errors import ModelError
+
+INSTALL = "pip install 'penstock[torch]'"
+#: Key of `parameters` in model.yaml: cpu, cuda or cuda:1; left out, a GPU if the instance has one.
+DEVICE_PARAMETER = "torch_device"
+#: Likewise: "true" compiles the program with TorchInductor when it is loaded.
+COMPILE_PARAMETER = "torch_compile"
+_FLAGS = {"": False, "false": False, "true": True}
+
+
+def torch_library() -> Any:
+    """The module. Raises ModelError (`runtime-not-installed`, `runtime-broken`)."""
+    try:
+        return importlib.import_module("torch")
+    except ModuleNotFoundError:
+        raise ModelError(
+            "runtime-not-installed",
+            "the model is a PyTorch program, and PyTorch is not installed here",
+            hint=f"{INSTALL} on this machine, or compile the model for a cpu-... target.",
+        ) from None
+    except (ImportError, OSError, RuntimeError) as error:
+        words = " ".join(str(error).split())[:300]
+        raise ModelError(
+            "runtime-broken",
+            f"PyTorch can't be imported: {words}",
+            hint=f"Reinstall it ({INSTALL}), in the build for this machine's CUDA version.",
+        ) from None
+
+
+def device_of(torch: Any, description: ModelDescription, *, accelerators: int) -> Any:
+    """The `torch.device` to run on; `accelerators` are the instance's.
+
+    Raises ModelError (`device-unknown`, `device-absent`).
+    """
+    wanted = description.parameters.get(DEVICE_PARAMETER, "")
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not wanted:
+        return torch.device("cuda", 0) if gpus and accelerators else torch.device("cpu")
+    kind, _, number = wanted.partition(":")
+    if kind not in ("cpu", "cuda") or (kind == "cpu" and number) or (number and not _is(number)):
+        raise ModelError(
+            "device-unknown",
+            f"parameters.{DEVICE_PARAMETER} is {wanted!r}",
+            hint="Use cpu, cuda, or cuda:N for the GPU number N.",
+        )
+    if kind == "cpu":
+        return torch.device("cpu")
+    index = int(number or 0)
+    if index >= gpus:
+        raise ModelError(
+            "device-absent",
+            f"parameters.{DEVICE_PARAMETER} is {wanted!r}, and PyTorch sees "
+            f"{f'{gpus} GPUs' if gpus else 'no GPU'} here",
+            hint="Serve the model on an instance type with an NVIDIA GPU (and PyTorch in its CUDA "
+            "build), or compile it for a cpu-... target.",
+        )
+    return torch.device("cuda", index)
+
+
+def is_gpu(device: Any) -> bool:
+    """Whether its memory is not the host's, and work on it has streams."""
+    return bool(device.type == "cuda")
+
+
+def compiles(description: ModelDescription) -> bool:
+    """Raises ModelError (`parameter-invalid`)."""
+    given = description.parameters.get(COMPILE_PARAMETER, "")
+    if given not in _FLAGS:
+        raise ModelError(
+            "parameter-invalid",
+            f"parameters.{COMPILE_PARAMETER} is {given!r}",
+            hint="Use true or false.",
+        )
+    return _FLAGS[given]
+
+
+def shown(torch: Any, device: Any) -> str:
+    """For the log: the library and the chip."""
+    name = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
+    return f"PyTorch {torch.__version__} on {device}{name}"
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:400]
+
+
+def failed(torch: Any, error: Exception) -> ModelError:
+    """What a run ended with, in a user's words."""
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return ModelError(
+            "out-of-memory",
+            f"the GPU has no memory for this batch: {first_line(error)}",
+            hint="Lower batching.rows_max or the longest bucket in model.yaml, or serve fewer "
+            "copies on this GPU.",
+        )
+    if "CUDA error" in str(error):
+        return ModelError(
+            "device-lost",
+            f"the GPU's context is lost: {first_line(error)}",
+            hint="Nothing can run on it in this process any more: the instance must be replaced.",
+        )
+    return ModelError("model-failed", f"the model failed: {first_line(error)}")
+
+
+def _is(number: str) -> bool:
+    return number.isascii() and number.isdigit() and len(number) <= 3

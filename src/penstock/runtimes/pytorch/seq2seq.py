@@ -1,0 +1,278 @@
+"""The model of the decode loop as PyTorch programs over caches of fixed memory (a static cache).
+
+The same contract as `runtimes.seq2seq.model`, so that continuous batching is the same: rows join,
+leave, move and fork between steps. Here the caches stay where the programs run, in memory for the
+longest source and answer; a step sees the first rows and lengths of it, in a few padded sizes. On a
+GPU each size is a CUDA graph, captured when the model is loaded: one call per token, whatever the
+number of layers. What a step writes is a function of what it is given, so a capture, which runs it
+several times, changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts.description import Generation
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.pytorch.caches import StaticCaches
+from penstock.runtimes.pytorch.graphs import Graph, Graphs
+from penstock.runtimes.pytorch.library import (
+    compiles,
+    device_of,
+    failed,
+    is_gpu,
+    shown,
+    torch_library,
+)
+from penstock.runtimes.pytorch.program import DTYPES, Program, load_program
+from penstock.runtimes.pytorch.runtime import row_steps
+from penstock.runtimes.seq2seq.rows import padded
+from penstock.runtimes.tensor_inputs import threads_of
+
+_ENCODER = ("ids", "mask")
+_DECODER = ("ids", "positions", "source_bias", "past", "cross")
+_CROSS, _LOGITS = ("cross_kv",), ("logits", "new_kv")
+#: Sizes of steps and prefills that are captured at most: some 0.05 s each.
+_GRAPHS_MAX = 192
+
+
+class TorchSeq2SeqModel:
+    """Not for several threads at once. Raises ModelError when a file or device can't be used."""
+
+    def __init__(self, context: LoadContext) -> None:
+        self._torch = torch = torch_library()
+        description = context.description
+        generation = description.generation
+        if generation is None:
+            raise ModelError("generation-missing", "model.yaml has no section `generation`")
+        self._device = device = device_of(torch, description, accelerators=context.accelerators)
+        torch.set_num_threads(threads_of(context, 1))
+        self._encoder = self._loaded(context, generation.encoder_file, _CROSS)
+        self._decoder = self._loaded(context, generation.decoder_file, _LOGITS)
+        _check_inputs(self._encoder, _ENCODER, generation.encoder_file)
+        _check_inputs(self._decoder, _DECODER, generation.decoder_file)
+        self.rows_max = max(1, description.batching.rows_max)
+        self.row_steps = row_steps(self.rows_max)
+        self.vocabulary = self._decoder.outputs[0].shape[-1]
+        _check_ids(generation, self.vocabulary)
+        _, _, heads, _, size = self._decoder.inputs[3].shape
+        tokenizer = description.tokenizer
+        self._stream = torch.cuda.Stream(device) if is_gpu(device) else None
+        self._graphs = Graphs(torch, self._stream) if self._stream is not None else None
+        self._captured: dict[tuple[Any, ...], Graph | None] = {}
+        self.rows = StaticCaches(
+            torch, device, getattr(torch, DTYPES[self._decoder.inputs[3].dtype]), self._here,
+            layers=self._decoder.inputs[3].shape[0] // 2, heads=heads, size=size,
+            rows_max=self.rows_max, past_max=padded(generation.tokens_new_max),
+            source_max=padded(tokenizer.tokens_max if tokenizer else 512),
+        )  # fmt: skip
+        caches, pinned = self.rows, self._stream is not None
+        places = self.rows_max * caches.source_max
+        self._ids = torch.zeros(places, dtype=torch.int32, pin_memory=pinned)
+        self._mask = torch.zeros(places, dtype=torch.float32, pin_memory=pinned)
+        self._ids_there, self._mask_there = (
+            torch.zeros_like(each, device=device) if pinned else each
+            for each in (self._ids, self._mask)
+        )
+        self._order = torch.arange(self.rows_max, device=device)
+        self._logits = torch.zeros((self.rows_max, self.vocabulary), pin_memory=pinned)
+        if self._graphs is not None:
+            self._warm_up(context, self._graphs)
+
+    def _loaded(self, context: LoadContext, file: str, outputs: tuple[str, ...]) -> Program:
+        description = context.description
+        program = load_program(
+            self._torch, context.model_dir, file, self._device,
+            inductor=compiles(description), trusted=description.trusted,
+        )  # fmt: skip
+        if len(program.outputs) != len(outputs):
+            raise _foreign(file, f"answers {len(program.outputs)} tensors")
+        return program
+
+    def prefill(
+        self, sources: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], in_use: int
+    ) -> None:
+        """Encodes token id lists and puts each into its rows; `in_use` rows keep their content."""
+        count, longest = len(sources), max(map(len, sources))
+        self._check(sources, longest)
+        length = padded(longest)
+        batch = self.row_steps[bisect_left(self.row_steps, count)]
+        with self._here():
+            if self._stream is not None:
+                self._stream.synchronize()  # the buffers may still be on their way to the GPU
+            ids = self._ids[: batch * length].view(batch, length).numpy()
+            mask = self._mask[: batch * length].view(batch, length).numpy()
+            ids[:] = 0
+            mask[:] = 0.0
+            mask[count:, 0] = 1.0
+            for at, source in enumerate(sources):
+                ids[at, : len(source)] = source
+                mask[at, : len(source)] = 1.0
+            if self._stream is not None:
+                places = batch * length
+                for there, here in ((self._ids_there, self._ids), (self._mask_there, self._mask)):
+                    there[:places].copy_(here[:places], non_blocking=True)
+            cross_kv = self._do(("encode", batch, length), partial(self._encode, batch, length))
+            caches = self.rows
+            longest = max(length, caches.source_length)
+            caches.fit(in_use, past=caches.past_length, source=longest)
+            for at, source in enumerate(sources):
+                caches.put(rows[at], cross_kv[:, at], len(source))
+
+    def step(self, count: int) -> np.ndarray:
+        """One token for rows 0 .. count-1: logits [count, vocabulary], to be used before the next
+        step. `rows.ids` are the tokens to feed; positions and caches advance."""
+        caches = self.rows
+        width = self.row_steps[bisect_left(self.row_steps, count)]
+        if int(caches.positions[:count].max()) >= caches.past_length:
+            raise ModelError(
+                "answer-too-long",
+                f"the cache has {caches.past_max} places for tokens of an answer",
+                hint="Ask for at most generation.tokens_new_max tokens.",
+            )
+        caches.positions[count:width] = 0  # no row of a request: any place inside the cache
+        caches.ids[count:width] = 0
+        sizes = (width, caches.past_length, caches.source_length)
+        with self._here():
+            caches.send()
+            logits = self._do(("step", *sizes), partial(self._step, *sizes))
+            answer = self._logits[:count]
+            answer.copy_(logits[:count], non_blocking=True)
+            if self._stream is not None:
+                self._stream.synchronize()
+        caches.positions[:count] += 1
+        return np.asarray(answer.numpy())
+
+    def close(self) -> None:
+        self._captured = {}
+        self._graphs = None
+        self._encoder = self._decoder = None  # type: ignore[assignment]
+        self.rows.close()
+        if self._stream is not None:
+            self._torch.cuda.empty_cache()
+
+    # what a graph records
+
+    def _encode(self, batch: int, length: int) -> Any:
+        places = batch * length
+        ids, mask = (
+            each[:places].view(batch, length) for each in (self._ids_there, self._mask_there)
+        )
+        return self._encoder.call(ids, mask)[0]
+
+    def _step(self, width: int, past: int, source: int) -> Any:
+        caches = self.rows
+        ids, positions = caches.fed[0, :width], caches.fed[1, :width]
+        logits, new_kv = self._decoder.call(
+            ids,
+            positions,
+            caches.source_bias[:width, ..., :source],
+            caches.past[:, :width, :, :past],
+            caches.cross[:, :width, :, :source],
+        )
+        places = positions[:, 0].long()
+        caches.past[:, self._order[:width], :, places] = new_kv[:, :, :, 0].permute(1, 0, 2, 3)
+        return logits
+
+    def _do(self, sizes: tuple[Any, ...], work: Callable[[], Any]) -> Any:
+        if self._graphs is None:
+            return work()
+        if sizes not in self._captured:
+            self._captured[sizes] = self._graphs.captured(work)
+        graph = self._captured[sizes]
+        if graph is None:
+            return work()
+        graph.replay()
+        return graph.outputs
+
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        torch = self._torch
+        stream = torch.cuda.stream(self._stream) if self._stream is not None else None
+        try:
+            with torch.inference_mode(), stream or contextlib.nullcontext():
+                yield
+        except ModelError:
+            raise
+        except Exception as error:  # PyTorch raises RuntimeError, AssertionError and its own kinds
+            raise failed(torch, error) from None
+
+    def _check(self, sources: Sequence[Sequence[int]], longest: int) -> None:
+        if longest > self.rows.source_max:
+            raise ModelError(
+                "source-too-long",
+                f"a source has {longest} tokens, the cache {self.rows.source_max} places",
+                hint="Lower tokenizer.tokens_max, or compile for longer sources.",
+                original_status=400,
+            )
+        rows = self._encoder.rows_of_table.get(self._encoder.inputs[0].name, 0)
+        largest = max(map(max, sources))
+        if rows and largest >= rows:
+            raise ModelError(
+                "input-out-of-range",
+                f"a source has the token id {largest}; the model knows 0 to {rows - 1}",
+                hint="Check that the tokenizer belongs to this model.",
+            )
+
+    def _warm_up(self, context: LoadContext, graphs: Graphs) -> None:
+        """Captures small sizes first: they are the likeliest, and time is bounded."""
+        until = time.monotonic() + context.startup_timeout_s / 2
+        caches = self.rows
+        sources = list(_lengths(caches.source_max))
+        with self._here():
+            for source in sources:
+                for width, past in product(self.row_steps, _lengths(caches.past_max)):
+                    if graphs.reason or graphs.count >= _GRAPHS_MAX or time.monotonic() > until:
+                        break
+                    sizes = (width, past, source)
+                    self._captured["step", *sizes] = graphs.captured(partial(self._step, *sizes))
+                for batch in self.row_steps:
+                    if graphs.reason or graphs.count >= _GRAPHS_MAX or time.monotonic() > until:
+                        break
+                    work = partial(self._encode, batch, source)
+                    self._captured["encode", batch, source] = graphs.captured(work)
+        reason = f": {graphs.reason}" if graphs.reason else ""
+        context.log(f"{shown(self._torch, self._device)}: {graphs.count} CUDA graphs{reason}")
+
+
+def _lengths(longest: int) -> Iterator[int]:
+    length = padded(1)
+    while length < longest:
+        yield length
+        length = padded(length + 1)
+    yield longest
+
+
+def _check_inputs(program: Program, names: tuple[str, ...], file: str) -> None:
+    given = tuple(spec.name for spec in program.inputs)
+    if given != names:
+        raise _foreign(file, f"takes {', '.join(given)}")
+
+
+def _foreign(file: str, what: str) -> ModelError:
+    return ModelError(
+        "inputs-mismatch",
+        f"{file} {what}; that is no program of an encoder-decoder",
+        hint="Compile the model with `penstock compile`.",
+    )
+
+
+def _check_ids(generation: Generation, vocabulary: int) -> None:
+    """A GPU does not refuse an id that its table has not: it loses its context."""
+    ids = (generation.decoder_start_id, *generation.eos_ids)
+    if max(ids) >= vocabulary:
+        raise ModelError(
+            "input-out-of-range",
+            f"model.yaml: generation names the token id {max(ids)}; the model knows 0 to "
+            f"{vocabulary - 1}",
+            hint="Correct decoder_start_id and eos_ids.",
+        )
