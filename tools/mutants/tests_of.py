@@ -171,7 +171,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/model_rules.py": _DETECT,
     "artifacts/model_yaml.py": _DETECT,
     "artifacts/object_store.py": _PREPARE,
-    "artifacts/onnx_header.py": _DETECT,
+    "artifacts/onnx_header.py": ("artifacts/test_artifact_onnx_header.py",),
     "artifacts/paths.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/pbtxt.py": _TRITON,
     "artifacts/pbtxt_fields.py": _TRITON,
