@@ -152,8 +152,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_unpack.py",
     ),
     "artifacts/budget.py": ("artifacts/test_artifact_bounds.py",),
-    "artifacts/cache.py": _PREPARE,
-    "artifacts/cache_contents.py": _PREPARE,
+    "artifacts/cache.py": ("artifacts/test_artifact_cache.py",),
+    "artifacts/cache_contents.py": (
+        "artifacts/test_artifact_cache_contents.py",
+        "artifacts/test_artifact_cache.py",
+    ),
     "artifacts/description.py": _DETECT,
     "artifacts/detect.py": _DETECT,
     "artifacts/detect_pt2.py": _DETECT,
