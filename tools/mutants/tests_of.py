@@ -140,13 +140,9 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "wire/aws/xml_values.py": _AWS,
     "wire/frames.py": ("wire/test_frames.py", "wire/test_frame_bounds.py"),
     "wire/oip_messages.py": ("wire/test_oip_messages.py", "instance/test_codecs_oip.py"),
-    "wire/plain_json.py": ("wire/test_server_sent_events.py", *_AWS),
+    "wire/plain_json.py": ("wire/test_plain_json.py",),
     "wire/server_sent_events.py": ("wire/test_server_sent_events.py",),
-    "wire/stall.py": (
-        "wire/test_frame_bounds.py",
-        "gateway/test_torn_frames.py",
-        "instance/test_connection_torn_frames.py",
-    ),
+    "wire/stall.py": ("wire/test_stall.py", "wire/test_frame_bounds.py"),
     "artifacts/archive_readers.py": (
         "artifacts/test_archive_readers.py",
         "artifacts/test_artifact_unpack.py",
