@@ -142,6 +142,15 @@ def test_an_instance_that_is_disconnected_is_as_one_that_never_was() -> None:
     assert sent(bench, 2) == [invocation], "what was known of its copies is forgotten"
 
 
+def test_nothing_is_kept_of_an_instance_that_is_gone() -> None:
+    """Instances come and go under new names for as long as a server runs."""
+    bench = Bench(1, 2)
+    bench.dispatcher.on_event("i2", {"event": "copy-lost", "copy": 2})
+    assert list(bench.dispatcher.table._lost) == ["i2"]
+    asyncio.run(bench.dispatcher.disconnect("i2"))
+    assert (bench.dispatcher.table._lost, sorted(bench.dispatcher._links)) == ({}, ["i1"])
+
+
 def test_connecting_again_ends_the_connection_that_was() -> None:
     bench = Bench(1)
     before = bench.link(1)
@@ -180,3 +189,30 @@ def test_closing_ends_every_link() -> None:
     assert not bench.dispatcher.accepting
     _, told = bench.invoke()
     assert told.told == [("error", "stopping")]
+
+
+@pytest.mark.parametrize("frees", ["deadline", "answer", "cancel"])
+def test_a_copy_has_drained_with_its_last_request_and_not_with_its_first(frees: str) -> None:
+    async def main() -> None:
+        waiting = asyncio.ensure_future(bench.dispatcher.drained([1], 5.0))
+        await asyncio.sleep(0)
+        if frees == "deadline":
+            bench.timers.advance(1.0)
+        elif frees == "answer":
+            bench.link(1).reply()
+            bench.dispatcher.written(first)
+        else:
+            bench.dispatcher.cancel(first)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        bench.link(1).reply()
+        bench.dispatcher.written(second)
+        assert await waiting is True
+
+    bench = Bench(1)
+    first, _ = bench.invoke(deadline_s=1.0)
+    second, _ = bench.invoke()
+    bench.connect("i2")
+    bench.dispatcher.publish(routes(2))
+    asyncio.run(main())
