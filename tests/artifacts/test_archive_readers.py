@@ -371,3 +371,15 @@ def test_content_that_is_broken_is_told_to_whoever_reads_it() -> None:
 def test_bzip2_is_no_archive_that_is_read(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(bz2.compress(tar_bytes([member("a")])))
     assert archive_kind(tmp_path / "m") == ""
+
+
+def test_what_reads_a_zip_file_never_takes_more_than_a_directory_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where it asks for all that there is."""
+    monkeypatch.setattr(archive_readers, "HEADER_BYTES_MAX", 8)
+    for size in (None, -1, -2, 8):
+        reads = archive_readers._BoundedReads(io.BytesIO(b"0123456789"), "model")
+        assert (reads.read(size), reads.tell()) == (b"01234567", 8)
+    assert (reads.read(1), reads.read(), reads.read()) == (b"8", b"9", b"")
+    assert error_of(lambda: reads.read(9)).code == "archive-unreadable"
