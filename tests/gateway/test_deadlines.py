@@ -153,7 +153,7 @@ def test_a_closed_book_rings_no_more() -> None:
     book.deadlines.close()
     assert book.rings == []
     book.take(own_s=1.0)
-    book.deadlines.close()
     assert book.rings == []
+    book.deadlines.close()
     book.timers.advance(20.0)
     assert book.expired == []
