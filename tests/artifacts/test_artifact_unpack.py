@@ -59,7 +59,29 @@ def test_an_honest_archive_keeps_content_and_execute_bits(tmp_path: Path) -> Non
     assert files == {"a.bin": b"a" * 1_200_000, "bin/serve": b"#!/bin/sh\n", "empty": b""}
     assert stat.S_IMODE(os.stat(tmp_path / "files/bin/serve").st_mode) == 0o555
     assert stat.S_IMODE(os.stat(tmp_path / "files/a.bin").st_mode) == 0o444
-    assert stat.S_IMODE(os.stat(tmp_path / "files/a.bin").st_mode) == 0o444
+
+
+def test_what_is_unpacked_is_open_to_nobody_elses_writing(tmp_path: Path) -> None:
+    """Also where the process would leave it open."""
+    members = [member("sub/a", b"1", mode=0o666), member("sub/b", b"2", mode=0o777)]
+    archive = tar_gz(tmp_path / "m.tar.gz", members)
+    before = os.umask(0)
+    try:
+        unpacked(archive, tmp_path / "files")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE((tmp_path / "files" / each).stat().st_mode) for each in ("sub", "sub/a")]
+    assert modes == [0o755, 0o444]
+    assert stat.S_IMODE((tmp_path / "files/sub/b").stat().st_mode) == 0o555
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_what_is_no_file_is_called_so(tmp_path: Path, kind: bytes) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("a", b"1"), member("it", kind=kind)])
+    error = error_of(lambda: unpack(archive, tmp_path / "to", budget=budget(), limits=LIMITS))
+    assert error.message == (
+        "model.tar.gz: the member 'it' is refused: it is a device, a pipe or of an unknown type"
+    )
 
 
 @pytest.mark.parametrize("fmt", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
