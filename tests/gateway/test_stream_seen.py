@@ -48,7 +48,6 @@ def test_a_whole_answer_is_measured_by_its_engine() -> None:
     said = {"tokens_in": 3, "tokens_out": 5, "first_token_s": 1.0}
     stream = ended(said, queue_us=500_000, run_us=2_500_000)
     assert times(stream) == (3, 5, 1.0, pytest.approx(0.5))
-    assert stream.last_at == 20.0
 
 
 @pytest.mark.parametrize(("tokens", "per_token_s"), [(0, 0.0), (1, 0.0), (2, 8.0), (3, 4.0)])
@@ -107,6 +106,16 @@ def test_absurd_times_are_no_times(value: object, seconds: float) -> None:
 )
 def test_what_an_engine_says_is_found_or_left(meta: bytes, said: object) -> None:
     assert generation_of(meta) == said
+
+
+@pytest.mark.parametrize("meta", [b"", b"[]", b"[null,null,null]", b"[null,null,null,null]"])
+def test_an_engine_that_says_nothing_is_no_cause_for_complaint(
+    meta: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert generation_of(meta) is None
+    assert caplog.text == ""
+    assert generation_of(b"[null,null,null,7]") is None
+    assert "what can't be read" in caplog.text
 
 
 def test_what_is_counted_of_a_stream() -> None:
