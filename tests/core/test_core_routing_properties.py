@@ -55,6 +55,7 @@ class RouterMachine(RuleBasedStateMachine):
         self.paused: dict[int, bool] = {}
         self.now = 0.0
         self.sessions: dict[str, CopyState] = {}  #: those that must be kept
+        self.lost: set[str] = set()  #: those whose copy has died or left; nobody closed them
 
     @initialize(routes=endpoint_routes())
     def start(self, routes: EndpointRoutes) -> None:
@@ -133,9 +134,11 @@ class RouterMachine(RuleBasedStateMachine):
                 assert answer.reason == "all-copies-full", "a session that lives was refused"
                 assert known.outstanding >= known.outstanding_max, "its copy had room"
             elif not opens:
-                assert answer.reason in {"session-unknown", "session-lost"}
+                expected = "session-lost" if session in self.lost else "session-unknown"
+                assert answer.reason == expected
             elif answer.reason == "sessions-full":
-                assert len(self.sessions) == SESSIONS_MAX
+                assert len(self.sessions) + len(self.lost) == SESSIONS_MAX
+                assert session not in self.lost, "it had its place"
             else:
                 assert answer.reason in refusals, "refused, and there was room"
             return
@@ -145,18 +148,21 @@ class RouterMachine(RuleBasedStateMachine):
         else:
             assert opens, "a session began by itself"
             self.sessions[session] = answer.state
+            self.lost.discard(session)
+            assert len(self.sessions) + len(self.lost) <= SESSIONS_MAX
 
     @rule(session=st.sampled_from(SESSIONS))
     def close_session(self, session: str) -> None:
         answer = self.router.close_session(session, now=self.now)
-        if session in self.sessions:
-            assert answer is None
-            del self.sessions[session]
+        assert (answer is None) == (session in self.sessions or session in self.lost)
+        self.sessions.pop(session, None)
+        self.lost.discard(session)
 
     def lose(self, lost: set[int]) -> None:
-        self.sessions = {
-            name: state for name, state in self.sessions.items() if state.copy not in lost
-        }
+        gone = {name for name, state in self.sessions.items() if state.copy in lost}
+        self.lost |= gone
+        for name in gone:
+            del self.sessions[name]
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())

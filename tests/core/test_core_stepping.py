@@ -104,6 +104,48 @@ def test_a_crowd_of_long_sources_holds_up_the_running_rows_by_one_limit_at_most(
     assert machine.plan(now=0.1)[0] == Prefill((2,), ((1,),), 0, reason="prefill-first")
 
 
+def test_unless_said_otherwise_4096_tokens_are_encoded_between_two_steps() -> None:
+    machine = stepper()
+    machine.add(1, tokens=2048, now=0.0)
+    machine.add(2, tokens=2048, now=0.0)
+    machine.add(3, tokens=2048, now=0.0)
+    machine.add(4, tokens=2049, now=0.0)
+    assert machine.plan(now=0.0)[0] == Prefill((1, 2), ((0,), (1,)), 0, reason="batch-empty")
+    assert machine.plan(now=0.1)[0] == Prefill((3,), ((2,),), 0, reason="prefill-first")
+    assert machine.plan(now=0.2)[0] == Prefill((4,), ((3,),), 0, reason="prefill-first")
+
+
+def test_a_request_of_unknown_length_counts_as_one_token() -> None:
+    machine = stepper(rows_max=4, prefill_tokens_max=2)
+    for id in (1, 2, 3):
+        machine.add(id, now=0.0)
+    assert machine.plan(now=0.0)[0] == Prefill((1, 2), ((0,), (1,)), 0, reason="batch-empty")
+
+
+def test_what_held_up_the_last_who_waited_is_not_said_of_a_newcomer() -> None:
+    machine = stepper(rows_max=1)
+    machine.add(1, now=0.0)
+    machine.add(2, now=0.0)
+    machine.plan(now=0.0)
+    assert machine.snapshot()["held_up"] == "rows-busy"
+    machine.finish(1)
+    machine.plan(now=0.1)
+    machine.add(3, now=0.2)
+    assert machine.snapshot()["held_up"] == ""
+    machine.plan(now=0.2)
+    assert machine.snapshot()["held_up"] == "rows-busy"
+
+
+def test_a_machine_is_busy_from_the_first_request_to_the_end_of_the_last() -> None:
+    machine = stepper()
+    machine.add(1, now=0.0)
+    assert machine.busy  # it waits
+    machine.plan(now=0.0)
+    assert machine.busy  # it runs
+    machine.finish(1)
+    assert not machine.busy
+
+
 def test_a_cancelled_request_leaves_before_the_next_step() -> None:
     machine = stepper(rows_max=1)
     machine.add(1, now=0.0)
@@ -142,13 +184,37 @@ def test_what_cannot_be_met_is_dropped_before_it_is_computed() -> None:
     assert Step(1, "rows-free") in machine.plan(now=1.0)
 
 
-def test_steps_that_are_made_count_toward_the_deadline() -> None:
+def test_a_request_whose_length_is_unknown_takes_one_step_at_least() -> None:
     machine = stepper()
-    machine.add(1, steps_min=3, deadline=0.3, now=0.0)
+    machine.stepped(1.0)
+    machine.add(1, deadline=11.0, now=10.0)
+    machine.add(2, deadline=10.5, now=10.0)
+    assert machine.plan(now=10.0) == [
+        Drop(2, "deadline-cannot-be-met"),
+        Prefill((1,), ((0,),), 0, reason="batch-empty"),
+        Step(1, reason="rows-free"),
+    ]
+
+
+def test_steps_that_are_made_are_no_longer_ahead() -> None:
+    """Two of three steps of a second are left: from 1.0 on that just fits, from 1.5 on it does
+    not."""
+    machine = stepper()
+    machine.add(1, steps_min=3, deadline=3.0, now=0.0)
     machine.plan(now=0.0)
-    for done in (1, 2, 3):
-        machine.stepped(0.0625)
-        assert machine.plan(now=0.0625 * done) == [Step(1, reason="rows-free")]
+    machine.stepped(1.0)
+    assert machine.plan(now=1.0) == [Step(1, reason="rows-free")]
+    assert machine.plan(now=1.5) == [Drop(1, "deadline-cannot-be-met")]
+
+
+def test_who_has_made_the_steps_that_it_needs_may_go_on_until_its_deadline() -> None:
+    machine = stepper()
+    machine.add(1, steps_min=1, deadline=3.0, now=0.0)
+    machine.plan(now=0.0)
+    machine.stepped(1.0)
+    machine.stepped(1.0)
+    assert machine.plan(now=2.5) == [Step(1, reason="rows-free")]
+    assert machine.plan(now=3.0) == [Drop(1, "deadline-passed")]
 
 
 def test_the_duration_of_a_step_follows_slowly() -> None:
@@ -159,8 +225,11 @@ def test_the_duration_of_a_step_follows_slowly() -> None:
 
 
 def test_impossible_specs_and_known_ids_are_refused() -> None:
-    with pytest.raises(CallerError):
-        StepSpec(0)
+    for rows_max, tokens_max in ((0, 1), (1, 0)):
+        with pytest.raises(CallerError) as caught:
+            StepSpec(rows_max, prefill_tokens_max=tokens_max)
+        assert caught.value.code == "step-spec"
+    assert StepSpec(1, prefill_tokens_max=1).rows_max == 1
     machine = stepper()
     machine.add(1, now=0.0)
     with pytest.raises(ValueError, match="here already"):
@@ -218,10 +287,10 @@ def test_rows_are_dense_owned_once_and_nobody_is_lost(
                     used = sorted(row for rows in where.values() for row in rows)
                     assert used == list(range(action.rows))
             assert bool(where) == any(isinstance(action, Step) for action in actions)
-            first = next(iter(machine.snapshot()["waiting"]), None)
-            if first is not None and not any(isinstance(action, Prefill) for action in actions):
+            eldest = next(iter(machine.snapshot()["waiting"]), None)
+            if eldest is not None and not any(isinstance(action, Prefill) for action in actions):
                 free = 4 - sum(map(len, where.values()))
-                assert operations[first][1] > free, "there was room, and nobody joined"
+                assert operations[eldest][1] > free, "there was room, and nobody joined"
         machine.check_invariants()
         seen = machine.snapshot()
         assert here == {*seen["waiting"], *seen["running"]}

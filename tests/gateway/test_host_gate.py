@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.config import ListenConfig
-from penstock.core.host_gate import HostGate, normal_origin, split_authority
+from penstock.core.host_gate import HostGate, is_host, normal_origin, split_authority
 from penstock.gateway.head_check import HeadCheck, authority_of, gate_for, origin_form
 
 
@@ -28,7 +28,10 @@ def code(error: object) -> str | None:
         (b":80", None),
         (b"name:80:80", None),
         (b"name:port", None),
+        (b"name:65535", ("name", "65535")),
         (b"name:123456", None),
+        (b"x" * 255 + b".:65535", ("x" * 255, "65535")),
+        (b"x" * 256 + b".:65535", None),
         (b"user@name", None),
         (b"name/path", None),
         (b"a b", None),
@@ -46,6 +49,28 @@ def test_a_host_is_a_name_or_an_address_and_perhaps_a_port(
     value: bytes, authority: tuple[str, str] | None
 ) -> None:
     assert split_authority(value) == authority
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("penstock.example", True),
+        ("192.0.2.1", True),
+        ("2001:db8::1", True),
+        ("[2001:db8::1]", True),
+        ("penstock.example:8080", False),
+        ("[2001:db8::1]:8080", False),
+        ("a b", False),
+        ("", False),
+    ],
+)
+def test_a_setting_names_a_host_without_a_port(text: str, good: bool) -> None:
+    assert is_host(text) == good
+
+
+def test_unless_said_otherwise_no_address_but_loopbacks_is_this_servers() -> None:
+    assert HostGate().host_error(b"127.0.0.1") is None
+    assert code(HostGate().host_error(b"192.0.2.1")) == "host-unknown"
 
 
 ON_LOOPBACK = gate_for(ListenConfig(), ("box",), asks=False)

@@ -66,7 +66,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batch_spec.py": _BATCHING,
     "core/batching.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/body_budget.py": ("core/test_core_body_budget.py",),
-    "core/deployment.py": ("core/test_core_reconcile.py", *_ROUTING),
+    "core/deployment.py": ("core/test_core_deployment.py", *_ROUTING),
     "core/endpoint_state.py": ("core/test_core_reconcile.py",),
     "core/grants.py": ("core/test_core_grants.py",),
     "core/host_gate.py": ("gateway/test_host_gate.py",),

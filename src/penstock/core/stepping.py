@@ -224,8 +224,6 @@ class Stepper:
     def _compact(self, actions: list[Action]) -> None:
         """The last rows in use fill the first holes."""
         owners, count = self._owners, self.rows_in_use
-        if None not in owners[:count]:
-            return
         holes = [row for row in range(count) if owners[row] is None]
         beyond = [row for row in range(count, len(owners)) if owners[row] is not None]
         for target, source in zip(holes, reversed(beyond), strict=True):
@@ -238,7 +236,6 @@ class Stepper:
     def _release(self, entry: _Entry) -> None:
         for row in entry.rows:
             self._owners[row] = None
-        entry.rows = []
 
     # what is seen
 
