@@ -18,7 +18,7 @@ import typer
 from penstock.cli import main as cli
 from penstock.cli.settings import PREFIX, walk
 from penstock.config import ServerConfig
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.fleet.catalogue import MACHINE_TYPE, InstanceCatalogue
 from penstock.metrics import reference as metrics_reference
 

@@ -13,8 +13,8 @@ import pytest
 from penstock.api.admin.app import AdminServices
 from penstock.api.app import build_app
 from penstock.api.aws import AwsFrontDoor
-from penstock.control.db import Database
 from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
@@ -41,7 +41,7 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
         sent.append(message)
 
     async def ask() -> None:
-        database = Database(lambda: Store(state_dir))
+        database = StoreThread(lambda: Store(state_dir))
         await database.open()
         plane: Any = SimpleNamespace(database=database, activities=lambda _name: ())
         app = build_app(

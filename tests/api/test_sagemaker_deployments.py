@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.api.sagemaker.deployments import model_source
-from penstock.control.instance_work import _load_request
-from penstock.control.ledger import InstanceEntry
-from penstock.core.deployment import VariantSpec
+from penstock.control.copy_operations import _load_request
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.core.wish import ComponentWish
 from penstock.fleet.base import InstanceType
 
 
@@ -26,16 +26,24 @@ def test_the_compression_type_says_whether_an_archive_is_unpacked(
     assert made.compressed is compressed
     entry = InstanceEntry(
         instance_id="i-1",
-        variant=VariantSpec(
-            name="all", model=made, instance_type="ml.local.small", instance_count=1
-        ),
+        variant="all",
         generation=1,
         ordinal=0,
         kind=InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30),
         phase="running",
         since=None,
     )
-    assert _load_request("shop", entry)["source"]["compressed"] is compressed
+    copy = CopyEntry(
+        copy=1,
+        instance_id="i-1",
+        variant="all",
+        generation=1,
+        component=ComponentWish(name="all", model=made, copies=1),
+        ordinal=0,
+        phase="loading",
+        since=None,
+    )
+    assert _load_request("shop", entry, copy)["source"]["compressed"] is compressed
 
 
 def test_a_bare_url_leaves_it_to_the_file() -> None:

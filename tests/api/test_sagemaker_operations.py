@@ -17,8 +17,8 @@ from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS
 from penstock.clock import ManualClock
-from penstock.control.db import Database
 from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import SAGEMAKER
 
@@ -55,7 +55,7 @@ class Plane:
         self.clock = ManualClock(wall_s=1_700_000_000.0)
         self.doorbell = Doorbell()
         self.runner = asyncio.Runner()
-        self.database = Database(lambda: Store(state_dir))
+        self.database = StoreThread(lambda: Store(state_dir))
         self.runner.run(self.database.open())
         service = AwsService(SAGEMAKER, OPERATIONS, self.context)
         self.door = AwsFrontDoor((service,), region_default="us-east-1")

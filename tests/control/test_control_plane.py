@@ -23,9 +23,9 @@ from penstock.control.keys import AccessKeys
 from penstock.control.plane import ControlPlane
 from penstock.control.records import EndpointRecord, NotFound
 from penstock.control.store import Store
+from penstock.core.attempts import ReconcileSpec
 from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
-from penstock.core.placement import MachineCapacity
-from penstock.core.reconcile import ReconcileSpec
+from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
@@ -126,12 +126,16 @@ class Server:
     def pids(self) -> list[int]:
         return [one.pid for one in self.plane.instances("shop") if one.pid is not None]
 
+    def states(self, name: str = "shop") -> list[str]:
+        """Of every copy; of an instance that has none yet."""
+        return [state for one in self.plane.instances(name) for state in one.states]
+
     async def settled(self, count: int, name: str = "shop") -> None:
         """Exactly `count` instances, all of them serving."""
 
         async def there() -> bool:
-            phases = [one.phase for one in self.plane.instances(name)]
-            return phases == ["ready"] * count and len(self.gateway.copies(name)) == count
+            serve = self.states(name) == ["ready"] * count
+            return serve and len(self.gateway.copies(name)) == count
 
         await poll(there, lambda: f"{self.plane.instances(name)} {self.plane.activities(name)}")
 
@@ -194,7 +198,8 @@ def test_an_endpoint_comes_into_service_with_all_its_copies(tmp_path: Path) -> N
             assert server.plane.current_counts("SHOP") == {"blue": 2}
             assert server.gateway.story == ["publish [1, 2]"]  # not one by one
             view = server.plane.instances("shop")[0]
-            assert (view.load_s, view.model_memory_bytes, view.generation) == (0.25, 1000, 1)
+            (copy,) = view.copies
+            assert (copy.load_s, copy.model_memory_bytes, view.generation) == (0.25, 1000, 1)
             status = await server.plane.instance_status(view.instance_id)
             assert status["memory_bytes"] == 1200
             assert await server.plane.explain_copy(view.instance_id, 1) == {
@@ -311,7 +316,7 @@ def test_an_update_serves_from_the_old_copies_until_the_new_ones_are_ready(tmp_p
             assert (await server.record()).status == "Updating"
 
             async def both() -> bool:
-                return [one.phase for one in server.plane.instances("shop")] == ["ready", "loading"]
+                return server.states() == ["ready", "loading"]
 
             await poll(both)
             assert server.gateway.copies() == [1]
@@ -413,11 +418,11 @@ def test_a_killed_instance_is_replaced_and_the_endpoint_stays_in_service(tmp_pat
             os.kill(first.pid, signal.SIGKILL)
 
             async def without() -> bool:
-                return server.gateway.copies() == [second.copy]
+                return server.gateway.copies() == [second.copies[0].copy]
 
             await poll(without)
             await server.settled(2)
-            assert server.gateway.copies() == [second.copy, 3]
+            assert server.gateway.copies() == [second.copies[0].copy, 3]
             assert (await server.record()).status == "InService"
             assert ("instance ended", "instance-exit") in [
                 (one.what, one.reason) for one in server.plane.activities("shop")
@@ -435,17 +440,18 @@ def test_a_stopped_instance_is_found_silent_and_replaced(tmp_path: Path) -> None
             await server.reaches("InService")
             reconciler = server.plane._reconciler
             assert reconciler is not None
-            work = reconciler.work
-            work._settings = replace(work._settings, status_s_max=0.05, stop_grace_s=0.1)
+            status, instances = reconciler.work.status, reconciler.work.instances
+            status.settings = replace(status.settings, status_s_max=0.05)
+            instances._settings = replace(instances._settings, stop_grace_s=0.1)
             pid = server.pids()[0]
             os.kill(pid, signal.SIGSTOP)
 
             async def replaced() -> bool:
-                work.ask_status()
+                status.ask()
                 return not alive(pid)
 
             await poll(replaced, lambda: str(server.plane.activities("shop")))
-            work._settings = replace(work._settings, status_s_max=10.0)
+            status.settings = replace(status.settings, status_s_max=10.0)
             await server.settled(1)
 
     run(test)
@@ -457,8 +463,8 @@ def test_models_that_hang_while_they_load_keep_no_other_waiting(tmp_path: Path) 
     async def test() -> None:
         async with running(tmp_path / "s") as server:
             assert server.plane._reconciler is not None
-            work = server.plane._reconciler.work
-            work._settings = replace(work._settings, load_turn_s_max=0.2)
+            loads = server.plane._reconciler.work.copies
+            loads.settings = replace(loads.settings, load_turn_s_max=0.2)
             await server.create("first", "hang")
             await server.create("second", "hang")
             await server.create("shop")
@@ -524,8 +530,7 @@ def test_a_deletion_is_possible_at_any_moment(tmp_path: Path, moment: str) -> No
                 await server.create(how="hang")
 
             async def there() -> bool:
-                phases = [one.phase for one in server.plane.instances("shop")]
-                return (moment if moment != "updating" else "loading") in phases
+                return (moment if moment != "updating" else "loading") in server.states()
 
             await poll(there)
             pids = server.pids()

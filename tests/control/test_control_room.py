@@ -1,6 +1,6 @@
 """Who gets the machine's memory: real child processes, on a machine that is only told of.
 
-The fake instances say what their models need and take; `core/placement.py` has the rules.
+The fake instances say what their models need and take; `core/room.py` has the rules.
 """
 
 from __future__ import annotations
@@ -232,9 +232,9 @@ def test_instances_that_grow_past_the_machine_serve_on_and_nothing_is_added(
 
             async def measured() -> bool:
                 assert server.plane._reconciler is not None
-                server.plane._reconciler.work.ask_status()
-                entries = list(server.plane._reconciler._entries())
-                return all(one.own_bytes == 4500 * 2**20 for one in entries)
+                server.plane._reconciler.work.status.ask()
+                held = list(server.plane._reconciler._held())
+                return all(one.own_bytes == 4500 * 2**20 for one, _ in held)
 
             await poll(measured)
             await create(server, "third", model(100))
@@ -250,8 +250,8 @@ def test_instances_that_grow_past_the_machine_serve_on_and_nothing_is_added(
 
     async def shrunk(server: Server) -> bool:
         assert server.plane._reconciler is not None
-        server.plane._reconciler.work.ask_status()
-        return any(one.own_bytes == 1000 * 2**20 for one in server.plane._reconciler._entries())
+        server.plane._reconciler.work.status.ask()
+        return any(one.own_bytes == 1000 * 2**20 for one, _ in server.plane._reconciler._held())
 
     run(test)
 

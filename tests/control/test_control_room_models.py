@@ -15,10 +15,11 @@ from tests.control.test_control_plane import Server, deployment, poll, run
 from tests.fakes import model_files
 from tests.instance.instance_harness import FrameClient
 
+from penstock.control.entries import placed
 from penstock.control.plane import ControlPlane
 from penstock.control.store import Store
 from penstock.core.deployment import DeploymentSpec
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 MIB = 2**20
@@ -82,7 +83,7 @@ def test_what_does_not_fit_beside_the_first_is_refused_before_it_is_loaded(tmp_p
                 " (estimated from its files) of memory; free on this machine: 0."
             )
             assert " of 0.50 GiB, first-blue-1-0-1 holds 0." in reason
-            assert [one.phase for one in server.plane.instances("first")] == ["ready"]
+            assert server.states("first") == ["ready"]
 
     run(test)
 
@@ -111,18 +112,19 @@ def test_a_model_that_ran_here_is_placed_by_what_it_took(tmp_path: Path) -> None
             await server.reaches("InService")
             reconciler = server.plane._reconciler
             assert reconciler is not None
-            entry = next(reconciler._entries())
-            assert entry.placed().memory_bytes == entry.need_bytes  # it has not run
+            entry, copies = next(reconciler._held())
+            # It has not run.
+            assert placed(entry, copies).memory_bytes == copies[0].need_bytes
             await asyncio.to_thread(ask, entry.address.removeprefix("unix:"))
 
             async def ran() -> bool:
-                reconciler.work.ask_status()
+                reconciler.work.status.ask()
                 records = (tmp_path / "s" / "cache" / "memory").glob("*.json")
                 return entry.ran and any('"ran": true' in path.read_text() for path in records)
 
             await poll(ran)
-            taken = entry.placed().taken_bytes
-            assert 16 * MIB < taken < entry.placed().memory_bytes < taken + 200 * MIB
+            held = placed(entry, copies)
+            assert 16 * MIB < held.taken_bytes < held.memory_bytes < held.taken_bytes + 200 * MIB
             await server.plane.database.call(Store.begin_update, "shop", spec(folder), now=2.0)
             server.plane.notify("shop")
             await server.reaches("InService")

@@ -1,262 +1,263 @@
-"""`core/placement.py`: memory and accelerators are never promised twice."""
+"""`core/placement.py` as literal timelines: which copies go onto which instance."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from tests.core.placement_words import (
+    component,
+    copy,
+    decided,
+    instance,
+    instances,
+    kept_on,
+    loads,
+    need,
+)
+from tests.core.reconcile_words import failure
 
-from penstock.core.placement import (
-    ESTIMATED,
-    MEASURED,
-    SPARE_BYTES,
+from penstock.core.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    ENDING,
+    LOADING,
+    LOST,
     STARTING,
-    InstanceNeed,
-    MachineCapacity,
-    PlacedInstance,
-    PlacementDecision,
-    decide,
+    UNLOADING,
+    DrainCopy,
+    UnloadCopy,
+)
+from penstock.core.placement import PlacementDecision
+from penstock.core.wish import (
+    BINPACK,
+    PLACEMENT_STRATEGIES,
+    WHOLE_INSTANCE,
 )
 
-GIB = 2**30
-MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB, accelerators=1)
-PLACED = PlacementDecision(outcome="placed", reason="fits")
 
-
-def need(gib: float, accelerators: int = 0) -> InstanceNeed:
-    """A promise, at its start."""
-    return InstanceNeed(
-        instance_type="ml.local.large", memory_bytes=int(gib * GIB), accelerators=accelerators
+def test_a_single_model_has_a_copy_on_each_instance_as_they_come() -> None:
+    alone = [component("blue", 2, WHOLE_INSTANCE)]
+    coming = [instance("a", phase=STARTING), instance("b", 1)]
+    assert decided(alone, coming) == PlacementDecision(
+        (), loads(("b", "blue", 0), reason="instance-running"), (), (), None
+    )
+    on_b = copy(1, "b", "blue", phase=LOADING, wants=WHOLE_INSTANCE)
+    assert decided(alone, coming, on_b) == PlacementDecision((on_b,), (), (), (), None)
+    assert decided(alone, instances(2), on_b).loads == loads(
+        ("a", "blue", 1), reason="instance-running"
     )
 
 
-def model(gib: float, *, basis: str = ESTIMATED, **more: int) -> InstanceNeed:
-    """A model on a type that is an upper bound, before it is loaded."""
-    size = int(gib * GIB)
-    return InstanceNeed(
-        instance_type="ml.m5.xlarge",
-        memory_bytes=size,
-        expected_bytes=size,
-        promised=False,
-        basis=basis,
-        **more,
+def test_a_copy_that_has_its_instance_to_itself_shares_with_nobody() -> None:
+    whole = copy(1, "a", "big", wants=WHOLE_INSTANCE)
+    small = component("small", 1, need())
+    both = [component("big", 1, WHOLE_INSTANCE), small]
+    assert decided(both, instances(2), whole).loads == loads(("b", "small", 0))
+    assert decided([small], instances(1), whole).loads == ()
+    # ... and wants an instance that is empty, not one with room.
+    assert decided(both, instances(2), copy(2, "a", "small")).loads == loads(
+        ("b", "big", 0), reason="instance-running"
     )
 
 
-def placed(
-    name: str, gib: float, *, accelerators: int = 0, leaving: bool = False
-) -> PlacedInstance:
-    return PlacedInstance(
-        instance_id=name,
-        memory_bytes=int(gib * GIB),
-        accelerators=accelerators,
-        leaving=leaving,
+def test_a_copy_with_an_instance_to_itself_takes_the_lowest_slot_however_large_others_are() -> None:
+    where = [instance("a", 2, gib=16.0), instance("b", 1, gib=4.0), instance("c", 3, gib=2.0)]
+    for strategy in PLACEMENT_STRATEGIES:
+        wish = [component("x", 1, WHOLE_INSTANCE, strategy)]
+        assert decided(wish, where).loads == loads(("b", "x", 0), reason="instance-running")
+
+
+def test_a_component_of_no_copies_keeps_none() -> None:
+    decision = decided([component("x", 0)], instances(1), copy(1, "a"))
+    assert (decision.kept, decision.retires) == ((), (DrainCopy("a", 1, "copy-count"),))
+
+
+def test_spread_goes_where_fewest_copies_of_the_component_are_then_fewest_of_any() -> None:
+    assert decided([component("x", 5)], instances(3)).loads == loads(
+        ("a", "x", 0), ("b", "x", 1), ("c", "x", 2), ("a", "x", 3), ("b", "x", 4)
+    )
+    # b has two copies of another component, a one of this: the component counts first.
+    state = [copy(1, "a", "x"), copy(2, "b", "y"), copy(3, "b", "y", 1)]
+    wish = [component("x", 2), component("y", 2)]
+    assert decided(wish, instances(2), *state).loads == loads(("b", "x", 1))
+    # Alike for the component, c has fewest copies of any.
+    state = [copy(1, "a", "y", wants=need()), copy(2, "b", "z", wants=need())]
+    wish = [component("y", 1), component("z", 1), component("x", 1)]
+    assert decided(wish, instances(3), *state).loads == loads(("c", "x", 0))
+
+
+def test_spread_prefers_the_instance_with_more_room_among_those_alike() -> None:
+    where = [instance("a", 0, gib=8.0), instance("b", 1, gib=16.0), instance("c", 2, gib=16.0)]
+    assert decided([component("x", 1)], where).loads == loads(("b", "x", 0))
+
+
+def test_binpack_fills_what_is_begun_before_it_touches_an_empty_instance() -> None:
+    pack = component("x", 4, need(3.0), BINPACK)
+    assert decided([pack], instances(3)).loads == loads(
+        ("a", "x", 0), ("a", "x", 1), ("b", "x", 2), ("b", "x", 3)
+    )
+    # Of those begun, the one with least left.
+    state = [copy(1, "b", "y", wants=need(4.0)), copy(2, "c", "y", 1, wants=need(2.0))]
+    wish = [component("y", 2, need(2.0)), component("x", 1, need(3.0), BINPACK)]
+    assert decided(wish, instances(3), *state).loads == loads(("b", "x", 0))
+
+
+def test_binpack_leaves_a_small_empty_instance_for_a_large_one_that_is_in_use() -> None:
+    where = [instance("a", 0, gib=4.0), instance("b", 1, gib=16.0)]
+    wish = [component("y", 1), component("x", 1, strategy=BINPACK)]
+    assert decided(wish, where, copy(1, "b", "y")).loads == loads(("b", "x", 0))
+
+
+def test_ties_break_on_the_slot_and_then_on_the_identifier() -> None:
+    where = [instance("z", 1), instance("b", 0), instance("a", 0)]
+    for strategy in PLACEMENT_STRATEGIES:
+        wish = [component("x", 1, strategy=strategy)]
+        assert decided(wish, where).loads == loads(("a", "x", 0))
+
+
+def test_a_slot_whose_load_failed_pauses_and_the_others_go_on() -> None:
+    wish = [component("x", 2)]
+    failed = (failure(2, at=10.0, component="x"),)
+    assert decided(wish, instances(1), failures=failed, now=10.9) == PlacementDecision(
+        (), loads(("a", "x", 1)), (), (), 11.0
+    )
+    second = copy(1, "a", ordinal=1)
+    assert decided(wish, instances(1), second, failures=failed, now=11.0).loads == loads(
+        ("a", "x", 0), reason="replace-failed"
     )
 
 
-def serving(name: str, set_aside_gib: float, taken_gib: float = 0.0) -> PlacedInstance:
-    size = int(set_aside_gib * GIB)
-    return PlacedInstance(
-        instance_id=name,
-        memory_bytes=size,
-        expected_bytes=size,
-        taken_bytes=int(taken_gib * GIB),
+def test_the_next_deadline_is_the_first_pause_that_is_over() -> None:
+    failed = (failure(3, at=10.0, component="x"), failure(1, at=10.0, ordinal=1, component="x"))
+    assert decided([component("x", 2)], instances(1), failures=failed, now=10.0).next_deadline == (
+        10.5
     )
 
 
-def test_the_last_byte_may_be_taken() -> None:
-    assert decide(MACHINE, [placed("a", 3.0)], need(5.0)) == PLACED
-
-
-def test_cores_are_shared() -> None:
-    """Eight instances on two cores are slow, not broken."""
-    held = [placed(str(number), 0.5) for number in range(8)]
-    assert decide(MACHINE, held, need(0.5)).outcome == "placed"
-
-
-def test_without_room_the_message_says_what_is_asked_what_is_free_and_who_holds_it() -> None:
-    assert decide(MACHINE, [placed("a", 2.0), placed("b", 4.0)], need(4.0)) == PlacementDecision(
-        outcome="no-room",
-        reason="memory-taken",
-        message=(
-            "CapacityError: an instance of type ml.local.large asks for 4.00 GiB of memory; free on"
-            " this machine: 2.00 GiB of 8.00 GiB, b holds 4.00 GiB, a holds 2.00 GiB. Choose a"
-            " smaller instance type, lower an instance count, or delete an endpoint."
-        ),
+def test_failures_of_others_pause_no_copy() -> None:
+    """Of the instance in the same slot, of another component, generation or variant."""
+    others = (
+        failure(9, at=10.0),
+        failure(9, at=10.0, component="y"),
+        failure(9, at=10.0, component="x", generation=2),
+        replace(failure(9, at=10.0, component="x"), variant="green"),
+    )
+    assert decided([component("x", 1)], instances(1), failures=others, now=10.0).loads == loads(
+        ("a", "x", 0)
     )
 
 
-def test_the_message_names_the_largest_holders_and_counts_the_others() -> None:
-    held = [placed(name, 1.5) for name in "abcde"]
-    assert (
-        "free on this machine: 0.50 GiB of 8.00 GiB, a holds 1.50 GiB, b holds 1.50 GiB, c holds"
-        " 1.50 GiB, 2 others 3.00 GiB." in decide(MACHINE, held, need(4.0)).message
+def test_a_copy_that_is_ended_by_this_decision_holds_its_slot_until_its_failure_is_known() -> None:
+    ending = copy(1, "a", phase=ENDING)
+    assert decided([component("x", 1)], instances(1), ending).loads == ()
+    unloading = copy(1, "a", phase=UNLOADING)
+    assert decided([component("x", 1)], instances(1), unloading).loads == loads(("a", "x", 0))
+
+
+def test_of_too_many_copies_the_least_advanced_go_first() -> None:
+    state = [
+        copy(1, "a", ordinal=0, phase=LOADING),
+        copy(2, "b", ordinal=1, phase=LOST),
+        copy(3, "c", ordinal=2),
+    ]
+    decision = decided([component("x", 2)], instances(3), *state)
+    assert kept_on(decision) == [(3, "c"), (2, "b")]
+    assert decision.retires == (UnloadCopy("a", 1, "copy-count"),)
+    decision = decided([component("x", 1)], instances(3), *state)
+    assert kept_on(decision) == [(3, "c")]
+    assert decision.retires == (
+        UnloadCopy("a", 1, "copy-count"),
+        DrainCopy("b", 2, "copy-count"),
     )
 
 
-def test_what_an_ending_instance_holds_is_worth_waiting_for() -> None:
-    held = [placed("old", 6.0, leaving=True), placed("other", 1.0)]
-    assert decide(MACHINE, held, need(4.0)) == PlacementDecision(
-        outcome="wait", reason="room-being-freed"
-    )
-    assert decide(MACHINE, held, need(7.5)).outcome == "no-room"  # waiting would not help
-
-
-def test_an_accelerator_belongs_to_one_instance() -> None:
-    decision = decide(MACHINE, [placed("a", 1.0, accelerators=1)], need(1.0, accelerators=1))
-    assert (decision.outcome, decision.reason) == ("no-room", "accelerators-taken")
-    assert "0 of 1 accelerators" in decision.message
-    bound = InstanceNeed(
-        instance_type="ml.g5.xlarge", memory_bytes=1, promised=False, basis=STARTING, accelerators=1
-    )
-    decision = decide(MACHINE, [placed("a", 1.0, accelerators=1)], bound)
-    assert (decision.outcome, decision.reason) == ("no-room", "accelerators-taken")
-
-
-def test_what_the_machine_never_had_is_told_as_such() -> None:
-    assert decide(MACHINE, [], need(9.0)).reason == "larger-than-machine"
-    assert decide(MACHINE, [], need(1.0, accelerators=2)).reason == "larger-than-machine"
-
-
-def test_four_small_models_of_a_large_type_share_a_laptop() -> None:
-    """Three endpoints of ml.m5.xlarge (16 GiB) on a laptop of 23 GiB: the third had no room."""
-    laptop = MachineCapacity(cores=8.0, memory_bytes=8 * GIB)
-    held: list[PlacedInstance] = []
-    for name in "abcd":
-        assert decide(laptop, held, model(0.2), available_bytes=6 * GIB) == PLACED
-        held.append(serving(name, 0.2, taken_gib=0.1))
-
-
-def test_a_model_that_does_not_fit_is_refused_with_its_need_and_where_that_comes_from() -> None:
-    held = [serving("shop-blue", 6.0, taken_gib=5.5)]
-    assert decide(MACHINE, held, model(3.0), available_bytes=20 * GIB) == PlacementDecision(
-        outcome="no-room",
-        reason="memory-taken",
-        message=(
-            "CapacityError: a model on an instance of type ml.m5.xlarge needs 3.00 GiB (estimated"
-            " from its files) of memory; free on this machine: 2.00 GiB of 8.00 GiB, shop-blue"
-            " holds 6.00 GiB. Choose a smaller model, lower an instance count, or delete an"
-            " endpoint."
-        ),
-    )
-    message = decide(MACHINE, held, model(3.0, basis=MEASURED)).message
-    assert "needs 3.00 GiB (measured when it was loaded last) of memory" in message
-
-
-def test_two_loads_at_once_are_counted_before_either_has_taken_a_byte() -> None:
-    """10 GiB each on 16 GiB: what the first was granted is not free, though nothing is taken."""
-    machine = MachineCapacity(cores=8.0, memory_bytes=16 * GIB)
-    assert decide(machine, [], model(10.0), available_bytes=16 * GIB) == PLACED
-    first = replace(serving("first", 10.0), settling=True)
-    assert decide(machine, [first], model(10.0), available_bytes=16 * GIB) == PlacementDecision(
-        outcome="wait", reason="loads-under-way"
-    )
-    # It kept what it was granted.
-    first = serving("first", 10.0, taken_gib=9.0)
-    assert decide(machine, [first], model(10.0), available_bytes=7 * GIB).outcome == "no-room"
-    # It kept much less.
-    first = serving("first", 4.5, taken_gib=4.0)
-    assert decide(machine, [first], model(10.0), available_bytes=12 * GIB) == PLACED
-
-
-def test_what_other_programs_take_is_not_free() -> None:
-    """By account there are 7 GiB, and a browser has 5 of them."""
-    held = [serving("a", 1.0, taken_gib=0.5)]
-    decision = decide(MACHINE, held, model(2.0), available_bytes=2 * GIB)
-    assert (decision.outcome, decision.reason) == ("no-room", "memory-short")
-    assert (
-        "free on this machine: 1.25 GiB of 8.00 GiB (the operating system has 2.00 GiB available),"
-        " a holds 1.00 GiB." in decision.message
-    )
-    assert decide(MACHINE, held, model(1.25), available_bytes=2 * GIB) == PLACED
-
-
-def test_memory_that_an_ending_instance_has_taken_comes_back() -> None:
-    old = replace(serving("old", 5.0, taken_gib=4.0), leaving=True)
-    assert decide(MACHINE, [old], model(4.0), available_bytes=1 * GIB).reason == "room-being-freed"
-    assert decide(MACHINE, [old], model(7.0), available_bytes=1 * GIB).outcome == "no-room"
-
-
-def test_a_promise_is_kept_from_those_who_come_without_one() -> None:
-    """4 GiB were promised, 0.5 are taken: the rest is not for a type that is only a bound."""
-    promise = PlacedInstance(
-        instance_id="local", memory_bytes=4 * GIB, expected_bytes=1 * GIB, taken_bytes=GIB // 2
-    )
-    available = 5 * GIB + SPARE_BYTES
-    assert decide(MACHINE, [promise], model(1.5), available_bytes=available) == PLACED
-    refused = decide(MACHINE, [promise], model(2.0), available_bytes=available)
-    assert refused.reason == "memory-short"
-    # One that has a promise of its own needs what its model takes, no more.
-    granted = replace(model(2.0), memory_bytes=0, promised=True)
-    assert decide(MACHINE, [promise], granted, available_bytes=available) == PLACED
-
-
-def test_a_promise_that_was_set_aside_before_asks_only_for_what_is_really_free() -> None:
-    granted = replace(model(2.0), memory_bytes=0, promised=True)
-    full = [placed("a", 8.0)]
-    assert decide(MACHINE, full, granted, available_bytes=4 * GIB) == PLACED
-    assert decide(MACHINE, full, granted, available_bytes=2 * GIB).reason == "memory-short"
-
-
-def test_instances_that_outgrew_the_machine_are_left_alone_and_nothing_is_added() -> None:
-    """No outcome ends anything; what is refused says why, and fits again when there is room."""
-    grown = [serving("a", 5.0, taken_gib=4.5), serving("b", 4.0, taken_gib=3.5)]
-    decision = decide(MACHINE, grown, model(0.1), available_bytes=1 * GIB)
-    assert (decision.outcome, decision.reason) == ("no-room", "memory-outgrown")
-    assert (
-        "free on this machine: 0.00 GiB of 8.00 GiB (what runs has outgrown it, and is left alone),"
-        " a holds 5.00 GiB, b holds 4.00 GiB." in decision.message
-    )
-    assert decide(MACHINE, grown[:1], model(0.1), available_bytes=4 * GIB) == PLACED
-
-
-def test_a_model_that_no_instance_of_the_type_can_hold_is_not_even_tried() -> None:
-    larger = model(8.0, least_bytes=9 * GIB, bytes_max=8 * GIB)
-    assert decide(MACHINE, [], larger, available_bytes=8 * GIB) == PlacementDecision(
-        outcome="no-room",
-        reason="larger-than-type",
-        message=(
-            "CapacityError: a model on an instance of type ml.m5.xlarge needs at least 9.00 GiB of"
-            " memory; such an instance may take 8.00 GiB on this machine. Choose a larger instance"
-            " type, a larger machine, or a smaller model."
-        ),
+def test_spread_takes_copies_from_where_most_of_the_component_are() -> None:
+    state = [copy(1, "b"), copy(2, "b", ordinal=1), copy(3, "a", ordinal=2), copy(4, "c", "y")]
+    wish = [component("x", 2), component("y", 1)]
+    assert decided(wish, instances(3), *state).retires == (DrainCopy("b", 2, "copy-count"),)
+    # Alike: the highest slot.
+    wish = [component("x", 1), component("y", 1)]
+    assert decided(wish, instances(3), *state).retires == (
+        DrainCopy("a", 3, "copy-count"),
+        DrainCopy("b", 2, "copy-count"),
     )
 
 
-def test_an_instance_starts_where_its_process_fits() -> None:
-    start = InstanceNeed(
-        instance_type="ml.m5.xlarge", memory_bytes=GIB // 16, promised=False, basis=STARTING
+def test_binpack_empties_the_instance_with_fewest_copies() -> None:
+    state = [copy(1, "a"), copy(2, "b", ordinal=1), copy(3, "b", ordinal=2)]
+    wish = [component("x", 2, strategy=BINPACK)]
+    assert decided(wish, instances(2), *state).retires == (DrainCopy("a", 1, "copy-count"),)
+
+
+def test_a_copy_in_excess_drains_is_unloaded_and_is_gone() -> None:
+    wish = [component("x", 1)]
+    stays, goes = copy(1, "a"), copy(2, "a", ordinal=1)
+    assert decided(wish, instances(1), stays, goes) == PlacementDecision(
+        (stays,), (), (), (DrainCopy("a", 2, "copy-count"),), None
     )
-    assert decide(MACHINE, [serving("a", 7.9)], start) == PLACED
-    message = decide(MACHINE, [serving("a", 8.0)], start).message
-    assert message.startswith(
-        "CapacityError: an instance of type ml.m5.xlarge starts with 0.06 GiB of memory; free on"
+    draining = replace(goes, phase=DRAINING)
+    assert decided(wish, instances(1), stays, draining) == PlacementDecision(
+        (stays,), (), (), (), None
+    )
+    drained = replace(goes, phase=DRAINED)
+    assert decided(wish, instances(1), stays, drained).retires == (UnloadCopy("a", 2, "drained"),)
+    unloading = replace(goes, phase=UNLOADING)
+    assert decided(wish, instances(1), stays, unloading).retires == ()
+
+
+def test_a_component_that_is_no_longer_wished_leaves_like_an_old_generation() -> None:
+    old = replace(copy(2, "a"), generation=0)
+    state = [copy(1, "a", "gone"), old, copy(3, "a", ordinal=0)]
+    decision = decided([component("x", 1)], instances(1), *state)
+    assert kept_on(decision) == [(3, "a")]
+    assert decision.retires == (
+        DrainCopy("a", 1, "old-generation"),
+        DrainCopy("a", 2, "old-generation"),
     )
 
 
-@given(st.lists(st.tuples(st.floats(0.1, 6.0), st.booleans(), st.booleans()), max_size=30))
-def test_memory_is_never_oversubscribed(asked: list[tuple[float, bool, bool]]) -> None:
-    """However promises and bounds are mixed, and whatever is being loaded."""
-    held: list[PlacedInstance] = []
-    for number, (gib, is_promise, settling) in enumerate(asked):
-        wanted = need(gib) if is_promise else model(gib)
-        if decide(MACHINE, held, wanted, available_bytes=16 * GIB).outcome == "placed":
-            held.append(replace(serving(str(number), gib), settling=settling))
-    assert sum(one.memory_bytes for one in held) <= MACHINE.memory_bytes
+def test_copies_on_instances_that_are_not_kept_do_not_count() -> None:
+    """They go with their instance; what they leave undone is loaded on one that stays."""
+    elsewhere = copy(1, "old")
+    assert decided([component("x", 1)], instances(1), elsewhere) == PlacementDecision(
+        (), loads(("a", "x", 0)), (), (), None
+    )
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.1, 3.0), st.floats(0.0, 1.0)), max_size=8),
-    st.floats(0.1, 8.0),
-    st.floats(0.0, 8.0),
-)
-def test_what_is_granted_is_there_even_if_everybody_takes_all_of_theirs(
-    others: list[tuple[float, float]], gib: float, available_gib: float
-) -> None:
-    held = [serving(str(at), size, size * share) for at, (size, share) in enumerate(others)]
-    available = int(available_gib * GIB)
-    wanted = model(gib)
-    if decide(MACHINE, held, wanted, available_bytes=available).outcome == "placed":
-        still_to_take = sum(one.memory_bytes - one.taken_bytes for one in held)
-        assert wanted.expected_bytes + still_to_take <= available
+def test_many_components_on_many_instances_come_up_fail_shrink_and_pack() -> None:
+    """Three models on two instances, through a day: each step is what the one before led to."""
+    small, large = need(1.0, 1.0), need(5.0, 2.0)
+    where = instances(2)
+    wish = [component("large", 1, large), component("x", 2, small), component("y", 1, small)]
+    assert decided(wish, where).loads == loads(
+        ("a", "large", 0), ("b", "x", 0), ("a", "x", 1), ("b", "y", 0)
+    )
+    up = [
+        copy(1, "a", "large", wants=large),
+        copy(2, "b", "x", wants=small),
+        copy(3, "a", "x", 1, wants=small),
+        copy(4, "b", "y", wants=small),
+    ]
+    settled = decided(wish, where, *up)
+    assert (settled.loads, settled.retires, len(settled.kept)) == ((), (), 4)
+    # The copy of x on a failed: after its pause it comes back, there being one of x on b.
+    failed = (failure(1, at=10.0, component="x", ordinal=1),)
+    rest = [up[0], up[1], up[3]]
+    assert decided(wish, where, *rest, failures=failed, now=10.0) == PlacementDecision(
+        tuple(rest), (), (), (), 10.5
+    )
+    assert decided(wish, where, *rest, failures=failed, now=10.5).loads == loads(
+        ("a", "x", 1), reason="replace-failed"
+    )
+    # A second copy of the large one goes to b; for a third there is no room anywhere.
+    wish[0] = component("large", 3, large)
+    assert decided(wish, where, *up).loads == loads(("b", "large", 1))
+    two = copy(5, "b", "large", 1, wants=large)
+    (refusal,) = decided(wish, where, *up, two).refusals
+    assert (refusal.component, refusal.ordinal, refusal.reason) == ("large", 2, "memory-taken")
+    # Instance b dies: y and x have room on a, the second large one waits for a new instance.
+    wish[0] = component("large", 2, large)
+    left = decided(wish, where[:1], *up, two, wished=2)
+    assert kept_on(left) == [(1, "a"), (3, "a")]
+    assert left.loads == loads(("a", "x", 0))
+    assert left.refusals == ()

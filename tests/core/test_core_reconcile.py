@@ -5,15 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.core.reconcile_words import deployment, failure, observed, routes, seen
 
-from penstock.core.deployment import (
-    CopyRoute,
-    DeploymentSpec,
-    EndpointRoutes,
-    ModelSource,
-    VariantRoutes,
-    VariantSpec,
-)
+from penstock.core.attempts import ReconcileSpec
 from penstock.core.endpoint_state import (
     CREATING,
     DELETING,
@@ -33,7 +27,6 @@ from penstock.core.endpoint_state import (
     EndpointDesired,
     EndpointObserved,
     FinishDelete,
-    InstanceObserved,
     LoadCopy,
     PublishRoutes,
     SetStatus,
@@ -42,102 +35,7 @@ from penstock.core.endpoint_state import (
     StopInstance,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import (
-    ReconcileDecision,
-    ReconcileSpec,
-    backoff_s,
-    decide,
-    failure_count,
-)
-
-
-def deployment(generation: int = 1, *, count: int = 1, weight: float = 1.0) -> DeploymentSpec:
-    return DeploymentSpec(
-        endpoint="shop",
-        generation=generation,
-        config_name=f"config-{generation}",
-        variants=(
-            VariantSpec(
-                name="blue",
-                model=ModelSource(model_name="intent", uri="s3://models/intent.tar.gz"),
-                instance_type="ml.local.small",
-                instance_count=count,
-                weight=weight,
-                download_timeout_s=100.0,
-                startup_timeout_s=50.0,
-            ),
-        ),
-    )
-
-
-def seen(
-    name: str,
-    phase: str,
-    *,
-    generation: int = 1,
-    ordinal: int = 0,
-    since: float = 0.0,
-    copy: int = 0,
-) -> InstanceObserved:
-    return InstanceObserved(
-        instance_id=name,
-        variant="blue",
-        generation=generation,
-        ordinal=ordinal,
-        phase=phase,
-        since=since,
-        load_s_max=150.0,
-        copy=copy or None,
-        outstanding_max=8 if copy else 0,
-        model={"name": "intent"} if copy else {},
-        routed=bool(copy) and phase in (READY, LOST),
-    )
-
-
-def routes(*copies: tuple[int, str], weight: float = 1.0) -> EndpointRoutes:
-    return EndpointRoutes(
-        endpoint="shop",
-        variants=(
-            VariantRoutes(
-                name="blue",
-                weight=weight,
-                strategy="LEAST_OUTSTANDING_REQUESTS",
-                copies=tuple(
-                    CopyRoute(copy=copy, instance_id=name, outstanding_max=8)
-                    for copy, name in copies
-                ),
-                model={"name": "intent"} if copies else {},
-            ),
-        ),
-    )
-
-
-def failure(
-    count: int = 1,
-    *,
-    generation: int = 1,
-    ordinal: int = 0,
-    at: float = 10.0,
-    permanent: bool = False,
-) -> SlotFailure:
-    return SlotFailure(
-        variant="blue",
-        generation=generation,
-        ordinal=ordinal,
-        count=count,
-        at=at,
-        message="model.onnx is cut short. Upload it again.",
-        permanent=permanent,
-    )
-
-
-def observed(
-    *instances: InstanceObserved,
-    failures: tuple[SlotFailure, ...] = (),
-    published: EndpointRoutes | None = None,
-) -> EndpointObserved:
-    return EndpointObserved(instances=instances, failures=failures, published=published)
-
+from penstock.core.reconcile import ReconcileDecision, decide
 
 CREATE = EndpointDesired(endpoint="shop", status=CREATING, target=deployment())
 SERVE = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
@@ -153,7 +51,7 @@ def test_creating_starts_loads_publishes_and_is_in_service() -> None:
     # It starts: nothing to do but to look at the clock in 60 s.
     assert decide(CREATE, observed(seen("a", STARTING)), now=1.0) == ReconcileDecision((), 60.0)
     assert decide(CREATE, observed(seen("a", RUNNING)), now=2.0) == ReconcileDecision(
-        (LoadCopy("a", "blue", "instance-running"),), None
+        (LoadCopy("a", "blue", 1, 0, "instance-running"),), None
     )
     # 100 s of download, 50 s of startup and 10 s of grace for the instance's own timeout.
     assert decide(CREATE, observed(seen("a", LOADING)), now=3.0) == ReconcileDecision((), 160.0)
@@ -199,7 +97,7 @@ def test_a_count_of_any_size_starts_a_few_at_a_time() -> None:
         seen("a", STARTING), seen("b", RUNNING, ordinal=1), seen("c", LOADING, ordinal=2)
     )
     assert decide(wish, some, now=1.0, spec=spec).actions == (
-        LoadCopy("b", "blue", "instance-running"),
+        LoadCopy("b", "blue", 1, 0, "instance-running"),
         StartInstance("blue", 1, 3, "new-generation"),
     )
     # One that waits for its next attempt takes no place of those that may start.
@@ -210,7 +108,7 @@ def test_a_count_of_any_size_starts_a_few_at_a_time() -> None:
 
 
 def test_a_queued_operation_has_no_time_limit_yet() -> None:
-    queued = replace(seen("a", LOADING), since=None)
+    queued = seen("a", LOADING, since=None)
     assert decide(CREATE, observed(queued), now=10_000.0) == ReconcileDecision((), None)
 
 
@@ -272,18 +170,66 @@ def test_an_update_keeps_the_old_serving_until_all_new_copies_are_ready() -> Non
     assert decide(wish, observed(old, new, published=published), now=3.0).actions == (
         DrainCopy("a", 1, "old-generation"),
     )
-    draining = replace(old, phase=DRAINING, since=3.0)
+    draining = seen("a", DRAINING, copy=1, since=3.0)
     waiting = decide(wish, observed(draining, new, published=published), now=4.0)
     assert waiting == ReconcileDecision((), 33.0)
-    drained = replace(old, phase=DRAINED)
+    drained = seen("a", DRAINED, copy=1)
     assert decide(wish, observed(drained, new, published=published), now=5.0).actions == (
         StopInstance("a", "drained"),
     )
 
 
+def test_the_switch_is_the_last_word_about_the_old_generation() -> None:
+    """The old copy is lost in the very moment in which the new one is ready."""
+    state = observed(
+        seen("a", LOST, copy=1),
+        seen("b", READY, generation=2, copy=2),
+        published=routes((1, "a")),
+    )
+    assert decide(ROLL_OUT, state, now=2.0).actions == (
+        PublishRoutes(routes((2, "b")), "generation-ready"),
+        SetStatus(IN_SERVICE, "generation-ready", "", 2),
+    )
+
+
+@pytest.mark.parametrize("wish", [CREATE, ROLL_OUT])
+def test_what_is_left_of_a_generation_before_is_stopped_while_the_new_one_comes_up(
+    wish: EndpointDesired,
+) -> None:
+    assert wish.target is not None
+    target = wish.target.generation
+    state = observed(
+        seen("a", STARTING, generation=0),
+        seen("b", LOADING, generation=target),
+        seen("c", READY, generation=target, ordinal=1, copy=3, routed=False),
+        published=None if wish.active is None else routes(),
+    )
+    wished = replace(wish, target=deployment(target, count=2))
+    assert decide(wished, state, now=1.0).actions == (StopInstance("a", "old-generation"),)
+
+
+def test_both_variants_of_a_generation_must_be_ready() -> None:
+    (blue,) = deployment().variants
+    target = replace(deployment(), variants=(blue, replace(blue, name="green")))
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=target)
+    state = observed(seen("a", READY, copy=1))
+    assert decide(wish, state, now=1.0).actions == (StartInstance("green", 1, 0, "new-generation"),)
+
+
+def test_in_service_no_failure_takes_a_count_back() -> None:
+    """The count was reached; what it was before is of no interest any more."""
+    wish = replace(SERVE, active=deployment(count=2), previous=deployment())
+    state = observed(
+        seen("a", READY, copy=1),
+        failures=(failure(3, ordinal=1, at=10.0),),
+        published=routes((1, "a")),
+    )
+    assert decide(wish, state, now=10.0) == ReconcileDecision((), 12.0)
+
+
 def test_a_copy_that_never_drains_is_stopped_when_its_time_is_over() -> None:
     wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
-    draining = replace(seen("a", READY, copy=1), phase=DRAINING, since=3.0)
+    draining = seen("a", DRAINING, copy=1, since=3.0)
     new = seen("b", READY, generation=2, copy=2)
     decision = decide(wish, observed(draining, new, published=routes((2, "b"))), now=33.0)
     assert decision.actions == (StopInstance("a", "drain-timeout"),)
@@ -303,7 +249,7 @@ def test_a_failed_update_leaves_the_old_generation_in_service_and_says_why() -> 
         ),
     )
     # What was already up of the new generation was never routed: it is stopped without draining.
-    new = replace(seen("b", READY, generation=2, ordinal=1, copy=2), routed=False)
+    new = seen("b", READY, generation=2, ordinal=1, copy=2, routed=False)
     assert decide(SERVE, observed(old, new, published=published), now=12.0).actions == (
         StopInstance("b", "old-generation"),
     )
@@ -407,6 +353,54 @@ def test_a_broken_connection_waits_two_seconds_for_the_fleets_word() -> None:
     assert action.reason == "connection-lost"
 
 
+def test_a_broken_connection_is_a_failure_of_its_slot_so_the_next_attempt_pauses() -> None:
+    """Without a story it would count as wished: one that breaks at once would start for ever."""
+    gone = seen("a", GONE, copy=1, since=5.0)
+    assert decide(SERVE, observed(gone, published=routes()), now=7.0) == ReconcileDecision(
+        (StopInstance("a", "connection-lost", "variant blue, instance a broke its connection."),),
+        None,
+    )
+    stopping = observed(seen("a", STOPPING), failures=(failure(1, at=7.0),), published=routes())
+    assert decide(SERVE, stopping, now=7.0) == ReconcileDecision((), 7.5)
+    assert decide(SERVE, stopping, now=7.5).actions == (
+        StartInstance("blue", 1, 0, "replace-failed"),
+    )
+
+
+def test_it_wakes_at_the_earliest_of_its_deadlines() -> None:
+    """Times of phases and pauses of slots, whichever is nearer, in whatever order they are seen."""
+    wish = replace(SERVE, active=deployment(count=4))
+    load, start = seen("a", LOADING, since=0.0), seen("b", STARTING, ordinal=1, since=50.0)
+    late = (failure(9, at=70.0, ordinal=2), failure(8, at=79.0, ordinal=3))
+    for instances in ((load, start), (start, load)):
+        state = observed(*instances, failures=late, published=routes())
+        assert decide(wish, state, now=80.0) == ReconcileDecision((), 100.0)
+        sooner = replace(late[0], count=5)
+        state = observed(*instances, failures=(sooner, late[1]), published=routes())
+        assert decide(wish, state, now=72.0) == ReconcileDecision((), 78.0)
+    state = observed(start, load, published=routes())
+    assert decide(replace(SERVE, active=deployment(count=2)), state, now=80.0) == (
+        ReconcileDecision((), 110.0)
+    )
+
+
+def test_what_failed_before_does_not_abort_an_update() -> None:
+    """The old generation's model is wrong: that is what the update is to mend."""
+    broken = observed(failures=(failure(5, at=0.0, permanent=True),), published=routes())
+    assert decide(ROLL_OUT, broken, now=5.0) == ReconcileDecision(
+        (StartInstance("blue", 2, 0, "new-generation"),), 8.0
+    )
+
+
+def test_the_first_of_several_final_failures_is_what_is_told() -> None:
+    later = replace(failure(ordinal=0, at=12.0, permanent=True), message="later")
+    first = replace(failure(ordinal=1, at=11.0, permanent=True), message="first")
+    wish = EndpointDesired(endpoint="shop", status=CREATING, target=deployment(count=2))
+    assert decide(wish, observed(failures=(later, first)), now=13.0).actions == (
+        SetStatus(FAILED, "generation-failed", "first", None),
+    )
+
+
 def test_new_weights_are_published_and_done() -> None:
     wish = EndpointDesired(
         endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
@@ -451,6 +445,71 @@ def test_a_count_out_of_reach_is_taken_back_and_says_why() -> None:
             restore_previous=True,
         ),
     )
+
+
+MORE = EndpointDesired(
+    endpoint="shop", status=UPDATING, active=deployment(count=2), previous=deployment()
+)
+
+
+def test_a_count_out_of_reach_ends_after_three_failures_that_might_have_passed() -> None:
+    def state(count: int) -> EndpointObserved:
+        return observed(
+            seen("a", READY, copy=1),
+            failures=(failure(count, ordinal=1),),
+            published=routes((1, "a")),
+        )
+
+    assert decide(MORE, state(2), now=10.0) == ReconcileDecision((), 11.0)
+    assert decide(MORE, state(3), now=10.0).actions == (
+        SetStatus(
+            IN_SERVICE,
+            "counts-out-of-reach",
+            "model.onnx is cut short. Upload it again.",
+            1,
+            restore_previous=True,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        failure(5, ordinal=1, generation=7),
+        replace(failure(5, ordinal=1), variant="green"),
+        failure(5, ordinal=0),
+    ],
+    ids=["another generation", "another variant", "a slot that serves again"],
+)
+def test_a_failure_that_does_not_keep_a_count_from_being_reached_ends_nothing(
+    failed: SlotFailure,
+) -> None:
+    state = observed(seen("a", READY, copy=1), failures=(failed,), published=routes((1, "a")))
+    assert decide(MORE, state, now=100.0).actions == (StartInstance("blue", 1, 1, "variant-count"),)
+
+
+def test_a_slot_that_fails_where_no_count_was_raised_ends_nothing() -> None:
+    """A weight is changed while a copy is down: it is done when the routes have it."""
+    wish = EndpointDesired(
+        endpoint="shop", status=UPDATING, active=deployment(weight=3.0), previous=deployment()
+    )
+    state = observed(failures=(failure(5, at=99.0, permanent=True),), published=routes())
+    assert decide(wish, state, now=100.0) == ReconcileDecision(
+        (
+            PublishRoutes(routes(weight=3.0), "weights-changed"),
+            SetStatus(IN_SERVICE, "counts-reached", "", 1),
+        ),
+        107.0,
+    )
+
+
+def test_in_service_nothing_is_recorded_however_few_are_ready() -> None:
+    wish = replace(SERVE, active=deployment(count=2))
+    two = (seen("a", READY, copy=1), seen("b", READY, ordinal=1, copy=2))
+    state = observed(*two, published=routes((1, "a"), (2, "b")))
+    assert decide(wish, state, now=0.0) == ReconcileDecision((), None)
+    one_left = observed(two[0], failures=(failure(9, ordinal=1),), published=routes((1, "a")))
+    assert decide(wish, one_left, now=10.0) == ReconcileDecision((), 40.0)
 
 
 def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
@@ -498,21 +557,6 @@ def test_the_end_withdraws_drains_what_was_routed_and_stops_the_rest(status: str
 def test_a_deleted_endpoint_is_forgotten_only_when_its_last_instance_has_ended() -> None:
     wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
     assert decide(wish, observed(seen("a", STOPPING)), now=0.0).actions == ()
-
-
-def test_backoff_doubles_from_half_a_second_to_thirty() -> None:
-    spec = ReconcileSpec()
-    assert [backoff_s(count, spec) for count in range(9)] == [
-        0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0,
-    ]  # fmt: skip
-    assert backoff_s(10_000, spec) == 30.0
-
-
-def test_a_copy_that_was_stable_begins_its_failures_anew() -> None:
-    spec = ReconcileSpec()
-    assert failure_count(None, ready_s=0.0, spec=spec) == 1
-    assert failure_count(failure(4), ready_s=59.9, spec=spec) == 5
-    assert failure_count(failure(4), ready_s=60.0, spec=spec) == 1
 
 
 def test_failure_reasons_keep_sagemakers_limit() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.attempts import ReconcileSpec, failure_count
 from penstock.core.deployment import DeploymentSpec, EndpointRoutes, ModelSource, VariantSpec
 from penstock.core.endpoint_state import (
     CREATING,
@@ -28,6 +29,7 @@ from penstock.core.endpoint_state import (
     STOPPING,
     UPDATING,
     Action,
+    CopyObserved,
     DrainCopy,
     EndpointDesired,
     EndpointObserved,
@@ -41,10 +43,10 @@ from penstock.core.endpoint_state import (
     StopInstance,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import ReconcileSpec, decide, failure_count
+from penstock.core.reconcile import decide
 
 SPEC = ReconcileSpec()
-ALIVE = (STARTING, RUNNING, LOADING, READY, LOST)
+LEAVING = (DRAINING, DRAINED)
 
 
 def deployment(generation: int, counts: tuple[int, ...]) -> DeploymentSpec:
@@ -67,7 +69,7 @@ def deployment(generation: int, counts: tuple[int, ...]) -> DeploymentSpec:
 
 
 class World:
-    """One endpoint, its instances, and the checks after every action."""
+    """One endpoint, its instances with their copies, and the checks after every action."""
 
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.now = 0.0
@@ -75,6 +77,7 @@ class World:
             endpoint="shop", status=CREATING, target=deployment(1, counts)
         )
         self.instances: dict[str, InstanceObserved] = {}
+        self.copies: dict[str, CopyObserved] = {}  #: by their instance
         self.failures: dict[tuple[int, str, int], SlotFailure] = {}
         self.published: EndpointRoutes | None = None
         self.deadline: float | None = None
@@ -83,6 +86,7 @@ class World:
     def observed(self) -> EndpointObserved:
         return EndpointObserved(
             instances=tuple(self.instances.values()),
+            copies=tuple(self.copies.values()),
             failures=tuple(self.failures.values()),
             published=self.published,
         )
@@ -113,7 +117,7 @@ class World:
                 slot = (action.generation, action.variant, action.ordinal)
                 for one in self.instances.values():
                     same = (one.generation, one.variant, one.ordinal) == slot
-                    assert not (same and one.phase in (*ALIVE, GONE)), "the slot is taken"
+                    assert not (same and self.holds_its_slot(one)), "the slot is taken"
                 self.number += 1
                 name = f"i{self.number}"
                 self.instances[name] = InstanceObserved(
@@ -123,28 +127,43 @@ class World:
                     ordinal=action.ordinal,
                     phase=STARTING,
                     since=self.now,
-                    load_s_max=120.0,
                 )
             case LoadCopy():
                 self.number += 1
-                assert self.instances[action.instance_id].phase == RUNNING
-                self.phase(action.instance_id, LOADING, copy=self.number, outstanding_max=4)
+                one = self.instances[action.instance_id]
+                assert one.phase == RUNNING
+                assert one.instance_id not in self.copies, "it is to have the instance to itself"
+                self.copies[one.instance_id] = CopyObserved(
+                    copy=self.number,
+                    instance_id=one.instance_id,
+                    variant=one.variant,
+                    generation=action.generation,
+                    component=action.component,
+                    ordinal=action.ordinal,
+                    phase=LOADING,
+                    since=self.now,
+                    load_s_max=120.0,
+                    outstanding_max=4,
+                )
             case PublishRoutes():
                 self.published = action.routes
-                by_copy = {one.copy: one for one in self.instances.values()}
-                for copy in self.named():
-                    assert by_copy[copy].phase == READY, "routed to a copy that can't answer"
-                    self.phase(by_copy[copy].instance_id, READY, routed=True)
+                by_copy = {copy.copy: name for name, copy in self.copies.items()}
+                for number in self.named():
+                    name = by_copy[number]
+                    assert self.state(name) == READY, "routed to a copy that can't answer"
+                    self.copies[name] = replace(self.copies[name], routed=True)
             case WithdrawRoutes():
                 self.published = None
             case DrainCopy():
                 assert action.copy not in self.named(), "drained while requests still come"
-                assert self.instances[action.instance_id].phase in (READY, LOST)
+                assert self.state(action.instance_id) in (READY, LOST)
                 self.phase(action.instance_id, DRAINING)
             case StopInstance():
                 one = self.instances[action.instance_id]
                 assert one.phase != STOPPING, "stopped twice"
-                assert not (one.phase == READY and one.routed), "stopped without draining"
+                routed = one.instance_id in self.copies and self.copies[one.instance_id].routed
+                serves = self.state(one.instance_id) == READY
+                assert not (serves and routed), "stopped without draining"
                 if action.failure:
                     self.fail(one, permanent=action.permanent)
                 self.phase(action.instance_id, STOPPING)
@@ -184,13 +203,31 @@ class World:
             if slot[0] in generations
         }
 
-    def phase(self, name: str, phase: str, **more: object) -> None:
-        self.instances[name] = replace(
-            self.instances[name],
-            phase=phase,
-            since=self.now,
-            **more,  # type: ignore[arg-type]
-        )
+    def state(self, name: str) -> str:
+        """The copy's phase on an instance that runs, else the instance's."""
+        one = self.instances[name]
+        if one.phase != RUNNING or name not in self.copies:
+            return one.phase
+        return self.copies[name].phase
+
+    def states(self) -> list[str]:
+        return [self.state(name) for name in self.instances]
+
+    def ready(self) -> list[CopyObserved]:
+        return [copy for name, copy in self.copies.items() if self.state(name) == READY]
+
+    def holds_its_slot(self, one: InstanceObserved) -> bool:
+        return one.phase != STOPPING and self.state(one.instance_id) not in LEAVING
+
+    def phase(self, name: str, phase: str) -> None:
+        if phase in (RUNNING, GONE, STOPPING):
+            self.instances[name] = replace(self.instances[name], phase=phase, since=self.now)
+        else:
+            self.copies[name] = replace(self.copies[name], phase=phase, since=self.now)
+
+    def remove(self, name: str) -> None:
+        del self.instances[name]
+        self.copies.pop(name, None)
 
     def fail(self, one: InstanceObserved, *, permanent: bool = False) -> None:
         slot = (one.generation, one.variant, one.ordinal)
@@ -207,16 +244,17 @@ class World:
     def step(self, name: str, luck: str) -> None:
         """What becomes of one instance's operation under way."""
         one = self.instances[name]
+        state = self.state(name)
         if luck == "die":
             if one.phase != STOPPING:
                 self.fail(one)
-            del self.instances[name]
-        elif luck == "break" and one.phase not in (STARTING, STOPPING, GONE):
+            self.remove(name)
+        elif luck == "break" and one.phase == RUNNING:
             self.phase(name, GONE)
-        elif luck == "wrong" and one.phase == LOADING:
+        elif luck == "wrong" and state == LOADING:
             self.fail(one, permanent=True)
             self.phase(name, STOPPING)
-        elif luck == "lost" and one.phase == READY:
+        elif luck == "lost" and state == READY:
             self.phase(name, LOST)
         else:
             self.succeed(name)
@@ -224,12 +262,13 @@ class World:
     def succeed(self, name: str) -> None:
         one = self.instances[name]
         after = {STARTING: RUNNING, LOADING: READY, LOST: READY, DRAINING: DRAINED}
-        if one.phase in after:
-            self.phase(name, after[one.phase])
+        state = self.state(name)
+        if state in after:
+            self.phase(name, after[state])
         elif one.phase in (STOPPING, GONE):
             if one.phase == GONE:
                 self.fail(one)
-            del self.instances[name]
+            self.remove(name)
 
     def ask(self, what: str, counts: tuple[int, ...]) -> None:
         """A caller's wish, refused as the store refuses it."""
@@ -250,6 +289,7 @@ class World:
     def restart(self) -> None:
         """The server was killed: instances die with it, the record stays."""
         self.instances.clear()
+        self.copies.clear()
         self.failures.clear()
         self.published = None
 
@@ -259,19 +299,15 @@ class World:
         if wish is None or wish.status in (DELETING, FAILED):
             assert self.published is None
             return
-        ready = {one.copy for one in self.instances.values() if one.phase == READY}
-        assert self.named() <= ready
+        ready = self.ready()
+        assert self.named() <= {copy.copy for copy in ready}
         if wish.active is not None:
-            serving = {
-                one.copy
-                for one in self.instances.values()
-                if one.phase == READY and one.generation == wish.active.generation
-            }
+            serving = [copy for copy in ready if copy.generation == wish.active.generation]
             assert not serving or self.named(), "a copy could serve, and no route names it"
 
     def calm(self) -> None:
         """Everything under way succeeds, once."""
-        for name in [n for n, one in self.instances.items() if one.phase != READY]:
+        for name in [name for name in self.instances if self.state(name) != READY]:
             self.succeed(name)
 
     def heal(self) -> None:
@@ -279,7 +315,7 @@ class World:
         for _ in range(400):
             self.settle()
             self.check()
-            if any(one.phase != READY for one in self.instances.values()):
+            if any(state != READY for state in self.states()):
                 self.calm()
             elif self.deadline is not None:
                 self.now = self.deadline

@@ -31,6 +31,7 @@ from penstock.gateway.link import LinkEvents
 from penstock.gateway.retries import Retries
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
+from penstock.instance.engines.batches import Batches
 from penstock.instance.request import Item, Request
 from penstock.sim import events as kinds
 from penstock.sim.faults import Fault
@@ -200,9 +201,8 @@ class InstanceLink:
         self.engine = Engine(live, number)
         self.copy = Copy(
             number,
-            self.engine,
+            Batches(self.engine),
             live.scenario.batching,
-            passes_bodies=False,
             clock=live.time,
             call_at=lambda when, callback: live.time.at(
                 when, kinds.BATCHER_TIMER, number, callback

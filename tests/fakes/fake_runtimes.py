@@ -1,9 +1,10 @@
-"""Runtimes without a model: the map of `model_files.affine`, and an echo that obeys orders."""
+"""Runtimes without a model: the map of `model_files.affine`, an echo, an engine that is told."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from tests.fakes.model_files import weights
@@ -11,6 +12,7 @@ from tests.fakes.model_files import weights
 from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import Payload, PayloadReply, Returned, Tensors
+from penstock.runtimes.generation.base import EngineStatistics, Sampling
 from penstock.wire.frames import decode_request_meta
 
 
@@ -80,3 +82,28 @@ class FakePayloadRuntime:
 
     async def close(self) -> None:
         self.hold = False
+
+
+class FakeEngineRuntime:
+    """A generating engine whose words are the test's: `say` tells events, as a process would."""
+
+    def __init__(self) -> None:
+        self.about: dict[str, Any] = {"engine": "fake"}
+        self.statistics = EngineStatistics(0, 0, 0.0, 0)
+        self.prompts: dict[int, Any] = {}  #: by id, until it is cancelled
+        self.answered = 0
+
+    def attach(
+        self, on_events: Callable[[list[dict[str, Any]]], None], has_work: Callable[[], bool]
+    ) -> None:
+        self.say, self.has_work = on_events, has_work
+
+    def add(self, ident: int, prompt: Any, sampling: Sampling) -> None:
+        self.prompts[ident] = prompt
+
+    def cancel(self, idents: list[int]) -> None:
+        for ident in idents:
+            del self.prompts[ident]
+
+    def served(self) -> None:
+        self.answered += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.metrics import driver
 from penstock.metrics.driver import MetricsDriver, VariantObserved
 from penstock.metrics.energy import EnergyMeter

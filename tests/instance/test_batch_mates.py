@@ -1,17 +1,17 @@
 """An answer never depends on batch mates, order or padding: every runtime, through a real instance.
 
 Each example sends requests in one write, so that they share batches, and compares every answer with
-the one that the same request gets alone.
+the one that the same request gets alone. The answers tell how large their batches were.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from instance_harness import Answer, FrameClient, instance
 from tests.fakes import model_files
@@ -66,18 +66,34 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
         yield made
 
 
-def together_and_alone(
-    client: FrameClient, copy: int, bodies: list[Any]
-) -> Iterator[tuple[Any, Any]]:
-    encoded = [json.dumps(body).encode() for body in bodies]
-    first = client.next_id + 1
-    client.next_id += len(bodies)
-    client.socket.sendall(
-        b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
-    )
-    together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
-    for body, answer in zip(encoded, together, strict=True):
-        yield answer.json, client.invoke(copy, body).json
+def always(
+    client: FrameClient,
+    copy: int,
+    requests: st.SearchStrategy[list[Any]],
+    holds: Callable[[Any, Any, Any], None],
+) -> None:
+    """`holds(body, answer together, answer alone)` for all requests of every example; and some did
+    share a batch, or nothing was shown."""
+    shared = 0
+
+    @relaxed
+    @given(bodies=requests)
+    def examples(bodies: list[Any]) -> None:
+        nonlocal shared
+        encoded = [json.dumps(body).encode() for body in bodies]
+        first = client.next_id + 1
+        client.next_id += len(bodies)
+        client.socket.sendall(
+            b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
+        )
+        together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
+        for body, wire, mixed in zip(bodies, encoded, together, strict=True):
+            alone = client.invoke(copy, wire)
+            shared += mixed.reply.batch_rows > alone.reply.batch_rows
+            holds(body, mixed.json, alone.json)
+
+    examples()
+    assert shared > 0, "no request had a mate"
 
 
 def rows(width: int, count: int = 12) -> st.SearchStrategy[list[list[int]]]:
@@ -86,66 +102,52 @@ def rows(width: int, count: int = 12) -> st.SearchStrategy[list[list[int]]]:
     )
 
 
-relaxed = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+relaxed = settings(max_examples=25, deadline=None)
 
 
-@relaxed
-@given(bodies=st.lists(rows(4), min_size=1, max_size=6))
-def test_tensors_on_openvino(client: FrameClient, bodies: list[Any]) -> None:
-    for body, (together, alone) in zip(
-        bodies, together_and_alone(client, AFFINE, bodies), strict=True
-    ):
+def test_tensors_on_openvino(client: FrameClient) -> None:
+    def holds(body: list[Any], together: Any, alone: Any) -> None:
         assert together == alone
         assert len(together["predictions"]) == len(body)
 
+    always(client, AFFINE, st.lists(rows(4), min_size=1, max_size=6), holds)
 
-@relaxed
-@given(
-    bodies=st.lists(
-        st.integers(1, 4).flatmap(lambda width: rows(width, count=4)), min_size=1, max_size=6
-    )
-)
-def test_rows_of_different_widths_on_onnx_runtime(client: FrameClient, bodies: list[Any]) -> None:
-    for body, (together, alone) in zip(
-        bodies, together_and_alone(client, SUMS, bodies), strict=True
-    ):
+
+def test_rows_of_different_widths_on_onnx_runtime(client: FrameClient) -> None:
+    def holds(body: list[Any], together: Any, alone: Any) -> None:
         assert together == alone
         assert [each["sum"] for each in together["predictions"]] == [sum(row) for row in body]
 
+    widths = st.integers(1, 4).flatmap(lambda width: rows(width, count=4))
+    always(client, SUMS, st.lists(widths, min_size=1, max_size=6), holds)
 
-texts = st.lists(st.sampled_from(model_files.WORDS[1:]), min_size=0, max_size=20).map(" ".join)
 
-
-@relaxed
-@given(bodies=st.lists(st.lists(texts, min_size=1, max_size=4), min_size=1, max_size=6))
-def test_texts_of_different_lengths(client: FrameClient, bodies: list[list[str]]) -> None:
-    requests = [{"inputs": body, "parameters": {"top_k": None}} for body in bodies]
-    for together, alone in together_and_alone(client, TEXTS, requests):
+def test_texts_of_different_lengths(client: FrameClient) -> None:
+    def holds(body: Any, together: Any, alone: Any) -> None:
         for ours, theirs in zip(together, alone, strict=True):
             ours_by_label = {each["label"]: each["score"] for each in ours}
             theirs_by_label = {each["label"]: each["score"] for each in theirs}
             assert ours_by_label == pytest.approx(theirs_by_label, abs=1e-6)
 
+    texts = st.lists(st.sampled_from(model_files.WORDS[1:]), min_size=0, max_size=20).map(" ".join)
+    requests = st.lists(texts, min_size=1, max_size=4).map(
+        lambda inputs: {"inputs": inputs, "parameters": {"top_k": None}}
+    )
+    always(client, TEXTS, st.lists(requests, min_size=1, max_size=6), holds)
 
-@relaxed
-@given(bodies=st.lists(st.lists(st.integers(-9, 9), max_size=5), min_size=1, max_size=20))
-def test_python_code(client: FrameClient, bodies: list[list[int]]) -> None:
-    requests = [{"values": values} for values in bodies]
-    for values, (together, alone) in zip(
-        bodies, together_and_alone(client, CODE, requests), strict=True
-    ):
+
+def test_python_code(client: FrameClient) -> None:
+    def holds(body: Any, together: Any, alone: Any) -> None:
+        values = body["values"]
         assert together == alone == {"sum": sum(values), "count": len(values)}
 
+    requests = st.lists(st.integers(-9, 9), max_size=5).map(lambda values: {"values": values})
+    always(client, CODE, st.lists(requests, min_size=1, max_size=20), holds)
 
-@relaxed
-@given(bodies=st.lists(rows(2), min_size=1, max_size=6))
-def test_triton_python_models(client: FrameClient, bodies: list[list[list[int]]]) -> None:
-    for body, (together, alone) in zip(
-        bodies, together_and_alone(client, TRITON, bodies), strict=True
-    ):
+
+def test_triton_python_models(client: FrameClient) -> None:
+    def holds(body: list[list[int]], together: Any, alone: Any) -> None:
         assert together == alone
         assert together["predictions"] == [[2 * value for value in row] for row in body]
+
+    always(client, TRITON, st.lists(rows(2), min_size=1, max_size=6), holds)

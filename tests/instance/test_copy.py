@@ -12,6 +12,7 @@ from penstock.clock import ManualClock
 from penstock.core.batching import BatchSpec
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
+from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.payload import PayloadEngine
 from penstock.instance.request import Request
 from penstock.runtimes.base import NOT_BEGUN, Returned
@@ -52,9 +53,8 @@ class Rig:
         self.runtime.shares_worker = shares_worker
         self.copy = Copy(
             7,
-            PayloadEngine(self.runtime),
+            Batches(PayloadEngine(self.runtime)),
             batching,
-            passes_bodies=True,
             clock=self.clock,
             call_at=self.timers.call_at,
             on_state=self._note,
@@ -230,6 +230,17 @@ def test_draining_answers_the_queue_and_gives_back_the_rest() -> None:
     rig.finish()
     assert rig.sink.said[1:] == [(1, "a"), (2, "b")]
     assert idle == [True]
+
+
+def test_a_copy_that_drains_without_a_worker_gives_its_queue_back_at_once() -> None:
+    """Other copies can answer it sooner than a worker starts."""
+    rig = Rig(rows_max=1)
+    rig.read(b"a", b"b")
+    rig.copy.drain(lambda: None)
+    rig.copy.lane_lost(0, GONE)
+    rig.finish(died=True)
+    assert rig.sink.said == [(2, "returned copy-lost"), (1, "returned worker-died")]
+    assert (rig.copy.state, rig.events) == ("draining", [])
 
 
 def test_the_start_of_a_new_worker_is_no_run_time() -> None:

@@ -230,6 +230,18 @@ def test_unloading_answers_what_is_queued_then_the_copy_is_gone(
     assert client.control(op="unload", copy=17) == {"ok": True, "found": False}
 
 
+def test_what_was_prepared_and_is_not_wanted_any_more_is_forgotten(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """Each copy has a number of its own: what waits for its load would stay for ever."""
+    client = shared.client()
+    source = {"uri": model_files.affine(tmp_path / "m").as_uri()}
+    call = {"copy": 19, "endpoint": "e", "variant": "v", "cores": 1.0, "source": source}
+    assert client.control(op="prepare", **call)["need"]["memory_bytes"]
+    assert client.control(op="unload", copy=19) == {"ok": True, "found": True}
+    assert client.control(op="unload", copy=19) == {"ok": True, "found": False}
+
+
 def test_what_is_unanswered_after_the_drain_time_is_returned(
     shared: Instance, tmp_path: Path
 ) -> None:
@@ -238,6 +250,19 @@ def test_what_is_unanswered_after_the_drain_time_is_returned(
     idents = [client.send(18, b'{"sleep": 60}') for _ in range(2)]
     client.control(op="unload", copy=18, drain_s=0.1)
     assert {Answer(client.answer(ident)).kind for ident in idents} == {frames.RETURNED}
+
+
+def test_a_copy_that_was_prepared_and_dropped_leaves_its_number_free(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """What was brought for one model must not be started in place of another."""
+    client = shared.client()
+    call = {"copy": 40, "endpoint": "e", "variant": "v", "cores": 1.0}
+    first = {"uri": f"file://{model_files.affine(tmp_path / 'first')}"}
+    assert client.control(op="prepare", source=first, **call)["ok"]
+    assert client.control(op="unload", copy=40) == {"ok": True, "found": False}
+    loaded = client.load(40, model_files.row_sums(tmp_path / "sums"))
+    assert loaded["description"]["outputs"][0]["name"] == "sum", loaded
 
 
 def test_what_cannot_be_loaded_is_named(shared: Instance, tmp_path: Path) -> None:

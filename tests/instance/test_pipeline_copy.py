@@ -13,7 +13,9 @@ from tests.runtimes.pipeline_services import Lanes
 from penstock.artifacts.description import Batching, ModelDescription
 from penstock.clock import SystemClock
 from penstock.errors import ModelError
-from penstock.instance.engines.pipeline import PipelineCopy, described, slots_spec
+from penstock.instance.copy import Copy
+from penstock.instance.engines.pipeline import PipelineSteps
+from penstock.instance.loading.described import slots_spec
 from penstock.instance.request import Request
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
@@ -84,12 +86,9 @@ def asked(folder: Path, body: bytes, **meta: Any) -> Sink:
         )  # fmt: skip
         runtime = await PipelineRuntime.start(context, Lanes())
         spec = slots_spec(Batching(), runtime.file.requests_max)
-        assert described(context, runtime, spec)["lanes"] == 2
         clock = SystemClock()
-        copy = PipelineCopy(
-            1, runtime, spec, clock=clock, call_at=asyncio.get_running_loop().call_at,
-            name="assistant", version="1",
-        )  # fmt: skip
+        work = PipelineSteps(runtime, name="assistant", version="1")
+        copy = Copy(1, work, spec, clock=clock, call_at=asyncio.get_running_loop().call_at)
         sink = Sink()
         wire = frames.encode_request_meta(frames.RequestMeta(**meta))
         now = clock.monotonic()
@@ -264,18 +263,19 @@ def test_a_request_that_only_missed_the_process_of_the_steps_is_given_back_unles
 
     async def scenario() -> Sink:
         runtime, sink, clock = StepsWithoutProcess(), Sink(), SystemClock()
-        copy = PipelineCopy(
-            1, runtime, slots_spec(Batching(), 2), clock=clock,
-            call_at=asyncio.get_running_loop().call_at, name="assistant", version="1",
+        work = PipelineSteps(runtime, name="assistant", version="1")
+        copy = Copy(
+            1, work, slots_spec(Batching(), 2), clock=clock,
+            call_at=asyncio.get_running_loop().call_at,
         )  # fmt: skip
         now = clock.monotonic()
         meta = frames.encode_request_meta(frames.RequestMeta())
         copy.accept(Request(sink, 7, meta, b'{"stream": true}', now, None, 0), now)
         copy.driver.turn(now)
-        [generating] = copy._generating.values()
-        generating.streamed = streamed
-        runtime.say([{"i": generating.ident, "e": ModelError(code, "gone").to_dict()}])
-        assert (copy.unanswered, copy._generating) == (0, {})
+        [sequence] = work._running.values()
+        sequence.streamed = streamed
+        runtime.say([{"i": sequence.ident, "e": ModelError(code, "gone").to_dict()}])
+        assert (copy.unanswered, work._running) == (0, {})
         return sink
 
     last = asyncio.run(scenario()).frames[-1]

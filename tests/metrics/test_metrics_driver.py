@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.metrics import driver as driver_module
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import MetricsDriver, VariantObserved
@@ -28,7 +28,13 @@ INSTANCE = InstanceHeld(
     price_per_hour=36.0,
     load_s=5.0,
 )
-SHOP = VariantObserved(endpoint="shop", variant="main", copies={"ready": 1}, instances=(INSTANCE,))
+SHOP = VariantObserved(
+    endpoint="shop",
+    variant="main",
+    copies={"ready": 1},
+    serving_count=1,
+    instances=(INSTANCE,),
+)
 
 
 class Fixed:

@@ -10,11 +10,11 @@ from penstock.runtimes.generation.answers import Answers, Group, sequences_of
 from penstock.runtimes.generation.base import (
     LENGTH,
     EngineRequest,
-    EngineStatistics,
     Sampling,
     StepOutput,
 )
 from penstock.runtimes.generation.engine_process import JOIN_S, Loop
+from penstock.runtimes.statistics import EngineStatistics
 
 NOTHING = ("nothing", None)
 

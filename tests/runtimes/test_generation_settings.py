@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import Sampling
 from penstock.runtimes.generation.limits import checked
-from penstock.runtimes.generation.wire import HEAD, add_message, read_messages, sampling_of
+from penstock.runtimes.generation.wire import add_message, sampling_of
+from penstock.runtimes.workers.wire import HEAD, read_messages
 
 
 def test_what_is_not_given_is_the_default() -> None:
@@ -75,7 +77,8 @@ def test_settings_reach_the_engine_process_as_they_are() -> None:
         tokens_new_max=3, temperature=0.5, stop=("a", "€"), seed=-1, json_schema="{}", logprobs=0
     )
     data = add_message(7, {"messages": []}, sampling) + add_message(8, "x", Sampling())
-    (_, first), (_, second) = read_messages(Bytes(data + HEAD.pack(9, 1, 0) + b"cut"))
+    messages = read_messages(Bytes(data + HEAD.pack(9, 1, 0) + b"cut"))
+    first, second = (json.loads(payload) for _, _, payload in messages)
     assert (first["i"], first["prompt"]) == (7, {"messages": []})
     assert sampling_of(first["sampling"]) == sampling
     assert second["sampling"] == {}

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from penstock.errors import ModelError
+from penstock.runtimes.python.batches import ERROR, WITH_ATTRIBUTES
 from penstock.runtimes.python.sagemaker_contract import SageMakerContract
-from penstock.runtimes.workers.wire import ERROR, WITH_ATTRIBUTES
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 BASIC = "def model_fn(d): return 10\ndef predict_fn(data, model): return {}\n"

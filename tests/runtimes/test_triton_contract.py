@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import ModelError
+from penstock.runtimes.python.batches import ERROR, PLAIN
 from penstock.runtimes.python.triton_contract import TritonContract
 from penstock.runtimes.tensor_bytes import objects, pack, unpack
-from penstock.runtimes.workers.wire import ERROR, PLAIN
 
 SOURCE = """
 import json

@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 
 from penstock.errors import ModelError
 from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.python import batches
 from penstock.runtimes.tensor_bytes import decode_raw, encode_raw, objects, pack, unpack
-from penstock.runtimes.workers import wire as worker_wire
+from penstock.runtimes.workers import wire
 
 REPLIES = [
-    (b"body", b"text/plain", b"", worker_wire.PLAIN),
-    (b"", b"a/b", b"attr", worker_wire.WITH_ATTRIBUTES),
+    (b"body", b"text/plain", b"", batches.PLAIN),
+    (b"", b"a/b", b"attr", batches.WITH_ATTRIBUTES),
 ]
 
 
 def test_a_batch_is_a_head_a_table_and_the_blobs() -> None:
-    message = worker_wire.pack_batch([Payload(b"m", b"abc"), Payload(b"", b"")])
+    message = batches.pack_batch([Payload(b"m", b"abc"), Payload(b"", b"")])
     assert (
         message
         == bytes.fromhex(
@@ -28,15 +29,15 @@ def test_a_batch_is_a_head_a_table_and_the_blobs() -> None:
         )
         + b"mabc"
     )
-    assert worker_wire.unpack_batch(message[8:], 2) == [(b"m", b"abc"), (b"", b"")]
+    assert batches.unpack_batch(message[8:], 2) == [(b"m", b"abc"), (b"", b"")]
 
 
 def test_replies_come_back_with_their_errors() -> None:
-    error = worker_wire.pack_replies([(b'{"family":"model","code":"c"}', b"", b"", 2)])
-    (reply,) = worker_wire.unpack_replies(error[8:], 1)
+    error = batches.pack_replies([(b'{"family":"model","code":"c"}', b"", b"", 2)])
+    (reply,) = batches.unpack_replies(error[8:], 1)
     assert isinstance(reply.error, ModelError)
-    message = worker_wire.pack_replies(REPLIES)
-    assert worker_wire.unpack_replies(message[8:], 2) == [
+    message = batches.pack_replies(REPLIES)
+    assert batches.unpack_replies(message[8:], 2) == [
         PayloadReply(b"body", "text/plain"),
         PayloadReply(b"", "a/b", "attr"),
     ]
@@ -44,15 +45,15 @@ def test_replies_come_back_with_their_errors() -> None:
 
 @given(st.lists(st.integers(1, 40), max_size=30))
 def test_any_cut_of_the_stream_gives_the_same_messages(cuts: list[int]) -> None:
-    messages = [worker_wire.pack_replies(REPLIES), worker_wire.message(worker_wire.READY, b"{}")]
+    messages = [batches.pack_replies(REPLIES), wire.message(wire.READY, b"{}")]
     stream = b"".join(messages * 3)
-    decoder = worker_wire.MessageDecoder()
+    decoder = wire.MessageDecoder()
     got, at = [], 0
     for cut in [*cuts, len(stream)]:
         got += decoder.feed(stream[at : at + cut])
         at += cut
-    assert [kind for kind, _, _ in got] == [worker_wire.REPLIES, worker_wire.READY] * 3
-    assert got[-1] == (worker_wire.READY, 0, b"{}")
+    assert [kind for kind, _, _ in got] == [batches.REPLIES, wire.READY] * 3
+    assert got[-1] == (wire.READY, 0, b"{}")
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,12 @@ _ROUTING = (
     "core/test_core_routing_sessions.py",
     "core/test_core_routing_properties.py",
 )
+_RECONCILE = (
+    "core/test_core_reconcile.py",
+    "core/test_core_reconcile_components.py",
+    "core/test_core_reconcile_properties.py",
+)
+_PLACEMENT = ("core/test_core_placement.py", "core/test_core_instance_room.py")
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
 _PREPARE = (
     "artifacts/test_artifact_prepare.py",
@@ -63,26 +69,34 @@ _TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.p
 #: module (below src/penstock) -> test files (below tests)
 TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/admission.py": ("core/test_core_admission.py",),
+    "core/attempts.py": ("core/test_core_attempts.py", *_RECONCILE),
     "core/batch_spec.py": _BATCHING,
     "core/batching.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/body_budget.py": ("core/test_core_body_budget.py",),
-    "core/deployment.py": ("core/test_core_deployment.py", *_ROUTING),
-    "core/endpoint_state.py": ("core/test_core_reconcile.py",),
+    "core/capacity.py": ("core/test_core_capacity.py", *_RECONCILE),
+    "core/deployment.py": (
+        "core/test_core_deployment.py",
+        "core/test_core_reconcile.py",
+        *_ROUTING,
+    ),
+    "core/endings.py": ("core/test_core_endings.py", *_RECONCILE),
+    "core/endpoint_state.py": ("core/test_core_endpoint_state.py", *_RECONCILE),
+    "core/final_failures.py": ("core/test_core_final_failures.py", *_RECONCILE),
     "core/grants.py": ("core/test_core_grants.py",),
     "core/host_gate.py": ("gateway/test_host_gate.py",),
     "core/hot_shapes.py": ("core/test_core_hot_shapes.py",),
+    "core/instance_room.py": _PLACEMENT,
     "core/instruction_sets.py": ("core/test_instruction_sets.py",),
     "core/memory_need.py": ("core/test_core_memory_need.py",),
     "core/pipeline.py": ("core/test_core_pipeline.py",),
     "core/pipeline_actions.py": ("core/test_core_pipeline.py",),
     "core/pipeline_spec.py": ("core/test_core_pipeline.py",),
-    "core/placement.py": ("core/test_core_placement.py",),
+    "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
-    "core/reconcile.py": (
-        "core/test_core_reconcile.py",
-        "core/test_core_reconcile_properties.py",
-    ),
+    "core/reconcile.py": _RECONCILE,
     "core/retry.py": ("core/test_core_retry.py",),
+    "core/room.py": ("core/test_core_room.py",),
+    "core/routes.py": ("core/test_core_routes.py", *_RECONCILE),
     "core/routing/copies.py": _ROUTING,
     "core/routing/endpoint.py": _ROUTING,
     "core/routing/pickers.py": _ROUTING,
@@ -93,6 +107,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/run_times.py": ("core/test_core_run_times.py", *_BATCHING),
     "core/service_level.py": ("core/test_core_service_level.py",),
     "core/stepping.py": ("core/test_core_stepping.py",),
+    "core/wish.py": (
+        "core/test_core_wish.py",
+        "core/test_core_endpoint_state.py",
+        *_RECONCILE,
+    ),
     "gateway/asgi.py": _HTTP,
     "gateway/awaited.py": _DISPATCH,
     "gateway/call.py": _HTTP,

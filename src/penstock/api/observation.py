@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.control.plane import ControlPlane, InstanceView
+from penstock.control.plane import ControlPlane
+from penstock.control.views import InstanceView
 from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
@@ -29,16 +30,21 @@ class Observation:
         """Copies of every endpoint that the gateway routes to, by variant and state."""
         found: dict[tuple[str, str], dict[str, int]] = {}
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
+        serving: dict[tuple[str, str], int] = {}
         for endpoint, view in self._views():
-            states = found.setdefault((endpoint, view.variant), {})
-            states[view.phase] = states.get(view.phase, 0) + 1
+            key = endpoint, view.variant
+            states = found.setdefault(key, {})
+            for state in view.states:
+                states[state] = states.get(state, 0) + 1
+            serving[key] = serving.get(key, 0) + view.serves
             kind = self._plane.catalogue.resolve(view.instance_type)
-            instances.setdefault((endpoint, view.variant), []).append(held(endpoint, view, kind))
+            instances.setdefault(key, []).append(held(endpoint, view, kind))
         return [
             VariantObserved(
                 endpoint=endpoint,
                 variant=variant,
                 copies=states,
+                serving_count=serving[endpoint, variant],
                 instances=tuple(instances[endpoint, variant]),
             )
             for (endpoint, variant), states in found.items()

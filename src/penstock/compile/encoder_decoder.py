@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,22 +47,20 @@ def compile_encoder_decoder(
             f"an encoder-decoder model can't be served as {options.task!r}",
             hint="Leave --task out: it is text2text-generation.",
         )
-    settings: dict[str, Any] = {
-        "precision": precision,
-        "tokens_max": options.tokens_max or 512,
-        "rows_max": min(options.rows_max, _ROWS_MAX),
-        "samples": text_lines(options.samples) if options.samples is not None else None,
-        "difference_max": options.tolerance,
-        "log": say,
-    }
+    wanted = seq2seq.Wanted(
+        precision=precision,
+        tokens_max=options.tokens_max or 512,
+        rows_max=min(options.rows_max, _ROWS_MAX),
+        samples=text_lines(options.samples) if options.samples is not None else None,
+        difference_max=options.tolerance,
+        log=say,
+    )
     choices = {}
     if target.name in _PROGRAMS:
         choices = {"torch_device": target.device}
-        found = torch_seq2seq.compile_programs(
-            source.root, staging, device=target.device, **settings
-        )
+        found = torch_seq2seq.compile_programs(source.root, staging, wanted, device=target.device)
     else:
-        found = seq2seq.compile_seq2seq(source.root, staging, **settings)
+        found = seq2seq.compile_seq2seq(source.root, staging, wanted)
     if precision == "int8":
         choices = {"int8": "weights"}
     notes = []

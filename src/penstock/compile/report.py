@@ -19,6 +19,7 @@ from penstock.compile.targets import Target
 from penstock.runtimes.processor import instruction_set_here, processor
 
 REPORT = "report.json"
+_BYTES_MAX = 1_000_000  #: that is read; a report has about 3 kB
 PROVENANCE = "provenance.json"
 _PACKAGES = (
     "torch", "transformers", "openvino", "nncf", "onnxruntime", "tokenizers", "safetensors",
@@ -99,6 +100,15 @@ def provenance_of(
 
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def read_report(folder: Path) -> Any:
+    """The JSON of the report in a model's folder; None where it can't be used."""
+    path = folder / REPORT
+    try:
+        return json.loads(path.read_bytes()) if path.stat().st_size <= _BYTES_MAX else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def parity_rows(report: Any) -> list[tuple[str, str, str]]:

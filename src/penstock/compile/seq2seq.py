@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,38 +44,40 @@ _DEFAULTS = (
     "forced_eos_token_id",
 )
 
+#: Writes the graphs of (model, its config) into a folder; returns the description that fits them.
+Write = Callable[[Any, dict[str, Any], Path, ModelDescription], ModelDescription]
 
-def compile_seq2seq(
-    source_dir: Path,
-    out_dir: Path,
-    *,
-    precision: str,
-    name: str = "",
-    tokens_max: int = 512,
-    tokens_new_max: int = 64,
-    beams_max: int = 4,
-    rows_max: int = 16,
-    samples: list[str] | None = None,
-    difference_max: float | None = None,
-    log: Callable[[str], None] = lambda line: None,
-) -> Parity:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What an artifact is to be, and how it is proven."""
+
+    precision: str  #: f32, bf16 or int8; programs of torch.export: f32, f16 or bf16
+    name: str = ""
+    tokens_max: int = 512  #: longer sources are cut there
+    tokens_new_max: int = 64  #: the most that a request may ask for
+    beams_max: int = 4  #: likewise
+    rows_max: int = 16  #: rows of a decode batch
+    samples: list[str] | None = None  #: texts for the comparison; None: random tokens
+    #: The largest loss of a token, in spreads, instead of the precision's own tolerance
+    #: (`token_parity`).
+    difference_max: float | None = None
+    log: Callable[[str], None] = lambda line: None
+
+
+def compile_seq2seq(source_dir: Path, out_dir: Path, wanted: Wanted) -> Parity:
     """Writes `out_dir`: encoder.xml, decoder.xml (and .bin), tokenizer.json, model.yaml.
 
     Args:
         source_dir: a Hugging Face directory: config.json, weights, a tokenizer.
         out_dir: must not exist or be empty; on any error it is as it was.
-        precision: "f32", "bf16", or "int8" (weights; the runtime rounds activations as they come,
-            unless `precision: f32` is written into model.yaml).
-        tokens_max: longer sources are cut there.
-        tokens_new_max: the most that a request may ask for; beams_max and rows_max likewise bound
-            beams, and the rows of a decode batch.
-        samples: texts for the comparison; None: random tokens.
-        difference_max: the largest loss of a token, in spreads, instead of the precision's own
-            tolerance (`token_parity`).
+        wanted: int8 is of weights; the runtime rounds activations as they come, unless
+            `precision: f32` is written into model.yaml.
 
     Raises CallerError (`unknown-precision`, `unsupported-architecture`, `out-dir-not-empty`, and
     those of the tokenizer), ModelError (`weights-unreadable`, `weights-missing`, `parity-failed`).
     """
+    precision = wanted.precision
     if precision not in PRECISIONS:
         raise CallerError(
             "unknown-precision", f"precision {precision!r} is not one of {', '.join(PRECISIONS)}"
@@ -82,35 +85,47 @@ def compile_seq2seq(
     if out_dir.exists() and any(out_dir.iterdir()):
         raise CallerError("out-dir-not-empty", f"{out_dir.name} is there and not empty")
     builders = _builders_of(source_dir)
-    model = load_source(source_dir)
-    config = model.config.to_dict()
-    config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
-    sizes: Shape = builders.shape_of(config)
-    tokens_max, tokens_new_max = _within_positions(config, tokens_max, tokens_new_max)
+
+    def write(
+        model: Any, config: dict[str, Any], folder: Path, description: ModelDescription
+    ) -> ModelDescription:
+        sizes: Shape = builders.shape_of(config)
+        wanted.log(
+            f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}"
+        )
+        write_graphs(builders, weights_of(model), config, folder, precision)
+        return description
+
     out_dir.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out_dir.parent, prefix=".compiling-") as made:
         staging = Path(made) / "artifact"
         staging.mkdir()
-        tokenizer = write_tokenizer(
-            source_dir, staging, tokens_max=tokens_max, vocabulary=sizes.vocabulary,
-            pad_id=config.get("pad_token_id"),
-        )  # fmt: skip
-        log(f"building graphs: {sizes.layers} decoder layers, width {sizes.width}, {precision}")
-        write_graphs(builders, weights_of(model), config, staging, precision)
-        description = describe(
-            model, config, tokenizer, precision=precision, name=name, beams_max=beams_max,
-            tokens_new_max=tokens_new_max, rows_max=rows_max,
-        )  # fmt: skip
-        (staging / model_yaml.FILE_NAME).write_text(model_yaml.dump(description))
-        log("comparing answers with the source")
-        parity = compare(
-            model, staging, description, samples, precision=precision, loss_max=difference_max
-        )
+        parity = write_artifact(source_dir, staging, wanted, builders, write)
         _check(parity)
         if out_dir.exists():
             out_dir.rmdir()
         shutil.move(staging, out_dir)
     return parity
+
+
+def write_artifact(
+    source_dir: Path, folder: Path, wanted: Wanted, builders: Any, write: Write
+) -> Parity:
+    """Writes all files of an artifact and runs it. What the comparison allows is not checked."""
+    model = load_source(source_dir)
+    config = model.config.to_dict()
+    config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
+    tokenizer = write_tokenizer(
+        source_dir, folder, tokens_max=_within_positions(config, wanted.tokens_max),
+        vocabulary=builders.shape_of(config).vocabulary, pad_id=config.get("pad_token_id"),
+    )  # fmt: skip
+    description = write(model, config, folder, describe(model, config, tokenizer, wanted))
+    (folder / model_yaml.FILE_NAME).write_text(model_yaml.dump(description), encoding="utf-8")
+    wanted.log("comparing answers with the source")
+    return compare(
+        model, folder, description, wanted.samples,
+        precision=wanted.precision, loss_max=wanted.difference_max,
+    )  # fmt: skip
 
 
 def _builders_of(source_dir: Path) -> Any:
@@ -142,15 +157,7 @@ def write_graphs(
 
 
 def describe(
-    model: Any,
-    config: dict[str, Any],
-    tokenizer: Tokenizer,
-    *,
-    precision: str,
-    name: str,
-    beams_max: int,
-    tokens_new_max: int,
-    rows_max: int,
+    model: Any, config: dict[str, Any], tokenizer: Tokenizer, wanted: Wanted
 ) -> ModelDescription:
     generation = model.generation_config
     eos = generation.eos_token_id if generation.eos_token_id is not None else config["eos_token_id"]
@@ -159,34 +166,30 @@ def describe(
         start = config["decoder_start_token_id"]
     defaults = {key: getattr(generation, key, None) for key in _DEFAULTS}
     parameters = {key: str(value).lower() for key, value in defaults.items() if value is not None}
-    if int(parameters.get("num_beams", "1")) > beams_max:
-        parameters["num_beams"] = str(beams_max)
+    if int(parameters.get("num_beams", "1")) > wanted.beams_max:
+        parameters["num_beams"] = str(wanted.beams_max)
     return ModelDescription(
         runtime="seq2seq",
         task="text2text-generation",
-        name=name,
+        name=wanted.name,
         file="decoder.xml",
         tokenizer=tokenizer,
         generation=Generation(
             eos_ids=tuple(eos) if isinstance(eos, list) else (int(eos),),
             decoder_start_id=int(start),
-            tokens_new_max=tokens_new_max,
-            beams_max=beams_max,
+            tokens_new_max=_within_positions(config, wanted.tokens_new_max),
+            beams_max=wanted.beams_max,
         ),
-        batching=Batching(rows_max=rows_max),
+        batching=Batching(rows_max=wanted.rows_max),
         parameters=parameters,
-        precision="" if precision == "int8" else precision,
+        precision="" if wanted.precision == "int8" else wanted.precision,
     )
 
 
-def _within_positions(
-    config: dict[str, Any], tokens_max: int, tokens_new_max: int
-) -> tuple[int, int]:
+def _within_positions(config: dict[str, Any], tokens: int) -> int:
     """Absolute positions end somewhere; relative ones do not."""
     positions = config.get("max_position_embeddings")
-    if not positions:
-        return tokens_max, tokens_new_max
-    return min(tokens_max, int(positions)), min(tokens_new_max, int(positions))
+    return min(tokens, int(positions)) if positions else tokens
 
 
 def _check(parity: Parity) -> None:

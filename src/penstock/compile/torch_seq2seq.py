@@ -12,16 +12,16 @@ Source of the algorithm: Raffel et al., 2020, "Exploring the Limits of Transfer 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.artifacts import model_yaml
 from penstock.artifacts.description import ModelDescription
-from penstock.compile import seq2seq, seq2seq_t5
+from penstock.compile import seq2seq_t5
 from penstock.compile.libraries import need
-from penstock.compile.seq2seq_parity import Parity, compare
-from penstock.compile.tokenizer_files import write_tokenizer
+from penstock.compile.seq2seq import Wanted, write_artifact
+from penstock.compile.seq2seq_parity import Parity
+from penstock.compile.source import read_json
 from penstock.compile.torch_graph import DTYPES, not_converted
 from penstock.errors import CallerError
 
@@ -32,49 +32,27 @@ _ROWS, _SOURCE, _PAST = 3, 7, 5
 
 
 def compile_programs(
-    source_dir: Path,
-    staging: Path,
-    *,
-    precision: str,
-    device: str = "cuda",
-    tokens_max: int = 512,
-    tokens_new_max: int = 64,
-    beams_max: int = 4,
-    rows_max: int = 16,
-    samples: list[str] | None = None,
-    difference_max: float | None = None,
-    log: Callable[[str], None] = lambda line: None,
+    source_dir: Path, staging: Path, wanted: Wanted, *, device: str = "cuda"
 ) -> Parity:
     """Writes encoder.pt2, decoder.pt2, tokenizer.json and model.yaml into `staging`.
 
-    Args as `seq2seq.compile_seq2seq`; `precision` is f32, f16 or bf16, `device` where it is proven
-    and will run. What the comparison allows is the caller's to check.
+    `device` is where it is proven and will run. What the comparison allows is the caller's to
+    check.
 
     Raises CallerError (`architecture-unsupported`, `conversion-failed`, those of the tokenizer),
     ModelError (those of loading the source and of running the artifact).
     """
-    model = seq2seq.load_source(source_dir)
-    config = model.config.to_dict()
-    config["scale_decoder_outputs"] = getattr(model.config, "scale_decoder_outputs", False)
-    _check_family(config)
-    tokenizer = write_tokenizer(
-        source_dir, staging, tokens_max=tokens_max,
-        vocabulary=seq2seq_t5.shape_of(config).vocabulary, pad_id=config.get("pad_token_id"),
-    )  # fmt: skip
-    log(f"exporting programs: {precision} on {device}")
-    write_programs(model, config, staging, precision=precision, device=device)
-    description = as_programs(
-        seq2seq.describe(
-            model, config, tokenizer, precision=precision, name="", beams_max=beams_max,
-            tokens_new_max=tokens_new_max, rows_max=rows_max,
-        ),
-        precision=precision, device=device,
-    )  # fmt: skip
-    (staging / model_yaml.FILE_NAME).write_text(model_yaml.dump(description), encoding="utf-8")
-    log("comparing answers with the source")
-    return compare(
-        model, staging, description, samples, precision=precision, loss_max=difference_max
-    )
+    precision = wanted.precision
+    _check_family(read_json(source_dir / "config.json"))
+
+    def write(
+        model: Any, config: dict[str, Any], folder: Path, description: ModelDescription
+    ) -> ModelDescription:
+        wanted.log(f"exporting programs: {precision} on {device}")
+        write_programs(model, config, folder, precision=precision, device=device)
+        return as_programs(description, precision=precision, device=device)
+
+    return write_artifact(source_dir, staging, wanted, seq2seq_t5, write)
 
 
 def as_programs(description: ModelDescription, *, precision: str, device: str) -> ModelDescription:

@@ -45,7 +45,7 @@ _DAMAGED: Final = ("malformed", "not a database")
 class DatabaseConnection:
     """An engine whose `begin()` and `read()` yield transactions and raise errors of ours.
 
-    Use it from one thread at a time; `control/db.py` gives it one.
+    Use it from one thread at a time; `control/store_thread.py` gives it one.
     """
 
     def __init__(self, state_dir: Path, url: str = "", *, exclusive: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What the control plane sees of one endpoint: instances, failures, routes, history.
+"""What the control plane sees of one endpoint: instances, copies, failures, routes, history.
 
 It records and counts; `core/reconcile.py` decides with what it shows. Nothing here survives the
 process: after a start everything is observed anew.
@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
-from penstock.core.deployment import EndpointRoutes, VariantSpec
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.core.attempts import ReconcileSpec, failure_count
+from penstock.core.deployment import EndpointRoutes
 from penstock.core.endpoint_state import (
-    DRAINED,
-    DRAINING,
-    GONE,
-    LOADING,
     READY,
-    STOPPING,
+    RUNNING,
     EndpointDesired,
     EndpointObserved,
-    InstanceObserved,
     SlotFailure,
 )
-from penstock.core.memory_need import expected_now
-from penstock.core.placement import PlacedInstance
-from penstock.core.reconcile import ReconcileSpec, failure_count
-from penstock.fleet.base import InstanceType
 
 _log = logging.getLogger(__name__)
 
@@ -45,73 +38,14 @@ class Activity:
     detail: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class InstanceEntry:
-    """One instance, as far as this process has brought it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A place for an instance of a variant, or for a copy of one of its components."""
 
-    instance_id: str
-    variant: VariantSpec
+    variant: str
     generation: int
     ordinal: int
-    kind: InstanceType
-    phase: str
-    since: float | None
-    copy: int | None = None
-    outstanding_max: int = 0
-    model: dict[str, Any] = field(default_factory=dict)
-    routed: bool = False
-    ready_since: float | None = None
-    model_memory_bytes: int = 0  #: what loading the copy took, as the instance measured it
-    memory_bytes: int = 0  #: what the instance and its workers take now
-    need_bytes: int = 0  #: what its model was granted before it was loaded; 0 = not known yet
-    own_bytes: int = 0  #: as `memory_bytes`, without the files that it shares with others
-    own_bytes_max: int = 0  #: the most of it: since the start, then since the model is loaded
-    ran: bool = False  #: its copy has answered requests
-    waits_for_room: bool = False  #: to load its model
-    load_s: float = 0.0
-    digest: str = ""  #: of its artifact, which the cache must keep
-    pid: int | None = None
-    address: str = ""
-    silent_count: int = 0  #: status calls in a row that were not answered
-
-    def observed(self) -> InstanceObserved:
-        return InstanceObserved(
-            instance_id=self.instance_id,
-            variant=self.variant.name,
-            generation=self.generation,
-            ordinal=self.ordinal,
-            phase=self.phase,
-            since=self.since,
-            load_s_max=self.variant.download_timeout_s + self.variant.startup_timeout_s,
-            copy=self.copy,
-            outstanding_max=self.outstanding_max,
-            model=self.model,
-            routed=self.routed,
-        )
-
-    def placed(self) -> PlacedInstance:
-        expected_bytes = expected_now(
-            need_bytes=self.need_bytes,
-            own_bytes_max=self.own_bytes_max,
-            loaded=self.ready_since is not None,
-            ran=self.ran,
-            bytes_max=self.kind.memory_bytes,
-        )
-        return PlacedInstance(
-            instance_id=self.instance_id,
-            memory_bytes=self.kind.memory_bytes if self.kind.promised else expected_bytes,
-            expected_bytes=expected_bytes,
-            taken_bytes=self.own_bytes,
-            accelerators=self.kind.accelerators,
-            leaving=self.phase in (GONE, DRAINING, DRAINED, STOPPING),
-            settling=self.phase == LOADING and not self.waits_for_room,
-        )
-
-    def note_memory(self, measured: Mapping[str, Any]) -> None:
-        """From an instance's reply to `load` or `status`."""
-        self.own_bytes = int(measured.get("own_bytes", 0))
-        self.own_bytes_max = int(measured.get("own_bytes_max", 0))
-        self.ran = any(copy.get("requests") for copy in measured.get("copies", ()))
+    component: str = ""  #: none: an instance's
 
 
 class EndpointLedger:
@@ -120,9 +54,10 @@ class EndpointLedger:
     def __init__(self, desired: EndpointDesired, spec: ReconcileSpec) -> None:
         self.desired = desired
         self.instances: dict[str, InstanceEntry] = {}
+        self.copies: dict[int, CopyEntry] = {}
         self.published: EndpointRoutes | None = None
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
-        self._failures: dict[tuple[int, str, int], SlotFailure] = {}
+        self._failures: dict[Slot, SlotFailure] = {}
         self._spec = spec
 
     def record(self, at: float, what: str, reason: str, detail: str = "") -> None:
@@ -143,34 +78,50 @@ class EndpointLedger:
         self._failures = {
             slot: replace(failure, count=0, permanent=False)
             for slot, failure in self._failures.items()
-            if slot[0] in generations
+            if slot.generation in generations
         }
 
-    def fail(self, entry: InstanceEntry, message: str, *, permanent: bool, now: float) -> None:
-        """The slot has failed; what it takes with it is the caller's to clean up."""
-        ready_s = 0.0 if entry.ready_since is None else now - entry.ready_since
-        self.fail_slot(
-            (entry.generation, entry.variant.name, entry.ordinal),
-            message,
-            permanent=permanent,
-            ready_s=ready_s,
-            now=now,
-        )
+    def copies_on(self, instance_id: str) -> list[CopyEntry]:
+        return [copy for copy in self.copies.values() if copy.instance_id == instance_id]
 
-    def fail_slot(
-        self,
-        slot: tuple[int, str, int],
-        message: str,
-        *,
-        permanent: bool,
-        now: float,
-        ready_s: float = 0.0,
+    def remove_instance(self, instance_id: str) -> None:
+        """With the copies on it."""
+        self.instances.pop(instance_id, None)
+        for copy in self.copies_on(instance_id):
+            del self.copies[copy.copy]
+
+    def fail_instance(
+        self, entry: InstanceEntry, message: str, *, permanent: bool, now: float
     ) -> None:
-        generation, variant, ordinal = slot
+        """Its slot has failed; what it takes with it is the caller's to clean up."""
+        since = [
+            copy.ready_since
+            for copy in self.copies_on(entry.instance_id)
+            if copy.ready_since is not None
+        ]
+        slot = Slot(variant=entry.variant, generation=entry.generation, ordinal=entry.ordinal)
+        ready_s = now - min(since) if since else 0.0
+        self.fail(slot, message, permanent=permanent, ready_s=ready_s, now=now)
+
+    def fail_copy(self, copy: CopyEntry, message: str, *, permanent: bool, now: float) -> None:
+        """As `fail_instance`, of a copy whose instance goes on without it."""
+        slot = Slot(
+            variant=copy.variant,
+            generation=copy.generation,
+            component=copy.component.name,
+            ordinal=copy.ordinal,
+        )
+        ready_s = 0.0 if copy.ready_since is None else now - copy.ready_since
+        self.fail(slot, message, permanent=permanent, ready_s=ready_s, now=now)
+
+    def fail(
+        self, slot: Slot, message: str, *, permanent: bool, now: float, ready_s: float = 0.0
+    ) -> None:
         self._failures[slot] = SlotFailure(
-            variant=variant,
-            generation=generation,
-            ordinal=ordinal,
+            variant=slot.variant,
+            generation=slot.generation,
+            component=slot.component,
+            ordinal=slot.ordinal,
             count=failure_count(self._failures.get(slot), ready_s=ready_s, spec=self._spec),
             at=now,
             message=message,
@@ -182,28 +133,36 @@ class EndpointLedger:
         self.published = routes
         if routes is None:
             return
-        named = {route.copy for variant in routes.variants for route in variant.copies}
-        for entry in self.instances.values():
-            if entry.copy in named:
-                entry.routed = True
+        for variant in routes.variants:
+            for route in variant.copies:
+                if route.copy in self.copies:
+                    self.copies[route.copy].routed = True
 
     def observed(self) -> EndpointObserved:
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
+            copies=tuple(copy.observed() for copy in self.copies.values()),
             failures=tuple(self._failures.values()),
             published=self.published,
         )
 
     def ready_counts(self) -> dict[str, int]:
-        """Copies that serve now, by variant of the generation that is shown."""
+        """Instances that serve now, by variant of the generation that is shown."""
         deployment = self.desired.active or self.desired.target
         if deployment is None:
             return {}
         counts = {variant.name: 0 for variant in deployment.variants}
+        serving = {copy.instance_id for copy in self.copies.values() if copy.phase == READY}
         for entry in self.instances.values():
-            if entry.phase == READY and entry.generation == deployment.generation:
-                counts[entry.variant.name] = counts.get(entry.variant.name, 0) + 1
+            if (
+                entry.phase == RUNNING
+                and entry.generation == deployment.generation
+                and entry.instance_id in serving
+            ):
+                counts[entry.variant] = counts.get(entry.variant, 0) + 1
         return counts
 
-    def entries(self) -> Iterator[InstanceEntry]:
-        return iter(self.instances.values())
+    def held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
+        """Every instance with the copies on it."""
+        for entry in self.instances.values():
+            yield entry, self.copies_on(entry.instance_id)

@@ -8,25 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, ServerConfig
-from penstock.control.db import Database
 from penstock.control.housekeeping import Housekeeping
-from penstock.control.instance_work import WorkSettings, memory_bytes
+from penstock.control.instance_status import memory_bytes
 from penstock.control.keys import AccessKeys, KeyRing
 from penstock.control.ledger import Activity
 from penstock.control.lock import StateDirLock
+from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
 from penstock.control.store import Store
-from penstock.core.placement import MachineCapacity
-from penstock.core.reconcile import ReconcileSpec
+from penstock.control.store_thread import StoreThread
+from penstock.control.views import InstanceView, instance_view
+from penstock.core.attempts import ReconcileSpec
+from penstock.core.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.catalogue import InstanceCatalogue
@@ -36,25 +37,6 @@ _log = logging.getLogger(__name__)
 
 #: Keys made or deleted by another process (`penstock keys`) count within this time.
 _KEYS_REFRESH_S: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceView:
-    """One instance, for status reports."""
-
-    instance_id: str
-    variant: str
-    generation: int
-    phase: str
-    instance_type: str
-    cores: float
-    memory_bytes_max: int  #: what the instance was given
-    memory_bytes: int  #: what it and its workers take, measured a few seconds ago at most
-    model_memory_bytes: int  #: what loading the copy took
-    copy: int | None
-    pid: int | None
-    load_s: float
-    log_path: Path
 
 
 class ControlPlane:
@@ -90,7 +72,7 @@ class ControlPlane:
         # A machine that is only told of has what it is told to have.
         self._available_bytes = available_bytes if machine is None else lambda: None
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
-        self.database = Database(lambda: Store(config.state_dir, config.control.database))
+        self.database = StoreThread(lambda: Store(config.state_dir, config.control.database))
 
     async def start(self) -> None:
         """Takes the state directory, opens the database, and begins to bring everything back.
@@ -117,7 +99,7 @@ class ControlPlane:
                 clock=self._clock,
                 catalogue=self.catalogue,
                 available_bytes=self._available_bytes,
-                settings=WorkSettings(
+                settings=OperationSettings(
                     log_dir=self._log_dir,
                     cache_dir=state_dir / "cache",
                     instance_settings={"artifact": artifact},
@@ -158,7 +140,7 @@ class ControlPlane:
             self._reconciler.notify(endpoint)
 
     def current_counts(self, endpoint: str) -> dict[str, int]:
-        """Copies that serve now, by variant: CurrentInstanceCount, which lags the desired one."""
+        """Instances that serve now, by variant: CurrentInstanceCount; it lags the desired one."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
 
@@ -172,23 +154,9 @@ class ControlPlane:
         ledger = reconciler.ledger(endpoint) if reconciler is not None else None
         if reconciler is None or ledger is None:
             return []
+        log_path = reconciler.work.instances.log_path
         return [
-            InstanceView(
-                instance_id=entry.instance_id,
-                variant=entry.variant.name,
-                generation=entry.generation,
-                phase=entry.phase,
-                instance_type=entry.kind.name,
-                cores=entry.kind.cores,
-                memory_bytes_max=entry.kind.memory_bytes,
-                memory_bytes=entry.memory_bytes,
-                model_memory_bytes=entry.model_memory_bytes,
-                copy=entry.copy,
-                pid=entry.pid,
-                load_s=entry.load_s,
-                log_path=reconciler.work.log_path(ledger, entry),
-            )
-            for entry in ledger.instances.values()
+            instance_view(entry, copies, log_path(ledger, entry)) for entry, copies in ledger.held()
         ]
 
     def log_paths(self, endpoint: str) -> list[Path]:

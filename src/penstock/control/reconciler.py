@@ -1,7 +1,7 @@
 """Drives every endpoint from what is to what should be.
 
 One task for the whole server: it waits for something to have changed or for a decision's deadline,
-asks `core/reconcile.py` what to do, and begins it. Long operations run in `instance_work.py` and
+asks `core/reconcile.py` what to do, and begins it. Long operations run in `operations.py` and
 come back as changes. Every rule is in `core/`; what is here is waiting, calling and writing down.
 """
 
@@ -15,34 +15,37 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.control import endpoint_log
-from penstock.control.db import Database
+from penstock.control.actions import FAILED, WAITS, Actions, told
+from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.housekeeping import Housekeeping, InUse
-from penstock.control.instance_work import InstanceWork, WorkSettings
-from penstock.control.ledger import Activity, EndpointLedger, InstanceEntry
+from penstock.control.ledger import Activity, EndpointLedger
+from penstock.control.operation_settings import OperationSettings
+from penstock.control.operations import Operations
 from penstock.control.ports import RoutePublisher
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
-from penstock.core import placement
-from penstock.core.deployment import VariantSpec
+from penstock.control.store_thread import StoreThread
+from penstock.core.attempts import ReconcileSpec
 from penstock.core.endpoint_state import (
     DELETING,
     LOADING,
     RUNNING,
-    STARTING,
     Action,
     DrainCopy,
     EndpointDesired,
     FinishDelete,
     LoadCopy,
     PublishRoutes,
+    RefuseCopy,
     SetStatus,
     StartInstance,
     StopInstance,
+    UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.reconcile import ReconcileSpec, decide
-from penstock.errors import CallerError, PenstockError
+from penstock.core.reconcile import decide
+from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
 
@@ -60,13 +63,13 @@ class ReconcilerDriver:
     def __init__(
         self,
         *,
-        database: Database,
+        database: StoreThread,
         fleet: Fleet,
         publisher: RoutePublisher,
         clock: Clock,
         catalogue: InstanceCatalogue,
         available_bytes: Callable[[], int | None],
-        settings: WorkSettings,
+        settings: OperationSettings,
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
     ) -> None:
@@ -74,12 +77,11 @@ class ReconcilerDriver:
         self._database = database
         self._publisher = publisher
         self._clock = clock
-        self._catalogue = catalogue
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
-        self._room = Room(catalogue.machine, self._entries, available_bytes)
-        self.work = InstanceWork(
+        self._room = Room(catalogue.machine, self._held, available_bytes)
+        self.work = Operations(
             fleet=fleet,
             publisher=publisher,
             clock=clock,
@@ -89,6 +91,7 @@ class ReconcilerDriver:
             room=self._room,
             room_changed=self._room_changed,
         )
+        self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}
         self._dirty: dict[str, None] = {}  #: to be decided again, in order
         self._stale: dict[str, None] = {}  #: to be read again from the store first
@@ -96,8 +99,6 @@ class ReconcilerDriver:
         self._deadlines: dict[str, float] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._copy_last = 0
-        self._instance_last = 0
         self._status_due = 0.0
         self._tidy_due = 0.0
         self._tidying: asyncio.Task[None] | None = None
@@ -146,8 +147,9 @@ class ReconcilerDriver:
         self._room.changed()
         self._wake.set()
 
-    def _entries(self) -> Iterator[InstanceEntry]:
-        return (entry for ledger in self._ledgers.values() for entry in ledger.entries())
+    def _held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
+        """Every instance of this server with the copies on it."""
+        return (one for ledger in self._ledgers.values() for one in ledger.held())
 
     async def _run(self) -> None:
         while True:
@@ -165,7 +167,7 @@ class ReconcilerDriver:
             await self._turn(key)
         if now >= self._status_due:
             self._status_due = now + _STATUS_INTERVAL_S
-            self.work.ask_status()
+            self.work.status.ask()
             await self._look_for_wishes()
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
@@ -173,15 +175,17 @@ class ReconcilerDriver:
 
     async def _tidy(self) -> None:
         if self._housekeeping is not None:
-            entries = [
-                (ledger, entry)
-                for ledger in self._ledgers.values()
-                for entry in ledger.instances.values()
-            ]
+            ledgers = self._ledgers.values()
+            copies = [copy for ledger in ledgers for copy in ledger.copies.values()]
             in_use = InUse(
-                digests=frozenset(entry.digest for _, entry in entries),
-                logs=frozenset(self.work.log_path(ledger, entry) for ledger, entry in entries),
-                loading=any(entry.phase in (RUNNING, LOADING) for _, entry in entries),
+                digests=frozenset(copy.digest for copy in copies),
+                logs=frozenset(
+                    self.work.instances.log_path(ledger, entry)
+                    for ledger in ledgers
+                    for entry in ledger.instances.values()
+                ),
+                loading=any(copy.phase == LOADING for copy in copies)
+                or any(entry.phase == RUNNING and not on for entry, on in self._held()),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
@@ -255,29 +259,32 @@ class ReconcilerDriver:
         self._changed(key)
 
     async def _carry_out(self, key: str, ledger: EndpointLedger, action: Action) -> None:
-        if not isinstance(action, StartInstance):
-            ledger.record(self._clock.wall(), *_told(action))
+        if not isinstance(action, StartInstance):  # it says itself what came of it
+            ledger.record(self._clock.wall(), *told(action))
         match action:
             case StartInstance():
-                self._start(key, ledger, action)
-            case LoadCopy(instance_id=instance_id):
-                self._copy_last += 1
-                self.work.load(ledger, ledger.instances[instance_id], self._copy_last)
+                began = self._actions.start(ledger, action)
+                if began == WAITS:
+                    self._waiting[key] = None
+                elif began == FAILED:
+                    self._changed(key)
+            case StopInstance():
+                self._actions.stop(ledger, action)
+            case LoadCopy():
+                self._actions.load(ledger, action)
+            case DrainCopy():
+                self._actions.drain(ledger, action)
+            case UnloadCopy():
+                self._actions.unload(ledger, action)
+            case RefuseCopy():
+                self._actions.refuse(ledger, action)
+                self._changed(key)
             case PublishRoutes(routes=routes):
                 self._publisher.publish(routes)
                 ledger.publish(routes)
             case WithdrawRoutes():
                 self._publisher.withdraw(ledger.desired.endpoint)
                 ledger.publish(None)
-            case DrainCopy(instance_id=instance_id, copy=copy):
-                self.work.drain(ledger, ledger.instances[instance_id], copy)
-            case StopInstance(instance_id=instance_id, failure=failure, reason=reason):
-                entry = ledger.instances[instance_id]
-                if failure:
-                    permanent = action.permanent
-                    self.work.give_up(ledger, entry, failure, reason, permanent=permanent)
-                else:
-                    self.work.stop(ledger, entry)
             case SetStatus():
                 await self._set_status(key, ledger, action)
             case FinishDelete():
@@ -303,68 +310,3 @@ class ReconcilerDriver:
             self._changed(key)
         else:
             self._wish(key, record.desired())
-
-    def _start(self, key: str, ledger: EndpointLedger, action: StartInstance) -> None:
-        """Places and starts; a slot that has no room fails, or waits for room being freed."""
-        variant = _variant(ledger.desired, action.generation, action.variant)
-        slot = (action.generation, action.variant, action.ordinal)
-        now = self._clock.monotonic()
-        try:
-            kind = self._catalogue.resolve(variant.instance_type)
-        except CallerError as error:
-            ledger.fail_slot(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
-            self._changed(key)
-            return
-        room = self._room.for_start(kind)
-        where = f"{action.variant} generation {action.generation} slot {action.ordinal}"
-        if room.outcome == placement.WAIT:
-            ledger.record(self._clock.wall(), f"wait for room: {where}", room.reason)
-            self._waiting[key] = None
-        elif room.outcome == placement.NO_ROOM:
-            ledger.record(self._clock.wall(), f"no room: {where}", room.reason, room.message)
-            ledger.fail_slot(slot, room.message, permanent=True, now=now)
-            self._changed(key)
-        else:
-            self._instance_last += 1
-            name = f"{ledger.desired.endpoint}-{variant.name}"
-            entry = InstanceEntry(
-                instance_id=f"{name}-{action.generation}-{action.ordinal}-{self._instance_last}",
-                variant=variant,
-                generation=action.generation,
-                ordinal=action.ordinal,
-                kind=kind,
-                phase=STARTING,
-                since=None,
-            )
-            told = f"start {kind.name} for {where}"
-            ledger.record(self._clock.wall(), told, action.reason, entry.instance_id)
-            self.work.start(ledger, entry)
-
-
-def _variant(desired: EndpointDesired, generation: int, name: str) -> VariantSpec:
-    for deployment in (desired.active, desired.target):
-        if deployment is not None and deployment.generation == generation:
-            return next(one for one in deployment.variants if one.name == name)
-    raise AssertionError(f"{desired.endpoint} has no generation {generation}")
-
-
-def _told(action: Action) -> tuple[str, str, str]:
-    """(what, reason, detail) for the history."""
-    match action:
-        case LoadCopy(instance_id=where):
-            return "load copy", action.reason, where
-        case PublishRoutes(routes=routes):
-            copies = ", ".join(f"{v.name}: {len(v.copies)} copies" for v in routes.variants)
-            return "publish routes", action.reason, copies
-        case DrainCopy(instance_id=where):
-            return "drain copy", action.reason, where
-        case StopInstance(instance_id=where):
-            return "stop instance", action.reason, where
-        case SetStatus(status=status):
-            return f"status {status}", action.reason, action.failure_reason
-        case WithdrawRoutes():
-            return "withdraw routes", action.reason, ""
-        case FinishDelete():
-            return "forget endpoint", action.reason, ""
-        case StartInstance():
-            return "start instance", action.reason, ""

@@ -1,4 +1,4 @@
-"""Room on the machine: what `core/placement.py` decides with, and who waits for it.
+"""Room on the machine: what `core/room.py` decides with, and who waits for it.
 
 An instance asks twice: at its start, and when the need of its model is known, before it is loaded.
 Nothing is awaited between what was observed, the decision and its being written to the ledger, so
@@ -8,13 +8,21 @@ no two are given the same room.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
-from penstock.control.ledger import InstanceEntry
-from penstock.core import placement
+from penstock.control.entries import CopyEntry, InstanceEntry, placed
 from penstock.core.memory_need import START_BYTES, MemoryNeed
-from penstock.core.placement import InstanceNeed, MachineCapacity, PlacementDecision
+from penstock.core.room import (  # fmt: skip
+    NO_ROOM,
+    NOMINAL,
+    PLACED,
+    STARTING,
+    InstanceNeed,
+    MachineCapacity,
+    RoomDecision,
+    decide,
+)
 from penstock.fleet.base import InstanceType
 
 #: Other programs end without telling us.
@@ -22,12 +30,13 @@ _ASK_AGAIN_S: Final = 2.0
 
 
 class Room:
-    """One machine's. `held` are all instances on it; `available_bytes` asks the machine."""
+    """One machine's. `held` are all instances on it with their copies; `available_bytes` asks the
+    machine."""
 
     def __init__(
         self,
         machine: MachineCapacity,
-        held: Callable[[], Iterable[InstanceEntry]],
+        held: Callable[[], Iterable[tuple[InstanceEntry, Sequence[CopyEntry]]]],
         available_bytes: Callable[[], int | None],
     ) -> None:
         self._machine = machine
@@ -35,25 +44,26 @@ class Room:
         self._available_bytes = available_bytes
         self._waiting: list[asyncio.Future[None]] = []
 
-    def for_start(self, kind: InstanceType) -> PlacementDecision:
+    def for_start(self, kind: InstanceType) -> RoomDecision:
         """Whether an instance of that type may start. What its model needs is not known yet."""
         need = InstanceNeed(
             instance_type=kind.name,
             memory_bytes=kind.memory_bytes if kind.promised else START_BYTES,
             promised=kind.promised,
-            basis=placement.NOMINAL if kind.promised else placement.STARTING,
+            basis=NOMINAL if kind.promised else STARTING,
             accelerators=kind.accelerators,
         )
-        return placement.decide(self._machine, [one.placed() for one in self._held()], need)
+        return decide(self._machine, [placed(*one) for one in self._held()], need)
 
     async def for_load(
         self,
         entry: InstanceEntry,
+        copy: CopyEntry,
         need: MemoryNeed,
         *,
         measure: Callable[[], Awaitable[None]],
-        waits: Callable[[PlacementDecision], None],
-    ) -> PlacementDecision:
+        waits: Callable[[RoomDecision], None],
+    ) -> RoomDecision:
         """Sets aside what the model needs, perhaps after a while: `placed`, or `no-room`.
 
         `measure` asks all instances what they take: nobody is refused for an old figure. `waits` is
@@ -63,22 +73,22 @@ class Room:
         measured = False
         try:
             while True:
-                decision = self._decide(entry, wanted)
-                if decision.outcome == placement.PLACED:
-                    entry.need_bytes = wanted.expected_bytes
+                decision = self._decide(entry, copy, wanted)
+                if decision.outcome == PLACED:
+                    copy.need_bytes = wanted.expected_bytes
                     return decision
-                if decision.outcome == placement.NO_ROOM and measured:
+                if decision.outcome == NO_ROOM and measured:
                     return decision
-                if decision.outcome == placement.NO_ROOM:
+                if decision.outcome == NO_ROOM:
                     await measure()
                     measured = True
                     continue
                 measured = False
-                entry.waits_for_room = True
+                copy.waits_for_room = True
                 waits(decision)
                 await self._change()
         finally:
-            entry.waits_for_room = False
+            copy.waits_for_room = False
 
     def changed(self) -> None:
         """An instance has ended, or a load: whoever waits asks again."""
@@ -87,11 +97,13 @@ class Room:
             if not future.done():
                 future.set_result(None)
 
-    def _decide(self, entry: InstanceEntry, wanted: InstanceNeed) -> PlacementDecision:
-        others = [one.placed() for one in self._held() if one is not entry]
-        return placement.decide(
-            self._machine, others, wanted, available_bytes=self._available_bytes()
-        )
+    def _decide(self, entry: InstanceEntry, copy: CopyEntry, wanted: InstanceNeed) -> RoomDecision:
+        """Beside the other instances, and what else is on this one."""
+        beside = [
+            (one, [other for other in copies if other is not copy]) for one, copies in self._held()
+        ]
+        others = [placed(one, copies) for one, copies in beside if one is not entry or copies]
+        return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
 
     async def _change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -6,7 +6,7 @@ are seconds since the epoch. Requests and deployments are JSON text that only th
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
@@ -24,6 +24,23 @@ MIGRATIONS: Final = {
 
 metadata: Final = MetaData()
 
+
+def _named(table: str, *more: Column[Any]) -> Table:
+    """A table of what a caller made under a name: found by it, and listed by its time."""
+    return Table(
+        table,
+        metadata,
+        Column("key", String(128), primary_key=True),
+        Column("name", String(128), nullable=False),
+        Column("arn", String(256), nullable=False),
+        Column("request", Text, nullable=False),
+        Column("created", Double, nullable=False),
+        Column("modified", Double, nullable=False),
+        *more,
+        Index(f"{table}_created", "created", "key"),
+    )
+
+
 settings = Table(
     "settings",
     metadata,
@@ -31,45 +48,16 @@ settings = Table(
     Column("value", Text, nullable=False),
 )
 
-models = Table(
-    "models",
-    metadata,
-    Column("key", String(128), primary_key=True),
-    Column("name", String(128), nullable=False),
-    Column("arn", String(256), nullable=False),
-    Column("request", Text, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("modified", Double, nullable=False),
-    Index("models_created", "created", "key"),
-)
+models = _named("models")
+endpoint_configs = _named("endpoint_configs")
 
-endpoint_configs = Table(
-    "endpoint_configs",
-    metadata,
-    Column("key", String(128), primary_key=True),
-    Column("name", String(128), nullable=False),
-    Column("arn", String(256), nullable=False),
-    Column("request", Text, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("modified", Double, nullable=False),
-    Index("endpoint_configs_created", "created", "key"),
-)
-
-endpoints = Table(
+endpoints = _named(
     "endpoints",
-    metadata,
-    Column("key", String(128), primary_key=True),
-    Column("name", String(128), nullable=False),
-    Column("arn", String(256), nullable=False),
-    Column("request", Text, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("modified", Double, nullable=False),
     Column("status", String(32), nullable=False),
     Column("failure_reason", Text, nullable=False),
     Column("generation_last", Integer, nullable=False),
     Column("active_generation", Integer),
     Column("target_generation", Integer),
-    Index("endpoints_created", "created", "key"),
 )
 
 deployments = Table(

@@ -1,7 +1,8 @@
 """The words of reconciliation: what is wished, what is seen, what may be done.
 
-Plain values without any rule; `core/reconcile.py` decides with them, the control plane's driver
-fills and carries them out.
+Plain values without any rule. The deciders (`capacity`, `placement`, `routes`, and `reconcile`
+above them) know each other only through these; the control plane's driver fills and carries them
+out. `core/wish.py` has what a variant should have.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.core.deployment import DeploymentSpec, EndpointRoutes
+from penstock.core.wish import WHOLE_INSTANCE, CopyNeed
 
 CREATING = "Creating"
 IN_SERVICE = "InService"
@@ -16,16 +18,23 @@ UPDATING = "Updating"
 FAILED = "Failed"
 DELETING = "Deleting"
 
-# Phases of an instance and its copy, in the order of its life.
+# Phases of an instance, in the order of its life.
 STARTING = "starting"  #: the fleet was asked
-RUNNING = "running"  #: connected, nothing loaded
+RUNNING = "running"  #: connected: copies can be loaded on it
+GONE = "gone"  #: the connection broke; the fleet has not reported the end yet
+STOPPING = "stopping"
+
+# Phases of a copy, in the order of its life.
 LOADING = "loading"  #: downloads and loads
 READY = "ready"  #: answers requests
-LOST = "lost"  #: the copy's worker died; the instance is bringing it back by itself
-GONE = "gone"  #: the connection broke; the fleet has not reported the end yet
+LOST = "lost"  #: its worker died; the instance is bringing it back by itself
 DRAINING = "draining"  #: no new requests; those in flight finish
 DRAINED = "drained"
-STOPPING = "stopping"
+UNLOADING = "unloading"  #: leaves an instance that stays
+
+#: Of an instance or a copy, within one decision: ended by it a moment ago. It holds its slot until
+#: it is recorded why.
+ENDING = "ending"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +54,46 @@ class EndpointDesired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceObserved:
-    """One instance and the copy on it."""
+    """One instance: capacity, whatever is loaded on it."""
 
     instance_id: str
     variant: str
     generation: int
-    ordinal: int
+    ordinal: int  #: its slot among the variant's instances
     phase: str
     since: float | None = None  #: when the phase began; None = queued, no limit runs yet
-    load_s_max: float = 4200.0  #: download and startup timeouts of the variant together
-    copy: int | None = None
+    memory_bytes: int = 0  #: that it was given
+    cores: float = 0.0
+    accelerators: int = 0
+    taken_bytes: int = 0  #: of its memory, as the operating system measures; 0 = not measured yet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyObserved:
+    """One copy: a component's model on an instance, loaded or on its way."""
+
+    copy: int  #: unique in the whole deployment
+    instance_id: str
+    variant: str
+    generation: int
+    component: str
+    ordinal: int  #: its slot among the component's copies
+    phase: str
+    since: float | None = None  #: as of an instance
+    need: CopyNeed = WHOLE_INSTANCE  #: what is set aside for it on its instance
+    load_s_max: float = 4200.0  #: download and startup timeouts of the component together
     outstanding_max: int = 0
     model: dict[str, object] = field(default_factory=dict)  #: description, for the routes
-    routed: bool = False  #: routes that name its copy were published: requests may be in flight
+    routed: bool = False  #: routes that name it were published: requests may be in flight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotFailure:
-    """What went wrong last in one slot, and how often in a row."""
+    """What went wrong last in one slot, and how often in a row.
+
+    Slots of instances have no component. What happens to a copy that has its instance to itself
+    is the instance's failure: the two come and go together.
+    """
 
     variant: str
     generation: int
@@ -70,14 +101,25 @@ class SlotFailure:
     count: int
     at: float
     message: str
+    component: str = ""
     permanent: bool = False  #: trying again cannot help: the request or the model is wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointObserved:
+    """One snapshot, the same for every decider."""
+
     instances: tuple[InstanceObserved, ...] = ()
+    copies: tuple[CopyObserved, ...] = ()
     failures: tuple[SlotFailure, ...] = ()
     published: EndpointRoutes | None = None
+
+    def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
+        """In their order; instances without a copy have no entry."""
+        found: dict[str, list[CopyObserved]] = {}
+        for copy in self.copies:
+            found.setdefault(copy.instance_id, []).append(copy)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +131,53 @@ class StartInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class StopInstance:
+    """With every copy on it. `failure` is set when the slot has failed by this; the driver records
+    it as the slot's."""
+
+    instance_id: str
+    reason: str  #: as DrainCopy; drained | drain-timeout | start-timeout | startup-timeout | …
+    failure: str = ""
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class LoadCopy:
     instance_id: str
+    component: str
+    generation: int
+    ordinal: int
+    reason: str  #: instance-running | copy-count | replace-failed
+
+
+@dataclass(frozen=True, slots=True)
+class DrainCopy:
+    instance_id: str
+    copy: int
+    reason: str  #: old-generation | variant-count | copy-count | endpoint-deleted | endpoint-failed
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadCopy:
+    """Its instance stays. `failure` as of StopInstance, for the copy's slot."""
+
+    instance_id: str
+    copy: int
+    reason: str  #: as DrainCopy; drained | drain-timeout | startup-timeout | copy-not-back
+    failure: str = ""
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseCopy:
+    """No instance has room for a copy; the driver records it as the failure of the copy's slot."""
+
     variant: str
-    reason: str  #: instance-running
+    generation: int
+    component: str
+    ordinal: int
+    reason: str  #: larger-than-instance | memory-taken | cores-taken | accelerators-taken | …
+    failure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,23 +189,6 @@ class PublishRoutes:
 @dataclass(frozen=True, slots=True)
 class WithdrawRoutes:
     reason: str  #: endpoint-deleted | endpoint-failed
-
-
-@dataclass(frozen=True, slots=True)
-class DrainCopy:
-    instance_id: str
-    copy: int
-    reason: str  #: old-generation | variant-count | endpoint-deleted | endpoint-failed
-
-
-@dataclass(frozen=True, slots=True)
-class StopInstance:
-    """`failure` is set when the slot has failed by this; the driver records it as the slot's."""
-
-    instance_id: str
-    reason: str  #: as DrainCopy; drained | drain-timeout | start-timeout | startup-timeout | …
-    failure: str = ""
-    permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +210,13 @@ class FinishDelete:
 
 Action = (
     StartInstance
+    | StopInstance
     | LoadCopy
+    | DrainCopy
+    | UnloadCopy
+    | RefuseCopy
     | PublishRoutes
     | WithdrawRoutes
-    | DrainCopy
-    | StopInstance
     | SetStatus
     | FinishDelete
 )

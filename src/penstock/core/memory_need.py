@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.core.placement import ESTIMATED, MEASURED
+from penstock.core.room import ESTIMATED, MEASURED
 
 _MIB = 2**20
 

@@ -1,248 +1,210 @@
-"""Which of the machine's capacity an instance takes, and when there is none left.
+"""Which copies go onto which instance: those to keep, to load, to take away, and those refused.
 
-Two kinds of instance types, two ways to count memory:
+A copy needs memory, cores and accelerators of one instance, or a whole instance. What an instance
+has free is what it was given, less what is set aside for its copies; and where the operating system
+measures more than its copies were to take, less that. Among the instances that have room:
 
-* A *promise* (`ml.local.*`; every type under `control.capacity = "strict"`) is set aside whole,
-  from the start to the end of its instance: what it was told it has, it must find.
-* Any other name is an *upper bound*. What is set aside is what the model needs: an estimate until
-  it has run, then what the operating system measures, with headroom (`core/memory_need.py`).
+    SPREAD   fewest copies of the component, then fewest copies of any, then most room
+    BINPACK  least room left: what is begun is filled before an empty instance is touched
 
-Memory is looked at twice. At the start of an instance, by account: what is set aside never exceeds
-what the machine has for instances. Before a model is loaded, when its need is known, by account
-and by what the operating system has free: what other instances were granted and have not taken yet
-is not free. So two loads at once are counted before either has taken a byte, and programs that are
-not ours count too.
+and of two that are alike the lower slot, then the identifier. Of too many copies the least advanced
+go first, then those on the instance that the strategy would fill last (SPREAD: the one with most
+copies of the component, BINPACK: the one with fewest of any), then the highest slot.
 
-What an instance that is about to end still holds is not free yet, but worth waiting for; so is what
-a load was granted, until it is known what it kept. Accelerators are never promised twice. Cores may
-be shared: on a laptop several small instances on the same cores are slower, never broken.
+Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
+leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare
+the same, so they wait for it. Copies are never moved: whoever wants fewer instances takes one away.
 
-Instances may grow after they were placed. Where together they have outgrown the machine, nothing
-that serves is ended by us: only new placements are refused, until there is room again. An instance
-that outgrows its own type is ended by itself (`instance/memory/limit.py`); should memory run out
-before, the operating system ends an instance sooner than the server, and what was ended is
-placed anew, by these rules.
+It knows what is on the instances that it is given, and neither why these are kept nor who is routed
+to what. The strategies are those of SageMaker's InferenceComponentSchedulingConfig.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-#: Clients match FailureReasons that begin with this word (SageMaker's own).
-CAPACITY_ERROR = "CapacityError:"
+from penstock.core.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
+from penstock.core.endings import retire_copy
+from penstock.core.endpoint_state import (
+    ENDING,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    LoadCopy,
+    RefuseCopy,
+    SlotFailure,
+    UnloadCopy,
+)
+from penstock.core.instance_room import InstanceRoom, shortage
+from penstock.core.wish import BINPACK, ComponentWish, VariantWish
 
-PLACED = "placed"
-WAIT = "wait"
-NO_ROOM = "no-room"
-
-#: Where the figure of a need comes from.
-NOMINAL = "nominal"
-STARTING = "starting"  #: its process alone: what its model needs is not known yet
-ESTIMATED = "estimated"
-MEASURED = "measured"
-
-#: Stays available: below it Linux begins to take pages from programs that run.
-SPARE_BYTES = 256 * 2**20
-
-#: Instances that a message names; FailureReason is bounded, and the largest are of interest.
-_HOLDERS_TOLD_MAX = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineCapacity:
-    """What a machine has for instances."""
-
-    cores: float
-    memory_bytes: int
-    accelerators: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceNeed:
-    """What an instance asks for, at its start or before its model is loaded."""
-
-    instance_type: str
-    memory_bytes: int  #: to be set aside; 0 where a promise has been set aside before
-    expected_bytes: int = 0  #: will soon really be taken; 0 = not known yet
-    least_bytes: int = 0  #: no instance with less can hold the model; 0 = not known
-    bytes_max: int = 0  #: what an instance of the type may take; 0 = not bounded
-    promised: bool = True  #: the type is reserved, whatever its model takes
-    basis: str = NOMINAL  #: nominal | starting | estimated | measured
-    accelerators: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedInstance:
-    """An instance that holds capacity now."""
-
-    instance_id: str
-    memory_bytes: int  #: set aside for it
-    expected_bytes: int = 0  #: of these, what its model is expected to take
-    taken_bytes: int = 0  #: what it has taken, as the operating system measures
-    accelerators: int = 0
-    leaving: bool = False  #: draining, broken or being stopped: its capacity comes back soon
-    settling: bool = False  #: its model is being loaded: what it will keep is not known yet
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementDecision:
-    """Whether an instance may start, or its model be loaded.
-
-    `outcome` is `placed` (go on), `wait` (ask again when an instance has ended or a load is done)
-    or `no-room`. `reason` is one of fits | room-being-freed | loads-under-way |
-    larger-than-machine | larger-than-type | memory-taken | memory-outgrown | memory-short |
-    accelerators-taken.
-    """
-
-    outcome: str
-    reason: str
-    message: str = ""  #: for people; begins with `CapacityError:` when there is no room
-
-
-def decide(
-    machine: MachineCapacity,
-    placed: Iterable[PlacedInstance],
-    need: InstanceNeed,
-    *,
-    available_bytes: int | None = None,
-) -> PlacementDecision:
-    """Places by memory and accelerators alone; cores are shared.
-
-    `placed` are the other instances. `available_bytes` is what the operating system has free for
-    programs at this moment, at most what a container may still take; None = not known.
-    """
-    held = tuple(placed)
-    view = _View(machine, held, available_bytes)
-    if 0 < need.bytes_max < need.least_bytes:
-        return _refused("larger-than-type", view, need)
-    if view.fits(need):
-        return PlacementDecision(outcome=PLACED, reason="fits")
-    if not _View(machine, (), None).fits(need):
-        return _refused("larger-than-machine", view, need)
-    staying = view.without(tuple(one for one in held if one.leaving))
-    if staying.fits(need):
-        return PlacementDecision(outcome=WAIT, reason="room-being-freed")
-    if staying.without(tuple(one for one in held if one.settling)).fits(need):
-        return PlacementDecision(outcome=WAIT, reason="loads-under-way")
-    return _refused(view.shortage(need), view, need)
+#: Which of too many copies are kept: the most advanced.
+_PROGRESS = {READY: 0, LOST: 1, LOADING: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
-    """The machine with some instances on it."""
+class PlacementDecision:
+    kept: tuple[CopyObserved, ...]  #: that count, in any phase
+    loads: tuple[LoadCopy, ...]
+    refusals: tuple[RefuseCopy, ...]
+    #: to be begun once routes without these copies are published
+    retires: tuple[DrainCopy | UnloadCopy, ...]
+    next_deadline: float | None  #: when a slot's pause is over
 
-    machine: MachineCapacity
-    held: tuple[PlacedInstance, ...]
-    available_bytes: int | None
 
-    def without(self, released: tuple[PlacedInstance, ...]) -> _View:
-        """As it is once these have ended, with the memory that they have taken given back."""
-        available = self.available_bytes
-        if available is not None:
-            available += sum(one.taken_bytes for one in released if one in self.held)
-        return _View(
-            self.machine, tuple(one for one in self.held if one not in released), available
+def decide(
+    wish: VariantWish,
+    instances: Iterable[InstanceObserved],
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec,
+) -> PlacementDecision:
+    """The copies of one variant, on those of its instances that are kept."""
+    turn = _Turn(wish, instances, observed, now, spec)
+    for component in wish.components:
+        turn.place(component)
+    return turn.decision()
+
+
+class _Turn:
+    """One call of `decide`: the rooms of the instances as they fill."""
+
+    def __init__(
+        self,
+        wish: VariantWish,
+        instances: Iterable[InstanceObserved],
+        observed: EndpointObserved,
+        now: float,
+        spec: ReconcileSpec,
+    ) -> None:
+        copies = observed.copies_by_instance()
+        running = [one for one in instances if one.phase == RUNNING]
+        self._wish = wish
+        self._now = now
+        self._spec = spec
+        self._rooms = [InstanceRoom(one, copies.get(one.instance_id, ())) for one in running]
+        self._room = {room.instance.instance_id: room for room in self._rooms}
+        self._there = [copy for room in self._rooms for copy in room.copies]
+        self._by_component: dict[str, list[CopyObserved]] = {}
+        for copy in self._there:
+            if copy.generation == wish.generation:
+                self._by_component.setdefault(copy.component, []).append(copy)
+        self._failures: dict[str, dict[int, SlotFailure]] = {}
+        for failure in observed.failures:
+            if failure.variant == wish.name and failure.generation == wish.generation:
+                self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
+        self._kept: list[CopyObserved] = []
+        self._loads: list[LoadCopy] = []
+        self._refusals: list[RefuseCopy] = []
+        self._deadline: float | None = None
+
+    def place(self, component: ComponentWish) -> None:
+        """Keeps what may stay of a component, and loads what is missing."""
+        mine = self._by_component.get(component.name, [])
+        kept = self._keep(component, [copy for copy in mine if copy.phase in _PROGRESS])
+        self._kept += kept
+        taken = {copy.ordinal for copy in kept}
+        taken |= {copy.ordinal for copy in mine if copy.phase == ENDING}
+        pausing = False
+        for slot in free_slots(
+            component.copies,
+            taken,
+            self._failures.get(component.name, {}),
+            self._spec,
+            missing=component.copies - len(kept),
+        ):
+            if slot.due is not None and self._now < slot.due:
+                self._deadline = earliest(self._deadline, slot.due)
+                pausing = True
+                continue
+            room = self._choose(component)
+            if room is None:
+                if not pausing:
+                    self._refuse(component, slot)
+                return
+            room.add(component)
+            self._loads.append(
+                LoadCopy(
+                    room.instance.instance_id,
+                    component.name,
+                    self._wish.generation,
+                    slot.ordinal,
+                    _load_reason(component, slot),
+                )
+            )
+
+    def decision(self) -> PlacementDecision:
+        kept = {copy.copy for copy in self._kept}
+        wished = {component.name for component in self._wish.components}
+        retires: list[DrainCopy | UnloadCopy] = []
+        for copy in self._there:
+            if copy.copy not in kept:
+                current = copy.generation == self._wish.generation and copy.component in wished
+                retires += retire_copy(copy, "copy-count" if current else "old-generation")
+        return PlacementDecision(
+            tuple(self._kept),
+            tuple(self._loads),
+            tuple(self._refusals),
+            tuple(retires),
+            self._deadline,
         )
 
-    def fits(self, need: InstanceNeed) -> bool:
-        return (
-            need.memory_bytes <= max(self.account_free(), 0)
-            and need.expected_bytes <= max(self.really_free(need), 0)
-            and need.accelerators <= self.accelerators_free()
+    def _keep(
+        self, component: ComponentWish, alive: Collection[CopyObserved]
+    ) -> list[CopyObserved]:
+        """At most as many as are wished, the most advanced first."""
+        kept = sorted(alive, key=lambda one: (_PROGRESS[one.phase], one.ordinal, one.copy))
+        while len(kept) > max(component.copies, 0):
+            beside = Counter(copy.instance_id for copy in kept)
+            kept.remove(max(kept, key=lambda one: self._surplus_key(component, one, beside)))
+        return kept
+
+    def _surplus_key(
+        self, component: ComponentWish, copy: CopyObserved, beside: Mapping[str, int]
+    ) -> tuple[int, int, int, int]:
+        """Larger goes first. `beside`: copies of the component that still count, by instance."""
+        if component.strategy == BINPACK:
+            crowd = -self._room[copy.instance_id].count
+        else:
+            crowd = beside[copy.instance_id]
+        return _PROGRESS[copy.phase], crowd, copy.ordinal, copy.copy
+
+    def _choose(self, component: ComponentWish) -> InstanceRoom | None:
+        fitting = [room for room in self._rooms if room.fits(component.need)]
+        if component.need.whole_instance:
+            return min(fitting, key=InstanceRoom.slot_key, default=None)
+        if component.strategy == BINPACK:
+            return min(fitting, key=InstanceRoom.pack_key, default=None)
+        return min(fitting, key=lambda room: room.spread_key(component.name), default=None)
+
+    def _refuse(self, component: ComponentWish, slot: FreeSlot) -> None:
+        """Says what is missing, if waiting would not help."""
+        if not self._rooms or len(self._rooms) < self._wish.instances:
+            return
+        if any(room.may_fit_later(component.need) for room in self._rooms):
+            return
+        reason, failure = shortage(component, self._wish.name, self._rooms)
+        self._refusals.append(
+            RefuseCopy(
+                self._wish.name,
+                self._wish.generation,
+                component.name,
+                slot.ordinal,
+                reason,
+                failure,
+            )
         )
 
-    def account_free(self) -> int:
-        """Not set aside; below 0 where instances have outgrown the machine."""
-        return self.machine.memory_bytes - sum(one.memory_bytes for one in self.held)
 
-    def really_free(self, need: InstanceNeed) -> int:
-        """What the operating system has free, less what others were granted and will still take.
-
-        A promise counts in full against those who come without one: what they took could not be
-        given back. Among promises only what their models are expected to take counts: the account
-        has seen to the rest.
-        """
-        if self.available_bytes is None:
-            return max(self.machine.memory_bytes, need.expected_bytes)
-        owed = sum(
-            max((one.expected_bytes if need.promised else one.memory_bytes) - one.taken_bytes, 0)
-            for one in self.held
-        )
-        return self.available_bytes - SPARE_BYTES - owed
-
-    def accelerators_free(self) -> int:
-        return self.machine.accelerators - sum(one.accelerators for one in self.held)
-
-    def shortage(self, need: InstanceNeed) -> str:
-        """What is missing, of that which is: the reason of a refusal."""
-        if need.memory_bytes > max(self.account_free(), 0):
-            return "memory-outgrown" if self.account_free() < 0 else "memory-taken"
-        if need.accelerators > self.accelerators_free():
-            return "accelerators-taken"
-        return "memory-short"
-
-
-def _refused(reason: str, view: _View, need: InstanceNeed) -> PlacementDecision:
-    asked = _asked(reason, need)
-    message = f"{CAPACITY_ERROR} {asked}; {_free(reason, view, need)} {_hint(reason, need)}"
-    return PlacementDecision(outcome=NO_ROOM, reason=reason, message=message)
-
-
-def _asked(reason: str, need: InstanceNeed) -> str:
-    if reason == "larger-than-type":
-        asked = (
-            f"a model on an instance of type {need.instance_type} needs at least"
-            f" {_gib(need.least_bytes)}"
-        )
-    elif need.basis == NOMINAL:
-        asked = f"an instance of type {need.instance_type} asks for {_gib(need.memory_bytes)}"
-    elif need.basis == STARTING:
-        asked = f"an instance of type {need.instance_type} starts with {_gib(need.memory_bytes)}"
-    else:
-        how = {ESTIMATED: "estimated from its files", MEASURED: "measured when it was loaded last"}
-        asked = (
-            f"a model on an instance of type {need.instance_type} needs {_gib(need.expected_bytes)}"
-            f" ({how[need.basis]})"
-        )
-    boards = f" and {need.accelerators} accelerators" if need.accelerators else ""
-    return f"{asked} of memory{boards}"
-
-
-def _free(reason: str, view: _View, need: InstanceNeed) -> str:
-    if reason == "larger-than-type":
-        return f"such an instance may take {_gib(need.bytes_max)} on this machine."
-    free_bytes = min(view.account_free(), view.really_free(need))
-    free = f"free on this machine: {_gib(free_bytes)} of {_gib(view.machine.memory_bytes)}"
-    if need.accelerators:
-        free += f" and {view.accelerators_free()} of {view.machine.accelerators} accelerators"
-    if reason == "memory-short" and view.available_bytes is not None:
-        free += f" (the operating system has {_gib(view.available_bytes)} available)"
-    if reason == "memory-outgrown":
-        free += " (what runs has outgrown it, and is left alone)"
-    return f"{free}, {_holders(view.held)}."
-
-
-def _holders(held: tuple[PlacedInstance, ...]) -> str:
-    if not held:
-        return "no instance holds any"
-    ordered = sorted(held, key=lambda one: (-one.memory_bytes, one.instance_id))
-    told = [
-        f"{one.instance_id} holds {_gib(one.memory_bytes)}" for one in ordered[:_HOLDERS_TOLD_MAX]
-    ]
-    others = ordered[_HOLDERS_TOLD_MAX:]
-    if others:
-        told.append(f"{len(others)} others {_gib(sum(one.memory_bytes for one in others))}")
-    return ", ".join(told)
-
-
-def _hint(reason: str, need: InstanceNeed) -> str:
-    if reason == "larger-than-type":
-        return "Choose a larger instance type, a larger machine, or a smaller model."
-    if need.basis == NOMINAL:
-        return "Choose a smaller instance type, lower an instance count, or delete an endpoint."
-    return "Choose a smaller model, lower an instance count, or delete an endpoint."
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{max(size_bytes, 0) / 2**30:.2f} GiB"
+def _load_reason(component: ComponentWish, slot: FreeSlot) -> str:
+    if component.need.whole_instance:
+        return "instance-running"
+    return "replace-failed" if slot.failed else "copy-count"

@@ -20,7 +20,6 @@ from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
-from penstock.instance.engines.generation import GenerationCopy
 from penstock.instance.request import Request
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
@@ -32,7 +31,7 @@ _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
 class Host(Protocol):
     """What a connection needs of the instance."""
 
-    copies: dict[int, Copy | GenerationCopy]
+    copies: dict[int, Copy]
     clock: Clock
 
     def admits(self, peer: socket.socket) -> bool: ...
@@ -56,7 +55,7 @@ class Connection(asyncio.Protocol):
         self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._requests: dict[int, tuple[Copy | GenerationCopy, Request]] = {}
+        self._requests: dict[int, tuple[Copy, Request]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,7 +91,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return  # of one that was not admitted
         now = self._host.clock.monotonic()
-        touched: set[Copy | GenerationCopy] = set()
+        touched: set[Copy] = set()
         try:
             for kind, flags, meta_bytes, ident, payload in self._decoder.feed(data):
                 if kind == frames.INVOKE:
@@ -129,7 +128,7 @@ class Connection(asyncio.Protocol):
 
     def _invoke(
         self, ident: int, flags: int, meta_bytes: int, payload: bytes, now: float
-    ) -> Copy | GenerationCopy | None:
+    ) -> Copy | None:
         cut = 9 + meta_bytes
         if len(payload) < cut:
             raise frames.FrameError("an INVOKE is shorter than its head")

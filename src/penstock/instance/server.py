@@ -23,6 +23,7 @@ import os
 import socket
 import struct
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import orjson
@@ -33,7 +34,6 @@ from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
-from penstock.instance.engines.generation import GenerationCopy
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, load, prepared
@@ -55,7 +55,7 @@ class _Listener:
     """Passes a runtime's lane events to its copy, which is made after the runtime."""
 
     def __init__(self) -> None:
-        self.copy: Copy | GenerationCopy | None = None
+        self.copy: Copy | None = None
         self._early: list[tuple[str, tuple[Any, ...]]] = []
 
     def _pass_on(self, name: str, *given: Any) -> None:
@@ -64,7 +64,7 @@ class _Listener:
         else:
             getattr(self.copy, name)(*given)
 
-    def attach(self, copy: Copy | GenerationCopy) -> None:
+    def attach(self, copy: Copy) -> None:
         self.copy = copy
         for name, given in self._early:
             getattr(copy, name)(*given)
@@ -90,7 +90,7 @@ class InstanceServer:
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.copies: dict[int, Copy | GenerationCopy] = {}
+        self.copies: dict[int, Copy] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded] = {}
@@ -215,10 +215,9 @@ class InstanceServer:
                 loaded = await load(model, listener)
         copy = loaded.copy(
             number,
-            name=wanted.endpoint,
             clock=self.clock,
             call_at=self.call_at,
-            helper=self._helper,
+            elsewhere=partial(self._helper.submit, 0),
             on_state=lambda event, error: self._copy_event(event, number, error),
         )
         self.copies[number] = copy
@@ -236,11 +235,14 @@ class InstanceServer:
         }
 
     async def _unload(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Requests that are not answered within `drain_s` are given back."""
+        """Requests that are not answered within `drain_s` are given back. What was only prepared is
+        forgotten."""
         number = call.get("copy")
-        copy = self.copies.get(number) if isinstance(number, int) else None
-        if copy is None or not isinstance(number, int):
+        if not isinstance(number, int):
             return {"found": False}
+        copy = self.copies.get(number)
+        if copy is None:
+            return {"found": self._prepared.pop(number, None) is not None}
         await self._drained(copy, float(call.get("drain_s", 30.0)))
         self.copies.pop(number, None)
         copy.close()
@@ -250,7 +252,7 @@ class InstanceServer:
             gc.unfreeze()
         return {"found": True}
 
-    async def _drained(self, copy: Copy | GenerationCopy, drain_s: float) -> None:
+    async def _drained(self, copy: Copy, drain_s: float) -> None:
         idle = asyncio.Event()
         copy.drain(idle.set)
         try:
@@ -266,18 +268,7 @@ class InstanceServer:
             pids = loaded.pids()
             copies.append(
                 {
-                    "copy": number,
-                    "state": copy.state,
-                    "queue_rows": copy.driver.queue_rows,
-                    "running": copy.driver.running,
-                    "batches": copy.batches,
-                    "requests": copy.requests,
-                    "unanswered": copy.unanswered,
-                    **(
-                        {"generation": copy.statistics()}
-                        if isinstance(copy, GenerationCopy)
-                        else {}
-                    ),
+                    **copy.status(),
                     "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
                     "workers": [
                         {

@@ -40,7 +40,7 @@ class InstanceHeld:
     watts: float  #: of its type, under load
     price_per_hour: float  #: of its type, US dollars
     accelerators: int = 0
-    load_s: float = 0.0  #: what loading its copy took
+    load_s: float = 0.0  #: what loading its copies took
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

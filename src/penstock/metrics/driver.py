@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.clock import Clock
-from penstock.core.placement import MachineCapacity
+from penstock.core.room import MachineCapacity
 from penstock.errors import PenstockError
 from penstock.fleet.machine import this_machine
 from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead
@@ -39,7 +39,8 @@ class VariantObserved:
 
     endpoint: str
     variant: str
-    copies: dict[str, int]  #: state -> copies
+    copies: dict[str, int]  #: state -> copies; an instance without one counts in its own state
+    serving_count: int  #: instances with a copy that is ready
     instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
 
 
@@ -146,8 +147,7 @@ class MetricsDriver:
             held += one.instances
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
-            ready = one.copies.get("ready", 0)
-            self._registry.set_instance_count(one.endpoint, one.variant, max(1, ready))
+            self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
         for gone in self._known - seen:
             self._registry.remove(*gone)
         self._known = seen

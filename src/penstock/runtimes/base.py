@@ -41,6 +41,11 @@ class LoadContext:
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
 
+    @property
+    def copy_name(self) -> str:
+        """As errors name it."""
+        return f"{self.endpoint_name}/{self.variant_name}"
+
 
 class TensorRuntime(Protocol):
     """A loaded model that maps tensors to tensors.
@@ -88,6 +93,15 @@ class Returned(NamedTuple):
 
 #: In the place of an answer: the request had not begun when its worker was lost.
 NOT_BEGUN = Returned("worker-lost")
+
+
+class LaneListener(Protocol):
+    """What the instance wants to know of the lanes of a runtime with processes."""
+
+    def lane_lost(self, lane: int, error: PenstockError) -> None: ...
+    def lane_ready(self, lane: int) -> None: ...
+    def lane_failed(self, lane: int, error: PenstockError) -> None:
+        """It will not be started again."""
 
 
 class PayloadRuntime(Protocol):

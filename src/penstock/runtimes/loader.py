@@ -8,9 +8,8 @@ from typing import Any
 
 from penstock.artifacts.description import Generation
 from penstock.errors import ModelError
-from penstock.runtimes.base import LoadContext, TensorRuntime
+from penstock.runtimes.base import LaneListener, LoadContext, TensorRuntime
 from penstock.runtimes.probe import probe
-from penstock.runtimes.python.runtime import LaneListener
 
 TENSOR_RUNTIMES = ("openvino", "onnxruntime", "torch")
 PAYLOAD_RUNTIMES = ("python", "process")

@@ -23,6 +23,7 @@ from starlette.routing import Route
 from penstock.control.plane import ControlPlane
 from penstock.control.records import NotFound
 from penstock.control.store import Store
+from penstock.control.views import CopyView, InstanceView
 from penstock.errors import CallerError, PenstockError
 
 LINES_DEFAULT = 100
@@ -77,7 +78,9 @@ class _Pages:
     async def copy_story(self, request: Request) -> Response:
         endpoint, copy = request.path_params["name"], request.path_params["copy"]
         views = self._plane.instances(endpoint)
-        instance = next((one.instance_id for one in views if one.copy == copy), None)
+        instance = next(
+            (one.instance_id for one in views if copy in [held.copy for held in one.copies]), None
+        )
         try:
             story = await self._plane.explain_copy(instance, copy) if instance else {}
         except PenstockError as error:
@@ -141,27 +144,39 @@ async def _copies(
     rows = []
     for view in services.plane.instances(endpoint):
         measured = await services.plane.instance_status(view.instance_id)
-        loaded: dict[str, Any] = next(
-            (one for one in measured.get("copies", ()) if one.get("copy") == view.copy), {}
-        )
-        rows.append(
-            {
-                "copy": view.copy,
-                "endpoint": endpoint,
-                "variant": view.variant,
-                "generation": view.generation,
-                "instance": view.instance_id,
-                "instance_type": view.instance_type,
-                "state": view.phase,
-                "outstanding": outstanding.get(view.copy or 0, 0),
-                "pid": view.pid,
-                "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
-                "memory_bytes": measured.get("memory_bytes"),
-                "load_s": view.load_s,
-                "proof": loaded.get("proof"),
-            }
-        )
+        rows += [
+            _row(endpoint, view, copy, measured, outstanding) for copy in view.copies or (None,)
+        ]
     return rows
+
+
+def _row(
+    endpoint: str,
+    view: InstanceView,
+    copy: CopyView | None,
+    measured: dict[str, Any],
+    outstanding: dict[int, int],
+) -> dict[str, Any]:
+    """A copy on its instance; None: the instance alone."""
+    number = copy.copy if copy is not None else None
+    loaded: dict[str, Any] = next(
+        (one for one in measured.get("copies", ()) if one.get("copy") == number), {}
+    )
+    return {
+        "copy": number,
+        "endpoint": endpoint,
+        "variant": view.variant,
+        "generation": view.generation,
+        "instance": view.instance_id,
+        "instance_type": view.instance_type,
+        "state": copy.phase if copy is not None else view.phase,
+        "outstanding": outstanding.get(number or 0, 0),
+        "pid": view.pid,
+        "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
+        "memory_bytes": measured.get("memory_bytes"),
+        "load_s": copy.load_s if copy is not None else 0.0,
+        "proof": loaded.get("proof"),
+    }
 
 
 def _outstanding(gateway: dict[str, Any]) -> dict[int, int]:

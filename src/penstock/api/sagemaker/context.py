@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from penstock.api.sagemaker import names
 from penstock.clock import Clock
-from penstock.control.db import Database
+from penstock.control.store_thread import StoreThread
 from penstock.wire.aws.errors import AwsError
 
 
@@ -26,7 +26,7 @@ class Plane(Protocol):
 class SagemakerContext:
     """One call's surroundings: the resources, and whose region and account ARNs are made for."""
 
-    database: Database
+    database: StoreThread
     plane: Plane
     clock: Clock
     region: str

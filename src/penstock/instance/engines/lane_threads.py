@@ -1,7 +1,4 @@
-"""Threads for work that must not hold up the event loop: one per lane, and one for large bodies.
-
-Results come back to the loop in order of completion; several that finish together cost one wake-up.
-"""
+"""Threads for work that must not hold up the event loop: one per lane, and one for large bodies."""
 
 from __future__ import annotations
 
@@ -20,7 +17,33 @@ Work = Callable[[], Any]
 Done = Callable[[Any], None]
 
 
-class LaneThreads:
+class LoopAnswers:
+    """Brings results from other threads to the loop, in order of completion; several that finish
+    together cost one wake-up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._results: deque[tuple[Done, Any]] = deque()  #: any thread appends, then it posts
+        self._posted = False
+
+    def _post(self) -> None:
+        if self._results and not self._posted:
+            self._posted = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                return  # the loop is closed: the process is ending
+
+    def _deliver(self) -> None:
+        # Reset first: a result appended from here on posts again, so none is left behind.
+        self._posted = False
+        results = self._results
+        while results:
+            done, result = results.popleft()
+            done(result)
+
+
+class LaneThreads(LoopAnswers):
     """`submit` from the loop; `done` is called on the loop."""
 
     def __init__(
@@ -31,9 +54,7 @@ class LaneThreads:
         cores: Sequence[frozenset[int]] = (),
     ) -> None:
         """`cores`: of each lane, where lanes are pinned."""
-        self._loop = loop
-        self._results: deque[tuple[Done, Any]] = deque()
-        self._posted = False
+        super().__init__(loop)
         self._queues: list[SimpleQueue[tuple[Work, Done] | None]] = []
         self._threads: list[threading.Thread] = []
         for lane in range(count):
@@ -71,17 +92,4 @@ class LaneThreads:
                 result = error
             self._results.append((done, result))
             del job, work, done, result  # a waiting thread must not keep tensors alive
-            if not self._posted:
-                self._posted = True
-                try:
-                    self._loop.call_soon_threadsafe(self._deliver)
-                except RuntimeError:
-                    return  # the loop is closed: the process is ending
-
-    def _deliver(self) -> None:
-        # Reset first: a result appended from here on posts again, so none is left behind.
-        self._posted = False
-        results = self._results
-        while results:
-            done, result = results.popleft()
-            done(result)
+            self._post()

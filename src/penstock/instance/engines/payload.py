@@ -1,41 +1,16 @@
-"""What a copy asks of its model, whatever kind it is; and the engine for payload runtimes.
-
-An engine knows bodies and runtimes; it must not know frames, connections or queues.
-"""
+"""Requests through a worker process: bodies as they are, and tensors for Triton's Python models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from penstock.errors import ModelError
-from penstock.instance.codecs.base import CodecModel, Decoded
-from penstock.instance.codecs.select import decode_tensors
-from penstock.instance.engines.tensor import wrong_rows
+from penstock.instance.codecs.base import CodecModel
+from penstock.instance.engines.tensor import TensorBodies, wrong_rows
 from penstock.instance.request import Item, Request
 from penstock.runtimes.base import Payload, PayloadReply, Returned
 from penstock.runtimes.tensor_bytes import pack, unpack
-from penstock.wire.frames import decode_request_meta
-
-
-class Engine(Protocol):
-    """Of tensors and texts. `data` is the engine's own; the copy passes it through."""
-
-    def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
-        """(decoded, data of all rows, length in tokens or 0). Raises ModelError."""
-
-    def cut(self, data: Any, start: int, stop: int) -> Any:
-        """The rows from `start` to before `stop`."""
-
-    def join(self, results: list[Any]) -> Any:
-        """Results of consecutive parts as one."""
-
-    def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
-        """`done` on the loop, once: a list with a result, an exception or `Returned` per item, None
-        if the worker died that had them all, or an exception for all. A result is what
-        `Decoded.encode` takes, or a PayloadReply."""
 
 
 class PayloadEngine:
@@ -52,22 +27,12 @@ class PayloadEngine:
         self._runtime.invoke(lane, [Payload(item.meta, item.body) for item in items], done)
 
 
-class PackedTensorEngine:
+class PackedTensorEngine(TensorBodies):
     """Tensors through a worker process: Triton's Python models."""
 
     def __init__(self, runtime: Any, model: CodecModel) -> None:
+        super().__init__(model)
         self._runtime = runtime
-        self._model = model
-
-    def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
-        decoded = decode_tensors(self._model, decode_request_meta(meta), body)
-        return decoded, decoded.tensors, 0
-
-    def cut(self, data: Any, start: int, stop: int) -> Any:
-        return {name: array[start:stop] for name, array in data.items()}
-
-    def join(self, results: list[Any]) -> Any:
-        return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         batch = [Payload(b"", pack(item.data)) for item in items]

@@ -14,27 +14,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import numpy as np
-
 from penstock import scheduling
 from penstock.artifacts.description import Batching
 from penstock.clock import SystemClock
-from penstock.core.batching import BatchSpec
-from penstock.errors import InternalError, ModelError, PenstockError
+from penstock.errors import InternalError, PenstockError
 from penstock.instance.codecs.base import CodecModel, Decoded, bad
 from penstock.instance.codecs.seq2seq import decode_seq2seq
 from penstock.instance.engines.cores import stay_on
+from penstock.instance.engines.lane_threads import LoopAnswers
+from penstock.instance.engines.tensor import join_rows
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.seq2seq.decoding import DecodeLoop, Job
-from penstock.runtimes.seq2seq.model import Seq2SeqModel
+from penstock.runtimes.seq2seq.model import Seq2SeqModel, fails_on_a_token
 from penstock.runtimes.seq2seq.request import GenerationLimits
 from penstock.runtimes.tensor_bytes import objects
 from penstock.wire.frames import decode_request_meta
@@ -48,7 +46,7 @@ Outcome = list[int] | PenstockError | None
 Told = Callable[[dict[str, Any]], None]
 
 
-class DecodeThread:
+class DecodeThread(LoopAnswers):
     """Runs a decode loop; `submit` from the event loop, answers come back to it."""
 
     def __init__(
@@ -59,11 +57,9 @@ class DecodeThread:
         cores: frozenset[int] | None = None,
     ) -> None:
         """`cores`: where the thread stays, if it is pinned."""
+        super().__init__(loop)
         self._decoding = decoding
-        self._loop = loop
         self._inbox: SimpleQueue[Job | _Question | None] = SimpleQueue()
-        self._outcomes: deque[tuple[Callable[[Any], None], Any]] = deque()
-        self._posted = False
         self._thread = threading.Thread(
             target=self._serve, args=(cores,), name=name, daemon=True
         )  # fmt: skip
@@ -72,7 +68,7 @@ class DecodeThread:
     def submit(self, job: Job) -> None:
         """`job.done` is called on the event loop."""
         answered = job.done
-        job.done = lambda outcome: self._outcomes.append((answered, outcome))
+        job.done = lambda outcome: self._results.append((answered, outcome))
         self._inbox.put(job)
 
     def ask(self, told: Told) -> None:
@@ -100,7 +96,7 @@ class DecodeThread:
             if job is None:
                 return
             if isinstance(job, _Question):
-                self._outcomes.append((job.told, decoding.stepper.snapshot()))
+                self._results.append((job.told, decoding.stepper.snapshot()))
             else:
                 decoding.add(job)
             del job
@@ -113,22 +109,6 @@ class DecodeThread:
             failure = InternalError("decode-loop", f"the decode loop failed: {error!r}")
             self._decoding.fail_all(failure)
         self._post()
-
-    def _post(self) -> None:
-        if self._outcomes and not self._posted:
-            self._posted = True
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:
-                return  # the loop is closed: the process is ending
-
-    def _deliver(self) -> None:
-        # Reset first: an outcome appended from here on posts again, so none is left behind.
-        self._posted = False
-        outcomes = self._outcomes
-        while outcomes:
-            answered, outcome = outcomes.popleft()
-            answered(outcome)
 
 
 class _Question:
@@ -185,8 +165,7 @@ class Seq2SeqEngine:
     def cut(self, data: Any, start: int, stop: int) -> Any:
         return data[start:stop]
 
-    def join(self, results: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        return {"generated_text": np.concatenate([each["generated_text"] for each in results])}
+    join = staticmethod(join_rows)
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         texts = _Texts(self._tokenizer, [item.rows for item in items], done)
@@ -252,18 +231,10 @@ class _Texts:
         return {"generated_text": objects([text.encode() for text in texts])}
 
 
-def decode_batching(batching: Batching) -> tuple[BatchSpec, int]:
-    """The queue in front of a decode batch of `batching.rows_max` rows, and its lanes."""
+def decode_lanes(batching: Batching) -> int:
+    """In front of a decode batch of `batching.rows_max` rows."""
     rows = max(1, batching.rows_max)
-    lanes = rows + max(1, rows // 2)
-    spec = BatchSpec(
-        rows_max=1,
-        lanes=lanes,
-        queue_rows_max=max(1, batching.queue_rows_max),
-        queue_wait_s_max=batching.queue_wait_s_max,
-        priorities=batching.priorities,
-    )
-    return spec, lanes
+    return rows + max(1, rows // 2)
 
 
 def _warm_up(model: Seq2SeqModel, until: float) -> None:
@@ -275,11 +246,4 @@ def _warm_up(model: Seq2SeqModel, until: float) -> None:
             if time.monotonic() > until:
                 return
     except Exception as error:  # the library raises RuntimeError and its own kinds alike
-        if isinstance(error, PenstockError):
-            raise
-        words = " ".join(str(error).split())[:300]
-        raise ModelError(
-            "model-failed",
-            f"the model fails on a source of one token: {words}",
-            hint="Encoder and decoder must come from one run of `penstock compile`.",
-        ) from None
+        raise fails_on_a_token(error) from None

@@ -8,6 +8,7 @@ so that only the guilty one is answered with the error.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,16 @@ from penstock.wire.frames import decode_request_meta
 Results = list[Any]
 
 
-class TensorEngine:
-    """`decode` on the loop or a helper thread, `run` from the loop, the model on lane threads."""
+def join_rows(results: list[Tensors]) -> Tensors:
+    """Results of consecutive parts as one."""
+    return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
 
-    def __init__(self, runtime: TensorRuntime, model: CodecModel, threads: LaneThreads) -> None:
-        self._runtime = runtime
+
+class TensorBodies:
+    """What every engine of tensors does with bodies, wherever its model runs."""
+
+    def __init__(self, model: CodecModel) -> None:
         self._model = model
-        self._threads = threads
-        self._rows_fixed = _rows_fixed(runtime, model.batched)
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         """(decoded, data of the whole request, length). Raises ModelError."""
@@ -41,13 +44,22 @@ class TensorEngine:
     def cut(self, data: Any, start: int, stop: int) -> Any:
         return {name: array[start:stop] for name, array in data.items()}
 
-    def join(self, results: list[Tensors]) -> Tensors:
-        return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
+    join = staticmethod(join_rows)
+
+
+class TensorEngine(TensorBodies):
+    """`decode` on the loop or a helper thread, `run` from the loop, the model on lane threads."""
+
+    def __init__(self, runtime: TensorRuntime, model: CodecModel, threads: LaneThreads) -> None:
+        super().__init__(model)
+        self._runtime = runtime
+        self._threads = threads
+        self._rows_fixed = _rows_fixed(runtime, model.batched)
 
     def run(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
     ) -> None:
-        self._threads.submit(lane, lambda: self._run_all(lane, items), done)
+        self._threads.submit(lane, partial(self._run_all, lane, items), done)
 
     def _run_all(self, lane: int, items: list[Item]) -> Results:
         if len(items) == 1:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode
 from penstock.instance.codecs.text import TextDecoded, TextModel, decode_texts, input_specs
 from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.engines.lane_threads import LaneThreads
-from penstock.instance.engines.tensor import Results, wrong_rows
+from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_results import checked_head, result
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
@@ -136,13 +137,12 @@ class TextEngine:
         types = data.types[start:stop] if data.types is not None else None
         return TextRows(data.ids[start:stop], types, data.names)
 
-    def join(self, results: list[Tensors]) -> Tensors:
-        return {name: np.concatenate([each[name] for each in results]) for name in results[0]}
+    join = staticmethod(join_rows)
 
     def run(
         self, lane: int, items: list[Item], bucket: int, done: Callable[[Results], None]
     ) -> None:
-        self._threads.submit(lane, lambda: self._run_all(lane, items), done)
+        self._threads.submit(lane, partial(self._run_all, lane, items), done)
 
     def _run_all(self, lane: int, items: list[Item]) -> Results:
         if len(items) == 1:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.artifacts.description import Tokenizer
 from penstock.errors import ModelError
+from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the cores belong to the lanes
-
-#: What lies behind this many characters for each token that the model takes is not read: the
-#: library would tokenize all of it, at about 400 bytes and 2 us a character, and throw it away.
-CHARACTERS_PER_TOKEN_MAX = 256
 #: Texts of more characters in all are tokenized in portions, so that one portion's waste is freed
 #: before the next is made.
 CHARACTERS_AT_ONCE = 64 * 1024
@@ -28,7 +23,10 @@ class Tokens(NamedTuple):
 
 
 class TextTokenizer:
-    """A `tokenizers.Tokenizer` whose memory no text can drive up."""
+    """A `tokenizers.Tokenizer` whose memory no text can drive up.
+
+    What lies behind the most characters that its tokens can hold is not read.
+    """
 
     __slots__ = ("_characters_max", "_tokenizer", "decode")
 
@@ -74,29 +72,13 @@ def open_tokenizer(
     `width_fixed` is the one length that the model's graph insists on, 0 if it takes any. Raises
     ModelError.
     """
-    import tokenizers  # noqa: PLC0415 - only text models need it
-
     if spec is None:
         raise ModelError(
             "tokenizer-missing",
             "a text model needs a tokenizer",
             hint="Put tokenizer.json beside the model.",
         )
-    path = model_dir / spec.file
-    if not path.is_file():
-        raise ModelError(
-            "tokenizer-missing",
-            f"the artifact has no file {spec.file!r}",
-            hint="Put the Hugging Face tokenizer.json there.",
-        )
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise ModelError(
-            "tokenizer-unreadable",
-            f"{spec.file}: {str(error)[:300]}",
-            hint="It must be a `tokenizers` JSON file, whole.",
-        ) from None
+    tokenizer = open_tokenizer_file(model_dir, spec.file)
     tokens_max = min(spec.tokens_max, width_fixed) if width_fixed else spec.tokens_max
     texts = 2 if pairs else 1
     needed = tokenizer.num_special_tokens_to_add(pairs) + texts
@@ -107,6 +89,5 @@ def open_tokenizer(
             f"{tokens_max} tokens do not hold the special tokens and one of each text: {needed}",
             hint="Raise tokenizer.tokens_max in model.yaml, or export the model for longer texts.",
         )
-    tokenizer.no_padding()
     tokenizer.enable_truncation(max_length=tokens_max)
     return TextTokenizer(tokenizer, tokens_max)

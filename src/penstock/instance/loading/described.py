@@ -1,7 +1,6 @@
 """What follows from a description and the tensors found: batch bounds, and what gateways are told.
 
-Pure: it loads and starts nothing. Models that make their answers piece by piece have a form of
-their own (`slots`, `engines.pipeline`).
+Pure: it loads and starts nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from penstock.instance.codecs.base import CodecModel
 from penstock.instance.loading.runs_measured import RunsMeasured
 from penstock.runtimes.base import LoadContext
 
+#: where Triton's word is not the runtime's name
 _PLATFORMS = {
-    "openvino": "openvino",
     "onnxruntime": "onnxruntime_onnx",
-    "python": "python",
     "process": "custom",
     "seq2seq": "openvino_seq2seq",
     "torch": "pytorch_pt2",
@@ -49,6 +47,17 @@ def batch_spec(
         priorities=batching.priorities,
         latency_s_p99_max=batching.latency_s_p99_max,
         runs_measured=seeds,
+    )
+
+
+def slots_spec(batching: Batching, slots: int) -> BatchSpec:
+    """One request a slot. Where they are computed they may be joined; here they wait their turn."""
+    return BatchSpec(
+        rows_max=1,
+        lanes=slots,
+        queue_rows_max=max(1, batching.queue_rows_max),
+        queue_wait_s_max=batching.queue_wait_s_max,
+        priorities=batching.priorities,
     )
 
 
@@ -82,26 +91,29 @@ def check_names(
 
 
 def codec_model(
-    context: LoadContext, inputs: tuple[TensorSpec, ...], outputs: tuple[TensorSpec, ...]
+    context: LoadContext,
+    inputs: tuple[TensorSpec, ...],
+    outputs: tuple[TensorSpec, ...],
+    *,
+    batched: bool = True,
 ) -> CodecModel:
-    """What codecs are told of its tensors."""
+    """What codecs are told of its tensors. `batched`: their first dimension may be that of rows."""
     description = context.description
-    batched = description.batching.rows_max > 0
     return CodecModel(
         name=context.endpoint_name,
         version=description.version,
         inputs=inputs,
         outputs=outputs,
-        batched=batched,
+        batched=batched and description.batching.rows_max > 0,
     )
 
 
 def described(
     context: LoadContext,
     model: CodecModel,
+    spec: BatchSpec,
     batching: Batching,
-    lanes: int,
-    labels: tuple[str, ...],
+    labels: tuple[str, ...] = (),
 ) -> dict[str, Any]:
     """The model's routing facts and its tensors, JSON-ready."""
     description = context.description
@@ -112,18 +124,17 @@ def described(
             shape[0] = -1
         return {"name": spec.name, "datatype": spec.dtype, "shape": shape}
 
-    spec = batch_spec(batching, lanes)
     return {
         "runtime": description.runtime,
         "task": description.task,
-        "platform": _PLATFORMS[description.runtime],
+        "platform": _PLATFORMS.get(description.runtime, description.runtime),
         "name": description.name,
         "versions": [description.version],
         "inputs": [tensor(each) for each in model.inputs],
         "outputs": [tensor(each) for each in model.outputs],
         "labels": list(labels),
         "rows_max": batching.rows_max,
-        "lanes": lanes,
-        "outstanding_max": spec.queue_rows_max + lanes * spec.rows_max,
+        "lanes": spec.lanes,
+        "outstanding_max": spec.queue_rows_max + spec.lanes * spec.rows_max,
         "batching": dataclasses.asdict(batching),
     }

@@ -26,8 +26,7 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.start import start
 from penstock.instance.loading.variant_settings import served_with
 from penstock.instance.settings import InstanceSettings
-from penstock.runtimes.base import LoadContext
-from penstock.runtimes.python.runtime import LaneListener
+from penstock.runtimes.base import LaneListener, LoadContext
 
 _LOG = logging.getLogger(__name__)
 

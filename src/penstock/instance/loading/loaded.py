@@ -6,30 +6,23 @@ import asyncio
 import dataclasses
 from typing import Any
 
-from penstock.artifacts.description import ModelDescription
 from penstock.core.batching import BatchSpec
 from penstock.core.proof import Proof
-from penstock.instance.copy import Copy
+from penstock.instance.copy import Copy, Work
 from penstock.instance.engines.cores import Pinning
-from penstock.instance.engines.generation import GenerationCopy
 from penstock.instance.engines.lane_threads import LaneThreads
-from penstock.instance.engines.pipeline import RUNTIME as PIPELINE
-from penstock.instance.engines.pipeline import PipelineCopy
 from penstock.instance.engines.seq2seq import DecodeThread
-from penstock.instance.loading.slots import RUNTIMES as GENERATION_RUNTIMES
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class Loaded:
     """A model that runs, and what is needed to serve and to end it."""
 
-    description: ModelDescription
-    engine: Any
     runtime: Any
+    work: Work  #: computes its requests
     spec: BatchSpec
-    passes_bodies: bool
-    threads: LaneThreads | DecodeThread | None
     described: dict[str, Any]  #: what gateways are told of the model
+    threads: LaneThreads | DecodeThread | None = None
     pinning: Pinning | None = None  #: where the lanes have cores of their own
     digest: str = ""  #: of the artifact in the cache
     proof: Proof | None = None  #: of a compiled artifact, on this processor
@@ -52,7 +45,7 @@ class Loaded:
         }
         if self.proof is not None:
             told["proof"] = self.proof.to_dict()
-        explain = getattr(self.engine, "explain", None)
+        explain = getattr(self.runtime, "explain", None)
         if explain is not None:
             try:
                 told["decoding"] = await explain()
@@ -63,10 +56,6 @@ class Loaded:
     def pids(self) -> list[int]:
         return list(getattr(self.runtime, "pids", ()))
 
-    def copy(self, number: int, *, name: str, **driving: Any) -> Copy | GenerationCopy:
+    def copy(self, number: int, **driving: Any) -> Copy:
         """What takes requests for it. `driving`: clock, timers and listeners, as `Copy` has."""
-        if self.description.runtime in (*GENERATION_RUNTIMES, PIPELINE):
-            version = self.description.version
-            kind = PipelineCopy if self.description.runtime == PIPELINE else GenerationCopy
-            return kind(number, self.runtime, self.spec, name=name, version=version, **driving)
-        return Copy(number, self.engine, self.spec, passes_bodies=self.passes_bodies, **driving)
+        return Copy(number, self.work, self.spec, **driving)

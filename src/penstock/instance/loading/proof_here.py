@@ -24,7 +24,7 @@ from penstock.artifacts.description import ModelDescription
 from penstock.compile.contract import Tolerance
 from penstock.compile.graph import Arrays
 from penstock.compile.proof_samples import FILE, compare_samples, read_samples
-from penstock.compile.report import REPORT
+from penstock.compile.report import REPORT, read_report
 from penstock.core import proof as core
 from penstock.core.proof import Proof
 from penstock.errors import ModelError
@@ -33,7 +33,6 @@ from penstock.runtimes.processor import instruction_set_here
 
 _LOG = logging.getLogger(__name__)
 _RUNTIMES = ("openvino", "seq2seq", "openvino_genai")
-_REPORT_BYTES_MAX = 1_000_000  #: a report has about 3 kB
 
 Run = Callable[[Arrays], Arrays]
 
@@ -44,8 +43,8 @@ def proof_here(context: LoadContext, runtime: TensorRuntime | None = None) -> Pr
     on a thread, before the lane has work."""
     if context.description.runtime not in _RUNTIMES:
         return None
-    report = _report(context.model_dir / REPORT)
-    if report is None:
+    report = read_report(context.model_dir)
+    if not isinstance(report, dict) or "parity" not in report:
         return None
     run = partial(runtime.run, 0) if runtime is not None else None
     found = _proof(context, report, run)
@@ -108,16 +107,6 @@ def _asked(
         return (f"the samples can't be run: {error.message}",)
     except (KeyError, IndexError, ValueError) as error:
         raise ModelError("proof-unreadable", f"{FILE} is not of this model: {error}") from None
-
-
-def _report(path: Path) -> dict[str, Any] | None:
-    try:
-        if path.stat().st_size > _REPORT_BYTES_MAX:
-            return None
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and "parity" in found else None
 
 
 def _marker(context: LoadContext, here: str) -> Path | None:

@@ -12,16 +12,12 @@ they are for fewer, and as if they shrank in proportion for more.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 from penstock.artifacts.description import Batching
-from penstock.compile.report import REPORT
+from penstock.compile.report import read_report
 from penstock.runtimes.processor import instruction_set_here, processor
-
-_BYTES_MAX = 1_000_000  #: a report has about 3 kB
 
 RunsMeasured = tuple[tuple[int, int, float], ...]
 
@@ -31,7 +27,7 @@ def runs_measured(model_dir: Path, batching: Batching, *, threads: int) -> RunsM
 
     `threads` are those of a lane. Reads a small file.
     """
-    report = _report(model_dir / REPORT)
+    report = read_report(model_dir)
     try:
         here = instruction_set_here().name
         if report["processor"] != processor() or report.get("instruction_set", here) != here:
@@ -51,12 +47,3 @@ def runs_measured(model_dir: Path, batching: Batching, *, threads: int) -> RunsM
         and (length <= longest or not batching.buckets)
         and 0.0 < run_s < math.inf
     )
-
-
-def _report(path: Path) -> Any:
-    try:
-        if path.stat().st_size > _BYTES_MAX:
-            return None
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None

@@ -10,14 +10,15 @@ import asyncio
 from typing import Any
 
 from penstock.artifacts.description import EngineOptions
-from penstock.instance.codecs import seq2seq, text, text_heads
+from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
+from penstock.instance.codecs.generation import triton_tensors
+from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.cores import Pinning
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.payload import PackedTensorEngine, PayloadEngine
-from penstock.instance.engines.pipeline import RUNTIME as PIPELINE
-from penstock.instance.engines.pipeline import described as pipeline_described
-from penstock.instance.engines.pipeline import slots_spec as pipeline_slots
-from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_batching
+from penstock.instance.engines.pipeline import PipelineSteps
+from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_lanes
+from penstock.instance.engines.sequences import Sequences
 from penstock.instance.engines.tensor import TensorEngine
 from penstock.instance.engines.text import TextEngine
 from penstock.instance.loading.described import (
@@ -26,14 +27,13 @@ from penstock.instance.loading.described import (
     codec_model,
     described,
     possible,
+    slots_spec,
 )
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.proof_here import proof_here
 from penstock.instance.loading.runs_measured import runs_measured
-from penstock.instance.loading.slots import RUNTIMES as GENERATION_RUNTIMES
-from penstock.instance.loading.slots import described as generation_described
-from penstock.instance.loading.slots import slots_spec, start_engine
-from penstock.runtimes.base import LoadContext
+from penstock.runtimes.base import LaneListener, LoadContext
+from penstock.runtimes.generation.runtime import GenerationRuntime
 from penstock.runtimes.loader import (
     TENSOR_RUNTIMES,
     load_payload_runtime,
@@ -41,8 +41,9 @@ from penstock.runtimes.loader import (
     load_tensor_runtime_in_thread,
 )
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
-from penstock.runtimes.python.runtime import LaneListener
 from penstock.runtimes.tensor_inputs import threads_of
+
+_GENERATION_RUNTIMES = ("openvino_genai", "vllm")
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:
@@ -51,9 +52,9 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
         return await _seq2seq_model(context)
     if context.description.runtime in TENSOR_RUNTIMES:
         return await _tensor_model(context)
-    if context.description.runtime in GENERATION_RUNTIMES:
+    if context.description.runtime in _GENERATION_RUNTIMES:
         return await _generation_model(context, listener)
-    if context.description.runtime == PIPELINE:
+    if context.description.runtime == "pipeline":
         return await _pipeline(context, listener)
     return await _payload_model(context, listener)
 
@@ -95,15 +96,14 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         raise
     if pinning is not None:
         pinning.settle()
+    spec = batch_spec(batching, lanes, threads=True, seeds=seeds)
     return Loaded(
-        description=description,
-        engine=engine,
         runtime=runtime,
-        spec=batch_spec(batching, lanes, threads=True, seeds=seeds),
-        passes_bodies=False,
+        work=Batches(engine),
+        spec=spec,
+        described=described(context, model, spec, batching, labels),
         threads=threads,
         pinning=pinning,
-        described=described(context, model, batching, lanes, labels),
         proof=proved,
     )
 
@@ -120,9 +120,8 @@ def _unpin(pinning: Pinning | None) -> None:
 
 
 async def _seq2seq_model(context: LoadContext) -> Loaded:
-    description = context.description
-    batching = description.batching
-    spec, lanes = decode_batching(batching)
+    batching = context.description.batching
+    spec = slots_spec(batching, decode_lanes(batching))
     codec = codec_model(context, seq2seq.INPUTS, seq2seq.OUTPUTS)
     pinning = _pinning(context, 1)
     try:
@@ -140,65 +139,62 @@ async def _seq2seq_model(context: LoadContext) -> Loaded:
         raise
     if pinning is not None:
         pinning.settle()
-    told = described(context, codec, batching, lanes, ())
     return Loaded(
-        description=description,
-        engine=engine,
         runtime=engine,
+        work=Batches(engine),
         spec=spec,
-        passes_bodies=False,
+        described=described(context, codec, spec, batching),
         threads=engine.thread,
         pinning=pinning,
         proof=await asyncio.to_thread(proof_here, context),
-        described=told | {"outstanding_max": spec.queue_rows_max + lanes},
     )
 
 
 async def _generation_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
-    spec = slots_spec(description.batching, description.engine or EngineOptions())
-    runtime = await start_engine(context, listener)
+    runtime = await GenerationRuntime.start(context, listener)
+    options = description.engine or EngineOptions()
+    spec = slots_spec(description.batching, options.sequences_max)
+    model = codec_model(context, triton_tensors.INPUTS, triton_tensors.OUTPUTS, batched=False)
+    told = {"rows_max": 1, "generation": dict(runtime.about), "decoupled": True}
     return Loaded(
-        description=description,
-        engine=runtime,
         runtime=runtime,
+        work=Sequences(runtime, name=context.endpoint_name, version=description.version),
         spec=spec,
-        passes_bodies=False,
-        threads=None,
+        described=described(context, model, spec, description.batching) | told,
         proof=await asyncio.to_thread(proof_here, context),
-        described=generation_described(context, runtime, spec),
     )
 
 
 async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
     runtime = await PipelineRuntime.start(context, listener)
-    spec = pipeline_slots(description.batching, runtime.file.requests_max)
+    spec = slots_spec(description.batching, runtime.file.requests_max)
+    model = codec_model(context, pipeline.INPUTS, pipeline.OUTPUTS, batched=False)
+    told = {
+        "rows_max": 1,
+        "batching": {"requests_max": spec.lanes},
+        "pipeline": dict(runtime.about),
+        "decoupled": True,
+    }
     return Loaded(
-        description=description,
-        engine=runtime,
         runtime=runtime,
+        work=PipelineSteps(runtime, name=context.endpoint_name, version=description.version),
         spec=spec,
-        passes_bodies=False,
-        threads=None,
-        described=pipeline_described(context, runtime, spec),
+        described=described(context, model, spec, description.batching) | told,
     )
 
 
 async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
     runtime = await load_payload_runtime(context, listener)
-    lanes = runtime.lanes
-    batching = description.batching
+    spec = batch_spec(description.batching, runtime.lanes)
     model = codec_model(context, description.inputs, description.outputs)
     packed = description.runtime == "python" and description.triton_python
     engine = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
     return Loaded(
-        description=description,
-        engine=engine,
         runtime=runtime,
-        spec=batch_spec(batching, lanes),
-        passes_bodies=not packed,
-        threads=None,
-        described=described(context, model, batching, lanes, description.labels),
+        work=Batches(engine),
+        spec=spec,
+        described=described(context, model, spec, description.batching, description.labels),
     )

@@ -2,7 +2,7 @@
 
 A PayloadRuntime over one foreign server; a lane is one connection to it. Headers that the container
 contract names are passed on, and no others. A program that ends is started again by the rule of
-`supervision.py`; requests it had not answered are given back. Where several were under way, any of
+`supervision`; requests it had not answered are given back. Where several were under way, any of
 them may have ended it.
 """
 
@@ -13,45 +13,44 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
 from penstock.core.retry import blamed
-from penstock.errors import ModelError, PenstockError
-from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply, Returned
+from penstock.errors import ModelError
+from penstock.runtimes.base import (
+    NOT_BEGUN,
+    LaneListener,
+    LoadContext,
+    Payload,
+    PayloadReply,
+    Returned,
+)
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
 from penstock.runtimes.foreign.server import ForeignServer
-from penstock.runtimes.python.runtime import LaneListener, run_s_max, worker_environment
-from penstock.runtimes.workers.restarts import Restarts
+from penstock.runtimes.workers.environment import run_s_max, worker_environment
+from penstock.runtimes.workers.supervised import Supervised
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
 _ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
 
 
-class ProcessRuntime:
+class ProcessRuntime(Supervised[ForeignServer]):
     """Made by `start`. See `base.PayloadRuntime`."""
 
     def __init__(
         self, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
     ) -> None:
         self.lanes = max(1, context.description.lanes)
+        super().__init__(context, listener, serves=range(self.lanes), clock=clock)
         self.shares_worker = self.lanes > 1
         self._under_way: set[_Batch] = set()
-        self._context = context
-        self._listener = listener
-        self._clock = clock or SystemClock()
-        self._loop = asyncio.get_running_loop()
         self._scratch = make_scratch()
         self._environment = worker_environment(context, self._scratch) | {
             "HOME": os.environ.get("HOME", str(self._scratch))  # a program of the operator's
         }
         self._run_s_max = run_s_max(self._environment)
-        self._server: ForeignServer | None = None
         self._connections: list[HttpConnection | None] = [None] * self.lanes
-        self._restarts = Restarts(
-            self._start_again, self._give_up, clock=self._clock, log=context.log
-        )
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     @classmethod
     async def start(cls, context: LoadContext, listener: LaneListener) -> ProcessRuntime:
@@ -63,24 +62,14 @@ class ProcessRuntime:
                 hint="Give `command` in model.yaml, or map the image to a command.",
             )
         runtime = cls(context, listener)
-        await runtime._start_server()
+        await runtime.begin()
         return runtime
 
-    @property
-    def pids(self) -> list[int]:
-        return [self._server.pid] if self._server and self._server.pid else []
-
-    async def _start_server(self) -> None:
-        name = f"{self._context.endpoint_name}/{self._context.variant_name}"
-        server = ForeignServer(name, self._context.log, self._gone)
-        self._server = server
-        await server.start(
-            self._context.description.command,
-            self._environment,
-            self._context.model_dir,
-            self._context.startup_timeout_s,
-            walls=around_program(self._context, self._scratch),
-        )
+    async def spawn(self) -> ForeignServer:
+        server = ForeignServer(self._context, self.gone)
+        walls = around_program(self._context, self._scratch)
+        await server.start(self._environment, walls)
+        return server
 
     def invoke(
         self,
@@ -98,12 +87,12 @@ class ProcessRuntime:
             return
         connection = self._connections[lane]
         if connection is None or not connection.is_open:
-            self._spawn(self._connect_then(lane, run))
+            self._do(self._connect_then(lane, run))
             return
         self._post(lane, connection, run)
 
     async def _connect_then(self, lane: int, run: _Batch) -> None:
-        server = self._server
+        server = self.process
         try:
             if server is None:
                 raise OSError("no server")
@@ -137,12 +126,12 @@ class ProcessRuntime:
             self._under_way.discard(run)
             if answer is None and not run.hung:
                 died = Returned(blamed(int(run.company)))
-                self._give_back(run, NOT_BEGUN if self._closed else died)
+                self._give_back(run, NOT_BEGUN if self.closed else died)
                 return
             run.replies.append(self._reply(answer))
             run.hung = False
             if answer is not None:
-                self._restarts.served()
+                self.served()
             self._next(lane, run)
 
         connection.send("POST", "/invocations", request_headers(meta), payload.body, answered)
@@ -150,8 +139,8 @@ class ProcessRuntime:
     def _hang(self, connection: HttpConnection, run: _Batch) -> None:
         run.hung = True
         connection.close()
-        if self._server is not None:
-            self._server.kill()
+        if self.process is not None:
+            self.process.kill()
 
     def _reply(self, answer: HttpAnswer | None) -> PayloadReply:
         if answer is None:
@@ -183,46 +172,21 @@ class ProcessRuntime:
         if connection is not None:
             connection.close()
 
-    def _gone(self, error: PenstockError) -> None:
-        self._server = None
-        if self._closed:
-            return
-        for lane in range(self.lanes):
-            self._listener.lane_lost(lane, error)
-        self._restarts.died(error)
-
-    def _give_up(self, error: PenstockError) -> None:
-        for lane in range(self.lanes):
-            self._listener.lane_failed(lane, error)
-
-    async def _start_again(self) -> None:
-        await self._start_server()
-        for lane in range(self.lanes):
-            self._listener.lane_ready(lane)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        self._closed = True
-        await self._restarts.close()
+        self.closed = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for connection in self._connections:
             if connection is not None:
                 connection.close()
-        if self._server is not None:
-            await self._server.close()
+        await super().close()
         remove_scratch(self._scratch)
-
-    def kill(self) -> None:
-        """At once, without waiting: the instance itself is ending."""
-        self._closed = True
-        if self._server is not None:
-            self._server.kill()
 
 
 class _Batch:

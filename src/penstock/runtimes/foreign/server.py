@@ -8,10 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
 from penstock.runtimes.workers.output_lines import OutputLines
@@ -29,18 +30,13 @@ def free_port() -> int:
 
 
 class ForeignServer:
-    """Use: `start`, then connect to `port`. `on_gone(error)`: it ended without being asked to."""
+    """Use: `start`, then connect to `port`. `gone(error)`: it ended without being asked to."""
 
-    def __init__(
-        self,
-        name: str,
-        log: Callable[[str], None],
-        on_gone: Callable[[PenstockError], None],
-    ) -> None:
+    def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
         self.port = free_port()
-        self._name = name
-        self._log = log
-        self._on_gone = on_gone
+        self._context = context
+        self._name = context.copy_name
+        self._on_gone = gone
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
@@ -52,19 +48,12 @@ class ForeignServer:
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    async def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        model_dir: Path,
-        timeout_s: float,
-        *,
-        walls: Walls | None = None,
-    ) -> None:
+    async def start(self, environment: Mapping[str, str], walls: Walls | None) -> None:
         """Returns once /ping answers 200. Raises ModelError: it ended, or was not healthy."""
+        model_dir, timeout_s = self._context.model_dir, self._context.startup_timeout_s
         argv = [
             part.replace("{port}", str(self.port)).replace("{model_dir}", str(model_dir))
-            for part in command
+            for part in self._context.description.command
         ]
         self._spawn(argv, environment, model_dir, walls)
         try:
@@ -106,7 +95,7 @@ class ForeignServer:
             os.close(write_end)
             if walls is not None:
                 os.close(told)
-        OutputLines(read_end, self._log)
+        OutputLines(read_end, self._context.log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
 

@@ -9,5 +9,6 @@
     openvino_genai, vllm    the engines
 
 What runs inside the engine process imports the standard library, `penstock.errors`, a tokenizer
-and its engine, nothing else: it may be another interpreter than the instance's.
+and its engine, nothing else: it may be another interpreter than the instance's. The room must not
+know clients' dialects, pipelines or Python models.
 """

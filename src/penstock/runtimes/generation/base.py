@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.errors import CallerError
+from penstock.runtimes.statistics import EngineStatistics
 
 #: Likeliest tokens that any engine is asked for, as OpenAI's `top_logprobs`.
 LOGPROBS_MAX = 20
@@ -79,14 +80,6 @@ class StepOutput:
     top: list[list[tuple[int, float]]] | None = None  #: of each token, the likeliest ones
     finish: str | None = None  #: STOP, LENGTH; None: it goes on
     tokens_cached: int = 0  #: of the prompt, found in the prefix cache
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStatistics:
-    running: int  #: sequences of the last step
-    waiting: int  #: sequences that wait for room
-    cache_use: float  #: share of the cache's blocks in use, 0 to 1
-    cache_bytes: int
 
 
 class GenerationEngine(Protocol):

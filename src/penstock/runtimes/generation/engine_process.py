@@ -1,24 +1,21 @@
-"""The engine process: `python -m penstock.runtimes.generation.engine_process FD FD`.
+"""The engine process: `python -m penstock.runtimes.generation.engine_process FD`.
 
 One thread reads commands and makes prompts into tokens; the main thread takes what is ready
 between two steps, steps the engine, and sends all that a step made in one write. Tokenizing a long
 prompt therefore never holds up those that are being answered.
 
 An engine that raises in a step has lost its sequences: the process ends, its instance gives back or
-fails what was running and starts another. It dies with its instance (PR_SET_PDEATHSIG, and the end
-of the socket).
+fails what was running and starts another.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import random
-import signal
 import socket
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -26,13 +23,13 @@ from typing import Any
 
 from penstock import scheduling
 from penstock.errors import CallerError, ModelError, PenstockError, kind_of, plain
-from penstock.runtimes.confinement.parent_death import die_with_parent
 from penstock.runtimes.generation import prompts as prompt_files
 from penstock.runtimes.generation import wire
 from penstock.runtimes.generation.answers import Answering, Answers, sequences_of
 from penstock.runtimes.generation.base import EngineRequest, GenerationEngine
 from penstock.runtimes.generation.prompts import Prompts
-from penstock.runtimes.workers.failures import log_traceback
+from penstock.runtimes.workers import inside
+from penstock.runtimes.workers.failures import LOG_HINT, log_traceback
 
 #: A message leaves at least this often while the engine works, so that a hang shows.
 SIGN_OF_LIFE_S = 1.0
@@ -66,10 +63,15 @@ class Commands:
     """
 
     def __init__(
-        self, stream: Any, prompts: Prompts, engine: GenerationEngine, *, sequences_max: int
+        self,
+        messages: Iterator[tuple[int, int, bytes]],
+        prompts: Prompts,
+        engine: GenerationEngine,
+        *,
+        sequences_max: int,
     ) -> None:
         self.inbox: SimpleQueue[tuple[str, Any]] = SimpleQueue()
-        self._stream = stream
+        self._messages = messages
         self._prompts = prompts
         self._engine = engine
         self._context = engine.context_tokens_max
@@ -84,7 +86,8 @@ class Commands:
 
     def _read(self) -> None:
         try:
-            for kind, value in wire.read_messages(self._stream):
+            for kind, _, payload in self._messages:
+                value = json.loads(payload)
                 if kind == wire.ADD:
                     self._add(value)
                 elif kind == wire.CANCEL:
@@ -227,39 +230,36 @@ class Loop:
         self._channel.sendall(wire.message(wire.EVENTS, {"s": statistics, "e": events}))
 
 
-def _loaded_or_explained(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts] | PenstockError:
-    try:
-        return load(init)
-    except PenstockError as error:
+def _explain(error: BaseException, init: dict[str, Any]) -> PenstockError:
+    """Engines raise kinds of their own."""
+    if isinstance(error, PenstockError):
         return error
-    except Exception as error:  # engines raise kinds of their own
-        log_traceback(error)
-        words = plain(" ".join(plain(error).split()), 300)
-        return ModelError(
-            "engine-failed",
-            f"the engine {init['engine']} did not start: {kind_of(error)}: {words}",
-            hint="The traceback is in the instance's log.",
-        )
+    words = plain(" ".join(plain(error).split()), 300)
+    return ModelError(
+        "engine-failed",
+        f"the engine {init['engine']} did not start: {kind_of(error)}: {words}",
+        hint=LOG_HINT,
+    )
 
 
-def serve(channel: socket.socket) -> None:
-    stream = channel.makefile("rb", buffering=1 << 16)
-    kind, init = next(wire.read_messages(stream))
-    assert kind == wire.INIT, "the first message is INIT"
-    loaded = _loaded_or_explained(init)
-    if isinstance(loaded, PenstockError):
-        channel.sendall(wire.message(wire.FAILED, loaded.to_dict()))
-        return
-    engine, prompts = loaded
-    about = {
+def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
+    engine, _ = loaded
+    return {
         "engine": engine.name,
         "context_tokens_max": engine.context_tokens_max,
         "has_json_schema": engine.has_json_schema,
         "logprobs_max": engine.logprobs_max,
     }
-    channel.sendall(wire.message(wire.READY, about))
+
+
+def serve(channel: socket.socket) -> None:
+    scheduling.compute()
+    loaded = inside.loaded(channel, load, explain=_explain, about=_about)
+    if loaded is None:
+        return
+    (engine, prompts), init, messages = loaded
     sequences_max = int(init["settings"]["sequences_max"])
-    commands = Commands(stream, prompts, engine, sequences_max=sequences_max)
+    commands = Commands(messages, prompts, engine, sequences_max=sequences_max)
     commands.start()
     try:
         Loop(engine, commands, channel).run()
@@ -267,24 +267,5 @@ def serve(channel: socket.socket) -> None:
         engine.close()
 
 
-def main() -> None:
-    die_with_parent()
-    scheduling.compute()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    channel.setblocking(True)
-    status = 0
-    try:
-        serve(channel)
-    except OSError:
-        pass  # the instance is gone
-    except BaseException as error:
-        log_traceback(error)
-        status = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # libraries' own ends are slow, and some crash
-
-
 if __name__ == "__main__":
-    main()
+    inside.main(serve)

@@ -19,7 +19,6 @@ from penstock.runtimes.generation.base import (
     LENGTH,
     STOP,
     EngineRequest,
-    EngineStatistics,
     StepOutput,
     ToolText,
     tools_unsupported,
@@ -27,6 +26,7 @@ from penstock.runtimes.generation.base import (
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
 from penstock.runtimes.openvino import arithmetic
+from penstock.runtimes.statistics import EngineStatistics
 
 #: Tokens of a block of the CPU's paged attention.
 BLOCK_TOKENS = 32

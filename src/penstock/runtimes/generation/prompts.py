@@ -7,17 +7,13 @@ the engine process; knows no engine.
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-#: Longer texts cannot fit, whatever they say: tokenizing them first would cost seconds and memory.
-CHARACTERS_PER_TOKEN_MAX = 256
 _FILE_BYTES_MAX = 64 << 20
 
 
@@ -27,7 +23,7 @@ class Prompts:
     def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
         """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
         ModelError."""
-        self.tokenizer = _open_tokenizer(model_dir / "tokenizer.json")
+        self.tokenizer = open_tokenizer_file(model_dir)
         self._settings = _read_json(model_dir / "tokenizer_config.json")
         self._source = _template_of(model_dir, self._settings, chat_template)
         self._template: Any = None
@@ -99,7 +95,7 @@ class Prompts:
             ) from None
 
     def _encoded(self, text: str, tokens_max: int, *, special: bool) -> list[int]:
-        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:
+        if len(text) > CHARACTERS_PER_TOKEN_MAX * tokens_max:  # it can't fit, whatever it says
             raise _too_long(f"{len(text)} characters", tokens_max)
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=special).ids
         return ids
@@ -149,28 +145,6 @@ def _too_long(has: str, tokens_max: int) -> CallerError:
         "least one token of the answer",
         hint="Shorten the prompt.",
     )
-
-
-def _open_tokenizer(path: Path) -> Any:
-    import tokenizers
-
-    if not path.is_file():
-        raise ModelError(
-            "tokenizer-missing",
-            f"the model has no {path.name}",
-            hint="Put the Hugging Face tokenizer.json beside it.",
-        )
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise ModelError(
-            "tokenizer-unreadable",
-            f"{path.name}: {str(error)[:300]}",
-            hint="It must be a `tokenizers` JSON file, whole.",
-        ) from None
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
 
 
 def _template_of(model_dir: Path, settings: dict[str, Any], chosen: str) -> str | None:

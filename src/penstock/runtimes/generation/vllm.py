@@ -20,7 +20,6 @@ from penstock.runtimes.generation.base import (
     LOGPROBS_MAX,
     STOP,
     EngineRequest,
-    EngineStatistics,
     Sampling,
     StepOutput,
     ToolText,
@@ -28,6 +27,7 @@ from penstock.runtimes.generation.base import (
 )
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.vllm_tools import PARSER, VllmTools, options_of
+from penstock.runtimes.statistics import EngineStatistics
 
 #: Options that would run code of the artifact's, or are decided elsewhere.
 _REFUSED = ("trust_remote_code", "model", "tokenizer", "tokenizer_mode", "served_model_name")

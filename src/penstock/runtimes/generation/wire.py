@@ -1,7 +1,6 @@
 """Messages between an instance and its engine process, over a socket pair.
 
-The head is that of `runtimes.workers.wire` (payload bytes u32, kind u8, pad, count u16, little
-endian); payloads are JSON. INIT, READY and FAILED are as there.
+The head, INIT, READY and FAILED are those of `workers.wire`; payloads are JSON.
 
     ADD       one request: `add_message`
     CANCEL    [id, ...]
@@ -22,18 +21,13 @@ from __future__ import annotations
 
 import json
 import math
-import struct
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
 from penstock.errors import plain
 from penstock.runtimes.generation.base import Sampling
+from penstock.runtimes.workers import wire
 
-HEAD: Final = struct.Struct("<IBxH")
-INIT: Final = 1
-READY: Final = 2
-FAILED: Final = 3
 ADD: Final = 16
 CANCEL: Final = 17
 EVENTS: Final = 18
@@ -54,8 +48,7 @@ def message(kind: int, value: Any) -> bytes:
         text = _compact(value)
     except ValueError:
         text = _compact(_finite(value))
-    payload = text.encode("utf-8", "replace")
-    return HEAD.pack(len(payload), kind, 0) + payload
+    return wire.message(kind, text.encode("utf-8", "replace"))
 
 
 def _finite(value: Any) -> Any:
@@ -81,19 +74,6 @@ def sampling_of(given: dict[str, Any]) -> Sampling:
     if "stop" in given:
         given["stop"] = tuple(given["stop"])
     return Sampling(**given)
-
-
-def read_messages(stream: Any) -> Iterator[tuple[int, Any]]:
-    """(kind, value) from a blocking binary stream until it ends."""
-    while True:
-        head = stream.read(HEAD.size)
-        if len(head) < HEAD.size:
-            return
-        size, kind, _ = HEAD.unpack(head)
-        payload = stream.read(size)
-        if len(payload) < size:
-            return
-        yield kind, json.loads(payload)
 
 
 _DEFAULTS: Final = asdict(Sampling())

@@ -1,53 +1,34 @@
 """Python steps seen from the instance's event loop: one worker process, many calls at once.
 
 A worker that dies takes its calls with it, which fall back; it is started again by the rule of
-`supervision.py`. A function cannot be stopped from outside: one that is still running `HANG_S`
+`supervision`. A function cannot be stopped from outside: one that is still running `HANG_S`
 after it was broken off hangs, and its process is ended, so that no thread is lost for good.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
-from penstock.clock import Clock, SystemClock
+from penstock.clock import Clock
 from penstock.errors import ModelError, NotNowError, PenstockError, from_dict
-from penstock.runtimes.base import LoadContext
+from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
-from penstock.runtimes.pipeline import worker as wire
+from penstock.runtimes.pipeline import worker
 from penstock.runtimes.pipeline.calls import Hear
-from penstock.runtimes.python.runtime import LaneListener, worker_environment
-from penstock.runtimes.workers import wire as worker_wire
+from penstock.runtimes.workers.environment import worker_environment
 from penstock.runtimes.workers.process import WorkerProcess
-from penstock.runtimes.workers.restarts import Restarts
+from penstock.runtimes.workers.supervised import Supervised
+from penstock.runtimes.workers.wire import message
 
+MODULE: Final = "penstock.runtimes.pipeline.worker"
 HANG_S: Final = 10.0
 
-Told = Callable[[int, dict[str, Any]], None]
 
-
-class StepsProcess(WorkerProcess):
-    """A worker that takes commands at any time and speaks at any time."""
-
-    module = "penstock.runtimes.pipeline.worker"
-    on_told: Told
-
-    def write(self, kind: int, value: dict[str, Any]) -> None:
-        if self._transport is not None and self._serving:
-            self._transport.write(worker_wire.message(kind, orjson.dumps(value)))
-
-    def _message(self, kind: int, count: int, payload: bytes) -> None:
-        if kind in (wire.PIECE, wire.DONE, wire.BROKEN):
-            self.on_told(kind, orjson.loads(payload))
-        else:
-            self._begun(kind, payload)
-
-
-class PythonSteps:
+class PythonSteps(Supervised[WorkerProcess]):
     """All Python steps of one copy. `functions`: step -> function."""
 
     def __init__(
@@ -61,10 +42,8 @@ class PythonSteps:
         clock: Clock | None = None,
         hang_s: float = HANG_S,
     ) -> None:
-        self._context = context
-        self._listener = listener
+        super().__init__(context, listener, clock=clock)
         self._hang_s = hang_s
-        self._loop = asyncio.get_running_loop()
         self._init = {
             "model_dir": str(context.model_dir),
             "file": file,
@@ -72,33 +51,15 @@ class PythonSteps:
             "threads": threads,
         }
         self._scratch = make_scratch()
-        self._process: StepsProcess | None = None
-        self._restarts = Restarts(
-            self.start,
-            lambda error: listener.lane_failed(0, error),
-            clock=clock or SystemClock(),
-            log=context.log,
-        )
         self._numbers = itertools.count(1)
         self._calls: dict[int, _PythonCall] = {}
-        self._closed = False
 
-    @property
-    def pids(self) -> list[int]:
-        return [self._process.pid] if self._process and self._process.pid else []
-
-    async def start(self) -> None:
-        """Raises ModelError if the code cannot be loaded."""
-        process = StepsProcess(
-            f"{self._context.endpoint_name}/{self._context.variant_name}",
-            self._context.log,
-            self._gone,
-            walls=around_code(self._context, self._scratch),
-        )
-        process.on_told = self._told
+    async def spawn(self) -> WorkerProcess:
+        process = WorkerProcess(self._context, self._told, self.gone)
         environment = worker_environment(self._context, self._scratch)
-        await process.start(self._init, environment, self._context.startup_timeout_s)
-        self._process = process
+        walls = around_code(self._context, self._scratch)
+        await process.start(MODULE, self._init, environment, walls)
+        return process
 
     def way(self, name: str, function: str, *, follows: bool) -> PythonWay:
         return PythonWay(self, name, function, follows)
@@ -108,58 +69,61 @@ class PythonSteps:
     def call(self, name: str, function: str, follows: bool, inputs: Any, hear: Hear) -> _PythonCall:
         number = next(self._numbers)
         call = _PythonCall(self, number, hear)
-        if self._process is None:
+        if self.process is None:
             call.ended = True
             down = NotNowError("worker-down", f"{name}: the process of the Python steps restarts")
             self._loop.call_soon(hear.failed, down)
             return call
         self._calls[number] = call
-        self._write(wire.CALL, {"i": number, "f": function, "a": inputs, "s": follows})
+        self.tell(worker.CALL, {"i": number, "f": function, "a": inputs, "s": follows})
         return call
 
-    def _write(self, kind: int, value: dict[str, Any]) -> None:
-        if self._process is not None:
-            self._process.write(kind, value)
+    def tell(self, kind: int, value: dict[str, Any]) -> None:
+        if self.process is not None:
+            self.process.write(message(kind, orjson.dumps(value)))
 
     def stop(self, call: _PythonCall) -> None:
-        self._write(wire.STOP, {"i": call.number})
+        self.tell(worker.STOP, {"i": call.number})
         self._loop.call_later(self._hang_s, self._hung, call)
 
     def _hung(self, call: _PythonCall) -> None:
-        if call.number in self._calls and self._process is not None and not self._closed:
+        if call.number in self._calls and self.process is not None and not self.closed:
             self._context.log(f"a step still ran {self._hang_s:g} s after it was broken off")
-            self._process.kill()
+            self.process.kill()
 
-    def _told(self, kind: int, told: dict[str, Any]) -> None:
+    def _told(self, kind: int, count: int, payload: bytes) -> None:
+        if kind not in (worker.PIECE, worker.DONE, worker.BROKEN):
+            return
+        told = orjson.loads(payload)
         call = self._calls.get(told["i"])
         if call is None:
             return
-        if kind == wire.PIECE:
+        if kind == worker.PIECE:
             call.piece(told["v"])
             return
         del self._calls[call.number]
-        if kind == wire.DONE:
-            self._restarts.served()
+        if kind == worker.DONE:
+            self.served()
             call.done(told["v"], generator=told["g"])
         else:
             call.failed(from_dict(told["e"]))
 
     # life and death
 
-    def _gone(self, error: PenstockError) -> None:
-        self._process = None
+    def gone(self, error: PenstockError) -> None:
         calls, self._calls = self._calls, {}
-        if not self._closed:
-            self._restarts.died(error)
+        super().gone(error)
         for call in calls.values():
             call.failed(error)
 
+    def lost(self, error: PenstockError) -> None:
+        """The copy goes on: its steps fall back until they have a process again."""
+
+    def ready(self) -> None:
+        return
+
     async def close(self) -> None:
-        self._closed = True
-        await self._restarts.close()
-        if self._process is not None:
-            await self._process.close()
-            self._process = None
+        await super().close()
         remove_scratch(self._scratch)
 
 
@@ -194,10 +158,10 @@ class _PythonCall:
         self._pieces: list[Any] = []
 
     def feed(self, piece: Any) -> None:
-        self._steps._write(wire.FEED, {"i": self.number, "v": piece})
+        self._steps.tell(worker.FEED, {"i": self.number, "v": piece})
 
     def feed_end(self) -> None:
-        self._steps._write(wire.FEED_END, {"i": self.number})
+        self._steps.tell(worker.FEED_END, {"i": self.number})
 
     def stop(self) -> None:
         if not self.ended:

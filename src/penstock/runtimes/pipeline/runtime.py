@@ -4,7 +4,7 @@ Per request a `core.pipeline.Pipeline` decides; this carries out what it says, o
 event loop, and hands on typed events as they leave. Steps are calls to other endpoints and services
 or Python functions in a worker process: no code of the artifact runs in the instance.
 
-Told to whoever is attached, as an engine's process tells its events (`engines.generation`):
+Told to whoever is attached, as an engine's process tells its events (`instance.engines.sequences`):
 {"i": id, "k": kind, "d": data} for one event of the stream, {"i": id, "f": "done"} behind the last,
 {"i": id, "e": error} in its place where the pipeline failed.
 """
@@ -30,8 +30,7 @@ from penstock.core.pipeline_actions import (
     Stop,
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.base import LoadContext
-from penstock.runtimes.generation.base import EngineStatistics
+from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.pipeline.calls import Call, Way
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
@@ -40,7 +39,7 @@ from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
 from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
 from penstock.runtimes.pipeline.python_step import PythonSteps
 from penstock.runtimes.pipeline.value_step import ValueWay
-from penstock.runtimes.python.runtime import LaneListener
+from penstock.runtimes.statistics import EngineStatistics
 
 Events = Callable[[list[dict[str, Any]]], None]
 
@@ -87,10 +86,12 @@ class PipelineRuntime:
             for key, step in file.steps.items():
                 ways[key] = _way(step, context, steps)
             if steps is not None:
-                await steps.start()
+                await steps.begin()
         except BaseException:
             for way in ways.values():
                 await way.close()
+            if steps is not None:
+                await steps.close()
             raise
         return cls(file, steps, ways, clock)
 

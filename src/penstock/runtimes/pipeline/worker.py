@@ -1,9 +1,9 @@
-"""The worker process of Python steps: `python -m penstock.runtimes.pipeline.worker FD FD`.
+"""The worker process of Python steps: `python -m penstock.runtimes.pipeline.worker FD`.
 
 Loads the artifact's code, then runs calls on a few threads; a generator's pieces leave as they are
 made. `model_fn(model_dir)`, where the code has one, is called once, and what it returns is given to
 functions with a parameter `model`. A function that follows another step gets an iterator of its
-pieces as `pieces`. It dies with its instance (PR_SET_PDEATHSIG, and the end of the socket).
+pieces as `pieces`.
 
 Messages have the head of `workers.wire`; payloads are JSON. INIT, READY and FAILED are as there.
 
@@ -18,12 +18,8 @@ Messages have the head of `workers.wire`; payloads are JSON. INIT, READY and FAI
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import os
-import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,10 +30,10 @@ from typing import Any, Final
 import orjson
 
 from penstock.errors import ModelError, PenstockError
-from penstock.runtimes.confinement.parent_death import die_with_parent
-from penstock.runtimes.python.sagemaker_contract import import_code
-from penstock.runtimes.workers import wire as worker_wire
-from penstock.runtimes.workers.failures import error_bytes, log_traceback, model_error
+from penstock.runtimes.workers import inside
+from penstock.runtimes.workers.code import import_code
+from penstock.runtimes.workers.failures import log_traceback, model_error
+from penstock.runtimes.workers.wire import message
 
 CALL: Final = 16
 FEED: Final = 17
@@ -138,7 +134,7 @@ class Worker:
                 hint="Return text, numbers, lists and dicts.",
             ) from None
         with self._writing:
-            self._channel.sendall(worker_wire.message(kind, payload))
+            self._channel.sendall(message(kind, payload))
 
 
 Function = tuple[Callable[..., Any], bool]  #: and whether it has a parameter `model`
@@ -160,48 +156,13 @@ def loaded(init: dict[str, Any]) -> tuple[dict[str, Function], Any]:
     return functions, make(init["model_dir"]) if make else None
 
 
-def _loaded_or_explained(channel: socket.socket, init: dict[str, Any]) -> Worker | PenstockError:
-    try:
-        return Worker(channel, init)
-    except BaseException as error:
-        if not isinstance(error, PenstockError):
-            log_traceback(error)
-        return model_error(error, where=init["file"])
-
-
 def serve(channel: socket.socket) -> None:
-    reader = channel.makefile("rb", buffering=1 << 16)
-    worker: Worker | None = None
-    while True:
-        raw = reader.read(worker_wire.HEAD.size)
-        if len(raw) < worker_wire.HEAD.size:
-            return
-        size, kind, _ = worker_wire.HEAD.unpack(raw)
-        payload = reader.read(size)
-        if len(payload) < size:
-            return
-        if worker is not None:
+    loaded = inside.loaded(channel, lambda init: Worker(channel, init))
+    if loaded is not None:
+        worker, _, messages = loaded
+        for kind, _, payload in messages:
             worker.command(kind, orjson.loads(payload))
-            continue
-        made = _loaded_or_explained(channel, orjson.loads(payload))
-        if isinstance(made, PenstockError):
-            channel.sendall(worker_wire.message(worker_wire.FAILED, error_bytes(made)))
-            return
-        worker = made
-        channel.sendall(worker_wire.message(worker_wire.READY, b"{}"))
-
-
-def main() -> None:
-    die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    channel.setblocking(True)
-    with contextlib.suppress(OSError):  # the instance is gone
-        serve(channel)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)  # threads of steps must not keep a worker alive that nobody talks to
 
 
 if __name__ == "__main__":
-    main()
+    inside.main(serve)

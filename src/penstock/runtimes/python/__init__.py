@@ -1,5 +1,5 @@
 """Python models: the instance's end of their workers, the worker, and the contracts it honours.
 
-Here belong SageMaker's functions and Triton's class. It must not know pipelines, engines, tensors
-of native runtimes, or how requests reach the instance.
+Here belong SageMaker's functions, Triton's class, and whose fault a worker's end is. It must not
+know pipelines, engines or libraries of tensors.
 """

@@ -8,18 +8,16 @@ inference toolkit's documentation; the code here is our own.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from penstock.errors import ModelError
+from penstock.runtimes.python.batches import Answer, answered, failed
 from penstock.runtimes.python.default_handlers import decode_default, encode_default
-from penstock.runtimes.python.worker import Answer, answered, failed
+from penstock.runtimes.workers.code import import_code
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
 _UTF8_TYPES = ("application/json", "text/csv")
@@ -74,19 +72,6 @@ class Context:
             self.custom_attributes = value
         elif name == "content-type":
             self.response_content_type = value
-
-
-def import_code(path: Path) -> ModuleType:
-    """The model's file as a module; its folder comes first on sys.path, as the toolkits do."""
-    sys.path.insert(0, str(path.parent))
-    name = path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ModelError("model-code-failed", f"{path.name} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _with_context(function: Callable[..., Any], arguments: int, context: Context) -> Any:

@@ -15,11 +15,10 @@ import numpy as np
 
 from penstock.errors import ModelError, plain
 from penstock.runtimes.python import triton_backend_utils as utils
-from penstock.runtimes.python.sagemaker_contract import import_code
-from penstock.runtimes.python.worker import Answer, answered, failed
+from penstock.runtimes.python.batches import ALL_ITEMS, Answer, answered, failed
 from penstock.runtimes.tensor_bytes import pack, unpack
+from penstock.runtimes.workers.code import import_code
 from penstock.runtimes.workers.failures import WORDS_CHARS_MAX
-from penstock.runtimes.workers.wire import ALL_ITEMS
 
 PACKED = "application/x-penstock-tensors"
 

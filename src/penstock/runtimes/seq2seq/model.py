@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import ModelError
+from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import arithmetic, shared_core
 from penstock.runtimes.seq2seq.fixed import LoneEncoders, fixed_request
@@ -79,12 +79,7 @@ class Seq2SeqModel:
                 self.prefill([[0] * length], [(0,)], 0)
             self.rows.clear(range(self.rows_max))
         except Exception as error:  # the library raises RuntimeError and its own kinds alike
-            words = " ".join(str(error).split())[:300]
-            raise ModelError(
-                "model-failed",
-                f"the model fails on a source of one token: {words}",
-                hint="Encoder and decoder must come from one run of `penstock compile`.",
-            ) from None
+            raise fails_on_a_token(error) from None
         use_huge_pages()
 
     def prefill(
@@ -241,3 +236,15 @@ def _shape_of(decoder: Any, file: str) -> tuple[int, int, int]:
 
 def _dimension(port: Any, at: int) -> int:
     return int(port.get_partial_shape()[at].get_length())
+
+
+def fails_on_a_token(error: Exception) -> PenstockError:
+    """For whatever a model raises while it is warmed up, unless it says itself what is wrong."""
+    if isinstance(error, PenstockError):
+        return error
+    words = " ".join(str(error).split())[:300]
+    return ModelError(
+        "model-failed",
+        f"the model fails on a source of one token: {words}",
+        hint="Encoder and decoder must come from one run of `penstock compile`.",
+    )

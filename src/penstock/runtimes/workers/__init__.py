@@ -1,5 +1,5 @@
-"""Processes of ours that run what an artifact brings, seen from the instance: start, messages, end.
+"""Processes of ours that run what an artifact brings: their start, messages, deaths and next start.
 
-Here belong what all such processes share: the socket and its messages, log lines, deaths and the
-rule of starting again, errors as bytes. It must not know what a worker computes.
+Here belongs what all of them share, on the instance's side (`process`, `supervised`) and inside
+(`inside`, `failures`, `wire`). It must not know what a worker computes, nor who asks.
 """

@@ -1,17 +1,14 @@
-"""One worker process seen from the instance's event loop: start, one batch at a time, end.
+"""One worker process seen from the instance's event loop: start, messages, end.
 
 The worker is a fresh interpreter with its own memory; the instance talks to it over a socket pair
-and reads its standard output as log lines. A byte of shared memory (`progress`) holds the number of
-the batch item the worker is busy with, so that a hang can be laid at the right request.
-
-This class reports that the worker is gone; when to start another is `supervision.py`'s decision.
+(`wire`) and reads its standard output as log lines. What its messages say is the business of who
+started it; when another is started after its end, that of `supervised`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
 import os
 import signal
 import socket
@@ -24,47 +21,39 @@ from typing import Any
 import orjson
 
 from penstock.errors import ModelError, PenstockError, logged, plain
-from penstock.runtimes.base import Payload, PayloadReply
+from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
-from penstock.runtimes.workers import wire as worker_wire
+from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.output_lines import OutputLines
 
-Done = Callable[[list[PayloadReply] | None], None]
+Hear = Callable[[int, int, bytes], None]  #: kind, count and payload of a message
 
 _EOF_GRACE_S = 0.2  #: from a worker's death to the end of its socket, should a child hold it open
 
 
 class WorkerProcess(asyncio.Protocol):
-    """Use: `start`, then `send` batch after batch (one under way), `kill` at any time.
+    """Use: `start`, then `write` messages, `kill` at any time.
 
-    `on_gone(error)` is called once, when a started worker has ended without being asked to.
+    `hear` gets each message behind the first. `gone(error)` is called once, when a worker that had
+    started has ended, asked to or not.
     """
 
-    module = "penstock.runtimes.python.worker"  #: what the interpreter runs
-
     def __init__(
-        self,
-        name: str,
-        log: Callable[[str], None],
-        on_gone: Callable[[PenstockError], None],
-        *,
-        walls: Walls | None = None,
-    ):
-        self._name = name
-        self._walls = walls
-        self._log = log
-        self._on_gone = on_gone
+        self, context: LoadContext, hear: Hear, gone: Callable[[PenstockError], None]
+    ) -> None:
+        self._context = context
+        self._log = context.log
+        self._hear = hear
+        self._on_gone = gone
         self._loop = asyncio.get_running_loop()
-        self._decoder = worker_wire.MessageDecoder()
+        self._decoder = wire.MessageDecoder()
         self._transport: asyncio.Transport | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
-        self._output: OutputLines | None = None
-        self._progress: mmap.mmap | None = None
-        self._ready: asyncio.Future[dict[str, Any]] | None = None
-        self._done: Done | None = None
+        self._ready: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._serving = False
+        self._error: ModelError | None = None  #: of its end
         self._gone = asyncio.Event()
         self._closed = False
 
@@ -72,45 +61,49 @@ class WorkerProcess(asyncio.Protocol):
     def pid(self) -> int | None:
         return self._process.pid if self._process else None
 
-    @property
-    def item_in_progress(self) -> int:
-        """Index in the batch of the item that the worker computes; `worker_wire.ALL_ITEMS`: all."""
-        return int.from_bytes(self._progress[:4], "little") if self._progress else 0
-
     async def start(
-        self, init: Mapping[str, Any], environment: Mapping[str, str], timeout_s: float
+        self,
+        module: str,
+        init: Mapping[str, Any],
+        environment: Mapping[str, str],
+        walls: Walls | None,
+        *,
+        python: str = "",
+        descriptors: Sequence[int] = (),
     ) -> dict[str, Any]:
-        """Runs the interpreter and loads the model; returns what the worker says of it.
+        """Runs `module` and sends it `init`; returns what the worker says of its model.
 
-        Raises ModelError: the model's own failure, its death, or `load-timeout`.
+        `python`: another interpreter than ours. `descriptors` are handed over, their numbers as
+        arguments. Raises ModelError: the model's own failure, its death, or `load-timeout`.
         """
-        self._ready = self._loop.create_future()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        progress = os.memfd_create("penstock-progress")
-        os.ftruncate(progress, mmap.PAGESIZE)
-        self._progress = mmap.mmap(progress, mmap.PAGESIZE)
         read_end, write_end = os.pipe()
+        passed = [theirs.fileno(), *descriptors]
         try:
-            self._spawn([theirs.fileno(), progress], write_end, init, environment)
+            self._spawn(python or sys.executable, module, passed, write_end, environment, walls)
         finally:
             theirs.close()
-            os.close(progress)
             os.close(write_end)
         assert self._process is not None
-        self._output = OutputLines(read_end, self._log)
+        OutputLines(read_end, self._log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
         transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._transport = transport
-        self._transport.write(worker_wire.message(worker_wire.INIT, orjson.dumps(init)))
+        self._transport.write(wire.message(wire.INIT, orjson.dumps(init)))
+        timeout_s = self._context.startup_timeout_s
         try:
-            return await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
+            told = await asyncio.wait_for(asyncio.shield(self._ready), timeout_s)
+            if self._error is not None:
+                raise self._error  # it said that it was ready, and ended
+            self._serving = True
+            return told
         except TimeoutError:
             await self.close()
             raise ModelError(
                 "load-timeout",
-                f"{self._name}: the model's code did not load within {timeout_s:g} s",
+                f"{self._context.copy_name}: the model's code did not load within {timeout_s:g} s",
                 hint="Raise ContainerStartupHealthCheckTimeoutInSeconds, or make model_fn faster.",
             ) from None
         except BaseException:
@@ -119,29 +112,31 @@ class WorkerProcess(asyncio.Protocol):
 
     def _spawn(
         self,
+        python: str,
+        module: str,
         descriptors: list[int],
         output: int,
-        init: Mapping[str, Any],
         environment: Mapping[str, str],
+        walls: Walls | None,
     ) -> None:
         """Behind the walls first, then `module`, with the descriptors' numbers as arguments."""
-        argv = [self.module, *map(str, descriptors)]
+        argv = [module, *map(str, descriptors)]
         told = -1
-        if self._walls is not None:
-            told = self._walls.told()
+        if walls is not None:
+            told = walls.told()
             argv = ["penstock.runtimes.confinement.confined", str(told), *argv]
             descriptors = [*descriptors, told]
         try:
             self._process = subprocess.Popen(
-                [init.get("python") or sys.executable, "-m", *argv],
+                [python, "-m", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=descriptors,
-                cwd=str(init["model_dir"]),
+                cwd=str(self._context.model_dir),
                 env={
                     **environment,
-                    "PYTHONPATH": self.python_path(environment),
+                    "PYTHONPATH": _python_path(environment),
                     "PYTHONUNBUFFERED": "1",
                 },
                 process_group=0,  # ended alone; in the instance's session, ended with it
@@ -150,19 +145,11 @@ class WorkerProcess(asyncio.Protocol):
             if told >= 0:
                 os.close(told)
 
-    @staticmethod
-    def python_path(environment: Mapping[str, str]) -> str:
-        return python_path(environment)
-
-    def send(self, batch: Sequence[Payload], done: Done) -> bool:
-        """Starts a batch. `done(None)`: the worker died before it answered. False: not sent."""
-        assert self._done is None, "a worker computes one batch at a time"
+    def write(self, message: bytes) -> bool:
+        """False: there is nobody to read it."""
         if self._transport is None or self._closed or not self._serving:
             return False
-        self._done = done
-        if self._progress is not None:
-            self._progress[:4] = b"\0\0\0\0"  # what it says is of this batch
-        self._transport.write(worker_wire.pack_batch(batch))
+        self._transport.write(message)
         return True
 
     def kill(self) -> None:
@@ -173,7 +160,7 @@ class WorkerProcess(asyncio.Protocol):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def close(self, grace_s: float = 2.0) -> None:
-        """Asks the worker to end, then kills it. Idempotent; `on_gone` is not called."""
+        """Asks the worker to end, then kills it. Idempotent."""
         self._closed = True
         if self._transport is not None:
             self._transport.close()  # the worker reads the end of its socket and leaves
@@ -190,29 +177,21 @@ class WorkerProcess(asyncio.Protocol):
         """What can't be read is a model's code writing where only ours should: its process ends."""
         try:
             for kind, count, payload in self._decoder.feed(data):
-                self._message(kind, count, payload)
+                if kind in (wire.READY, wire.FAILED):
+                    self._begun(kind, payload)
+                else:
+                    self._hear(kind, count, payload)
         except Exception as error:
             self._log(f"the model's process said what can't be read: {plain(error, 300)}")
             self._abort()
             self.kill()
 
-    def _message(self, kind: int, count: int, payload: bytes) -> None:
-        if kind == worker_wire.REPLIES:
-            if self._done is not None:
-                replies = worker_wire.unpack_replies(payload, count)
-                done, self._done = self._done, None
-                done(replies)
-        else:
-            self._begun(kind, payload)
-
     def _begun(self, kind: int, payload: bytes) -> None:
-        """READY or FAILED, the one answer to INIT."""
-        if self._ready is None or self._ready.done():
+        """The one answer to INIT."""
+        if self._ready.done():
             return
-        if kind == worker_wire.READY:
-            told = orjson.loads(payload)
-            self._serving = True
-            self._ready.set_result(told)
+        if kind == wire.READY:
+            self._ready.set_result(orjson.loads(payload))
         else:
             self._ready.set_exception(error_of(payload))
 
@@ -244,18 +223,15 @@ class WorkerProcess(asyncio.Protocol):
 
     def _lost(self) -> None:
         """Answers whoever still waits, once."""
-        error = ModelError("worker-died", f"{self._name}: {self._end()}", hint=_LOG_HINT)
+        words = f"{self._context.copy_name}: {self._end()}"
+        self._error = ModelError("worker-died", words, hint=_LOG_HINT)
         if not self._closed:
-            logged(error, self._log)
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(error)
+            logged(self._error, self._log)
+        if not self._ready.done():
+            self._ready.set_exception(self._error)
         if self._serving:
             self._serving = False
-            if not self._closed:
-                self._on_gone(error)  # first: nothing more is to be sent to this lane
-        done, self._done = self._done, None
-        if done is not None:
-            done(None)
+            self._on_gone(self._error)
 
     def _end(self) -> str:
         code = self._process.poll() if self._process else None
@@ -271,7 +247,7 @@ class WorkerProcess(asyncio.Protocol):
 _LOG_HINT = "The model's own output is in the instance's log."
 
 
-def python_path(environment: Mapping[str, str]) -> str:
+def _python_path(environment: Mapping[str, str]) -> str:
     """Our package first, wherever it is imported from, then what the model asks for."""
     ours = str(Path(__file__).resolve().parents[3])
     theirs = environment.get("PYTHONPATH", "")

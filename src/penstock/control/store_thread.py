@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Database:
+class StoreThread:
     """Runs `Store` methods: `await database.call(Store.create_model, name, request, …)`."""
 
     def __init__(self, open_store: Callable[[], Store]) -> None:

@@ -1,4 +1,4 @@
-"""`control/db.py`: the store for asynchronous code, one call at a time."""
+"""`control/store_thread.py`: the store for asynchronous code, one call at a time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.control.db import Database
 from penstock.control.records import ListQuery
 from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
 from penstock.errors import CallerError, NotNowError
 
 
 def test_calls_that_meet_are_carried_out_in_their_order(tmp_path: Path) -> None:
     async def run() -> None:
-        database = Database(lambda: Store(tmp_path))
+        database = StoreThread(lambda: Store(tmp_path))
         await database.open()
         await asyncio.gather(
             *(
@@ -38,7 +38,7 @@ def test_calls_that_meet_are_carried_out_in_their_order(tmp_path: Path) -> None:
 
 def test_opening_raises_what_the_store_raises(tmp_path: Path) -> None:
     async def run() -> None:
-        database = Database(lambda: Store(tmp_path, "nonsense"))
+        database = StoreThread(lambda: Store(tmp_path, "nonsense"))
         with pytest.raises(CallerError):
             await database.open()
         await database.close()
@@ -50,7 +50,7 @@ def test_a_caller_that_gives_up_does_not_undo_what_was_begun(tmp_path: Path) -> 
     """A client that disconnects in the middle of CreateModel: all or nothing, never a half."""
 
     async def run() -> None:
-        database = Database(lambda: Store(tmp_path))
+        database = StoreThread(lambda: Store(tmp_path))
         await database.open()
         call = asyncio.create_task(database.call(Store.create_model, "m", {}, arn="", now=1.0))
         await asyncio.sleep(0)

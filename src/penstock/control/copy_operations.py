@@ -1,0 +1,277 @@
+"""Operations on copies: load, drain, unload; and what an instance says of the copies on it.
+
+None of them decides anything: what came of them is in the ledger, and reconciliation looks again.
+A copy that has its instance to itself takes it along when it fails; any other fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.instance_client import Json
+from penstock.control.instance_status import InstanceStatus
+from penstock.control.ledger import EndpointLedger
+from penstock.control.load_request import load_request
+from penstock.control.operation_settings import OperationSettings
+from penstock.control.ports import RoutePublisher
+from penstock.control.room import Room
+from penstock.control.under_way import UnderWay
+from penstock.core.attempts import ReconcileSpec, is_permanent
+from penstock.core.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    GONE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    UNLOADING,
+)
+from penstock.core.memory_need import MemoryNeed
+from penstock.core.room import NO_ROOM, RoomDecision
+from penstock.errors import NotNowError, PenstockError
+
+
+class NoRoom(NotNowError):
+    """A model can't be loaded for lack of memory; the code is the decision's reason."""
+
+    def __init__(self, decision: RoomDecision) -> None:
+        super().__init__(decision.reason, decision.message)
+
+
+class GiveUpInstance(Protocol):
+    """`InstanceOperations.give_up`."""
+
+    def __call__(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        message: str,
+        reason: str,
+        *,
+        permanent: bool,
+    ) -> None: ...
+
+
+class CopyOperations:
+    """Of all endpoints of this server."""
+
+    def __init__(
+        self,
+        *,
+        publisher: RoutePublisher,
+        settings: OperationSettings,
+        spec: ReconcileSpec,
+        under_way: UnderWay,
+        room: Room,
+        status: InstanceStatus,
+        give_up_instance: GiveUpInstance,
+    ) -> None:
+        self.settings = settings
+        self._publisher = publisher
+        self._spec = spec
+        self._under_way = under_way
+        self._room = room
+        self._status = status
+        self._give_up_instance = give_up_instance
+        self._loads = asyncio.Semaphore(settings.loads_max)
+
+    def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
+        """A new copy, phase loading."""
+        ledger.copies[copy.copy] = copy
+        self._under_way.enter(copy, LOADING, queued=True)
+        self._begin(copy, self._load(ledger, entry, copy))
+
+    def drain(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
+        self._under_way.enter(copy, DRAINING)
+        self._begin(copy, self._drain(ledger, copy))
+
+    def unload(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
+        """Takes a copy from an instance that stays, in whatever phase it is."""
+        self._under_way.enter(copy, UNLOADING)
+        under_way = self._under_way.take_task((copy.instance_id, copy.copy))
+        self._begin(copy, self._unload(ledger, copy, under_way))
+
+    def give_up(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        copy: CopyEntry,
+        message: str,
+        reason: str,
+        *,
+        permanent: bool,
+    ) -> None:
+        """Records the failure, and takes the copy away, or its instance with it."""
+        if copy.component.need.whole_instance:
+            self._give_up_instance(ledger, entry, message, reason, permanent=permanent)
+            return
+        self._under_way.record(ledger, "copy failed", reason, message)
+        now = self._under_way.clock.monotonic()
+        ledger.fail_copy(copy, message, permanent=permanent, now=now)
+        self.unload(ledger, copy)
+
+    def on_event(self, instance_id: str, event: Json) -> None:
+        """copy-lost, copy-ready, copy-failed: the instance's word about its workers."""
+        found = self._under_way.find(instance_id)
+        copy = found[0].copies.get(event.get("copy", 0)) if found is not None else None
+        if found is None or copy is None or copy.instance_id != instance_id:
+            return
+        ledger, entry = found
+        if entry.phase != RUNNING:
+            return
+        name = event.get("event")
+        if name == "copy-lost" and copy.phase == READY:
+            self._under_way.enter(copy, LOST)
+        elif name == "copy-ready" and copy.phase == LOST:
+            self._under_way.enter(copy, READY)
+        elif name == "copy-failed" and copy.phase in (READY, LOST):
+            fields = event.get("error") or {}
+            story = fields.get("message") or event.get("reason") or "its process keeps ending"
+            message = f"Variant {entry.variant}: {story}"
+            self.give_up(ledger, entry, copy, message, "copy-failed", permanent=False)
+        else:
+            return
+        reason = str(event.get("reason", ""))
+        self._under_way.record(ledger, f"instance says {name}", reason, instance_id)
+        self._under_way.changed(ledger.desired.endpoint)
+
+    async def _load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
+        endpoint, component = ledger.desired.endpoint, copy.component
+        request = load_request(endpoint, entry, copy)
+        # The core's own limit ends a load that hangs; these are only the last resort.
+        download_s = component.download_timeout_s + 2 * self._spec.margin_s
+        client = self._under_way.client
+        async with self._turn_to_load():
+            self._under_way.enter(copy, LOADING)
+            self._under_way.changed(endpoint)
+            reply = await client(entry.instance_id).call(
+                {**request, "op": "prepare"}, timeout_s=download_s
+            )
+        copy.digest = str(reply.get("digest", ""))
+        await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
+        async with self._turn_to_load():
+            self._under_way.enter(copy, LOADING)
+            self._under_way.changed(endpoint)
+            copy.asked = True
+            reply = await client(entry.instance_id).call(
+                request, timeout_s=download_s + component.startup_timeout_s
+            )
+        if copy.phase == LOADING:  # else it is being unloaded again
+            self._loaded(ledger, entry, copy, reply)
+
+    def _loaded(
+        self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, reply: Json
+    ) -> None:
+        description = reply.get("description") or {}
+        copy.model = description
+        copy.outstanding_max = int(description.get("outstanding_max", 1))
+        copy.model_memory_bytes = int(reply.get("memory_bytes", 0))
+        copy.load_s = float(reply.get("load_s", 0.0))
+        copy.ready_since = self._under_way.clock.monotonic()
+        entry.memory_bytes = sum(  # until the first status call
+            one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
+        )
+        entry.note_memory(reply)
+        self._under_way.enter(copy, READY)
+        detail = f"{entry.instance_id} {copy.load_s:.2f}s"
+        self._under_way.record(ledger, "copy loaded", "load-done", detail)
+
+    async def _find_room(
+        self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryNeed
+    ) -> None:
+        """Sets aside what the model needs, perhaps after a while. Raises `NoRoom`."""
+
+        def waits(decision: RoomDecision) -> None:
+            # No time runs while it waits for others.
+            self._under_way.enter(copy, LOADING, queued=True)
+            self._under_way.record(ledger, "wait for room", decision.reason, entry.instance_id)
+
+        decision = await self._room.for_load(
+            entry, copy, need, measure=self._status.measure, waits=waits
+        )
+        if decision.outcome == NO_ROOM:
+            raise NoRoom(decision)
+        detail = f"{entry.instance_id} needs {copy.need_bytes / 2**30:.2f} GiB, {need.basis}"
+        self._under_way.record(ledger, "room for the model", decision.reason, detail)
+
+    @asynccontextmanager
+    async def _turn_to_load(self) -> AsyncIterator[None]:
+        """A place among those that load; given back after a while, so that none is kept waiting
+        by models that never load."""
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._loads.release()
+
+        await self._loads.acquire()
+        timer = asyncio.get_running_loop().call_later(self.settings.load_turn_s_max, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+    async def _drain(self, ledger: EndpointLedger, copy: CopyEntry) -> None:
+        if not await self._publisher.drained((copy.copy,), self._spec.drain_s_max):
+            self._under_way.record(ledger, "requests cut off", "drain-timeout", copy.instance_id)
+        self._under_way.enter(copy, DRAINED)
+
+    async def _unload(
+        self, ledger: EndpointLedger, copy: CopyEntry, under_way: asyncio.Task[None] | None
+    ) -> None:
+        if under_way is not None:
+            # An instance that was told to load does so to the end: only then can it unload.
+            if not copy.asked or copy.ready_since is not None:
+                under_way.cancel()
+            try:
+                await asyncio.wait([under_way])
+            finally:
+                under_way.cancel()
+        timeout_s = self._spec.drain_s_max + self._spec.margin_s
+        await self._under_way.client(copy.instance_id).unload(copy.copy, timeout_s=timeout_s)
+        ledger.copies.pop(copy.copy, None)
+        self._under_way.record(ledger, "copy unloaded", "unload-done", copy.instance_id)
+
+    def _begin(self, copy: CopyEntry, work: Coroutine[Any, Any, None]) -> None:
+        self._under_way.begin(
+            (copy.instance_id, copy.copy),
+            work,
+            lambda ledger, entry, error: self._failed(ledger, entry, copy, error),
+        )
+
+    def _failed(
+        self,
+        ledger: EndpointLedger,
+        entry: InstanceEntry,
+        copy: CopyEntry,
+        error: PenstockError,
+    ) -> None:
+        if error.code == "instance-gone":
+            self._under_way.enter(entry, GONE)  # the fleet will say how it ended
+        elif copy.phase == UNLOADING:
+            # Nobody knows what it still has: its instance goes, and what else was on it comes back.
+            story = f"Variant {copy.variant}: {error.message}"
+            self._give_up_instance(ledger, entry, story, error.code, permanent=False)
+        elif isinstance(error, NoRoom):
+            self.give_up(ledger, entry, copy, error.message, error.code, permanent=True)
+        else:
+            permanent = is_permanent(error)
+            story = _story(copy, error)
+            self.give_up(ledger, entry, copy, story, error.code, permanent=permanent)
+
+
+def _story(copy: CopyEntry, error: PenstockError) -> str:
+    """For FailureReason: which model, what happened, what to do."""
+    hint = f" {error.hint}" if error.hint else ""
+    return (
+        f"Model {copy.component.model.model_name} of variant {copy.variant} could not be"
+        f" loaded: {error.message}{'' if error.message.endswith('.') else '.'}{hint}"
+    )

@@ -1,0 +1,95 @@
+"""What instances say of themselves: a status call each now and then, and who does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.instance_client import Json
+from penstock.control.ledger import EndpointLedger
+from penstock.control.operation_settings import OperationSettings
+from penstock.control.under_way import UnderWay
+from penstock.core.endpoint_state import (
+    DRAINING,
+    GONE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+)
+from penstock.errors import PenstockError
+
+#: Phases of a copy in which its instance tells what it takes.
+_MEASURED: Final = (LOADING, READY, LOST, DRAINING)
+
+#: For figures that somebody waits for: instances answer at once, or something is wrong with them.
+_MEASURE_S_MAX: Final = 1.0
+
+#: After this many unanswered status calls an instance counts as gone.
+_SILENT_COUNT_MAX: Final = 3
+
+
+class InstanceStatus:
+    """Of all instances of this server."""
+
+    def __init__(self, settings: OperationSettings, under_way: UnderWay) -> None:
+        self.settings = settings
+        self._under_way = under_way
+        self._asking: set[str] = set()
+
+    def ask(self) -> None:
+        """One call to each instance with a copy; what they measure goes to the ledger."""
+        for ledger, entry in self._measured():
+            if entry.instance_id not in self._asking:
+                self._asking.add(entry.instance_id)
+                self._under_way.aside(self._ask(ledger, entry))
+
+    async def measure(self) -> None:
+        """What all instances take, by their own fresh answers; who does not answer at once keeps
+        the figure it had."""
+        asked = [self._take(ledger, entry, _MEASURE_S_MAX) for ledger, entry in self._measured()]
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    def _measured(self) -> list[tuple[EndpointLedger, InstanceEntry]]:
+        return [
+            (ledger, entry)
+            for ledger, entry in self._under_way.instances()
+            if entry.phase == RUNNING
+            and any(copy.phase in _MEASURED for copy in ledger.copies_on(entry.instance_id))
+        ]
+
+    async def _ask(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
+        try:
+            await self._take(ledger, entry, self.settings.status_s_max)
+        except PenstockError as error:
+            serves = entry.phase == RUNNING and any(
+                copy.phase == READY for copy in ledger.copies_on(entry.instance_id)
+            )
+            entry.silent_count += serves
+            if entry.silent_count >= _SILENT_COUNT_MAX and serves:
+                self._under_way.record(ledger, "instance silent", error.code, entry.instance_id)
+                self._under_way.enter(entry, GONE)
+                self._under_way.changed(ledger.desired.endpoint)
+        else:
+            entry.silent_count = 0
+        finally:
+            self._asking.discard(entry.instance_id)
+
+    async def _take(self, ledger: EndpointLedger, entry: InstanceEntry, timeout_s: float) -> None:
+        before = _loaded(ledger.copies_on(entry.instance_id))
+        status = await self._under_way.client(entry.instance_id).status(timeout_s=timeout_s)
+        # Else it tells of the height of a load that is over.
+        if before == _loaded(ledger.copies_on(entry.instance_id)):
+            entry.memory_bytes = memory_bytes(status)
+            entry.note_memory(status)
+
+
+def memory_bytes(status: Json) -> int:
+    """What an instance and all its workers take, out of its answer to `status`."""
+    workers = [one for copy in status.get("copies", ()) for one in copy.get("workers", ())]
+    return int(status.get("rss_bytes", 0)) + sum(int(one.get("rss_bytes", 0)) for one in workers)
+
+
+def _loaded(copies: list[CopyEntry]) -> list[int]:
+    return [copy.copy for copy in copies if copy.ready_since is not None]

@@ -1,0 +1,33 @@
+"""What an instance is told of a copy that it is to prepare, then to load."""
+
+from __future__ import annotations
+
+from penstock.artifacts.source import ArtifactSource
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.instance_client import Json
+
+
+def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
+    """A copy that has its instance to itself may use all of it, any other the cores and the
+    accelerators that it asked for; of memory both are told what the instance has."""
+    component, need, kind = copy.component, copy.component.need, entry.kind
+    environment = dict(component.model.environment)
+    whole = need.whole_instance
+    return {
+        "op": "load",
+        "copy": copy.copy,
+        "endpoint": endpoint,
+        "variant": copy.variant,
+        "source": ArtifactSource(
+            uri=component.model.uri,
+            compressed=component.model.compressed,
+            image=component.model.image,
+            environment=environment,
+        ).to_dict(),
+        "environment": environment,
+        "cores": kind.cores if whole or not need.cores else need.cores,
+        "memory_bytes_max": kind.share_bytes or kind.memory_bytes,
+        "accelerators": kind.accelerators if whole else need.accelerators,
+        "download_timeout_s": component.download_timeout_s,
+        "startup_timeout_s": component.startup_timeout_s,
+    }

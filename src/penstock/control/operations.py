@@ -1,0 +1,65 @@
+"""All operations of one server on its instances and the copies on them, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.clock import Clock
+from penstock.control.copy_operations import CopyOperations
+from penstock.control.instance_client import InstanceClient, Json
+from penstock.control.instance_operations import InstanceOperations
+from penstock.control.instance_status import InstanceStatus
+from penstock.control.operation_settings import OperationSettings
+from penstock.control.ports import RoutePublisher
+from penstock.control.room import Room
+from penstock.control.under_way import UnderWay
+from penstock.core.attempts import ReconcileSpec
+from penstock.fleet.base import Fleet
+
+
+class Operations:
+    """Carries out what reconciliation decides. Each operation takes a while; when the ledger has
+    changed by it, `changed(endpoint)` is called and reconciliation looks again."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        publisher: RoutePublisher,
+        clock: Clock,
+        settings: OperationSettings,
+        spec: ReconcileSpec,
+        changed: Callable[[str], None],
+        room: Room,
+        room_changed: Callable[[], None],
+    ) -> None:
+        """`room_changed` is called when an instance has ended, and when a load has."""
+        self._under_way = UnderWay(clock=clock, changed=changed, room_changed=room_changed)
+        self.status = InstanceStatus(settings, self._under_way)
+        self.instances = InstanceOperations(
+            fleet=fleet,
+            publisher=publisher,
+            settings=settings,
+            under_way=self._under_way,
+            on_event=self._on_event,
+        )
+        self.copies = CopyOperations(
+            publisher=publisher,
+            settings=settings,
+            spec=spec,
+            under_way=self._under_way,
+            room=room,
+            status=self.status,
+            give_up_instance=self.instances.give_up,
+        )
+
+    def client(self, instance_id: str) -> InstanceClient | None:
+        """The control connection, for `explain` and `status` calls."""
+        return self._under_way.clients.get(instance_id)
+
+    async def close(self) -> None:
+        """Cancels what is under way and ends every instance. Nothing is recorded any more."""
+        await self.instances.close()
+
+    def _on_event(self, instance_id: str, event: Json) -> None:
+        self.copies.on_event(instance_id, event)

@@ -1,0 +1,139 @@
+"""Which instances a variant should have: those to keep, those to start, those to take away.
+
+Of too many the least advanced go first: what serves stays, what is coming up goes. Of too few a
+slot at a time is filled, after the pause that its last failure asks for. It does not know which
+copies are wished where; of the copies it sees only how far they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.core.attempts import ReconcileSpec, earliest, free_slots
+from penstock.core.endings import retire_instance
+from penstock.core.endpoint_state import (
+    DRAINED,
+    DRAINING,
+    ENDING,
+    GONE,
+    LOADING,
+    LOST,
+    READY,
+    RUNNING,
+    STARTING,
+    UNLOADING,
+    CopyObserved,
+    DrainCopy,
+    EndpointObserved,
+    InstanceObserved,
+    StartInstance,
+    StopInstance,
+)
+from penstock.core.wish import VariantWish
+
+_ALIVE = (STARTING, RUNNING)
+_LEAVING = (DRAINING, DRAINED, UNLOADING, ENDING)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityDecision:
+    kept: tuple[InstanceObserved, ...]  #: that count, the most advanced first
+    starts: tuple[StartInstance, ...]
+    next_deadline: float | None  #: when a slot's pause is over
+
+
+def decide(
+    wish: VariantWish,
+    observed: EndpointObserved,
+    *,
+    now: float,
+    spec: ReconcileSpec,
+    start_reason: str,
+) -> CapacityDecision:
+    """The instances of one variant. `start_reason`: of an instance that replaces none."""
+    copies = observed.copies_by_instance()
+    seen = [
+        one
+        for one in observed.instances
+        if one.variant == wish.name and one.generation == wish.generation
+    ]
+    alive = [one for one in seen if _counts(one, copies.get(one.instance_id, ()))]
+    alive.sort(key=lambda one: _advance(one, copies.get(one.instance_id, ())))
+    kept = alive[: wish.instances]
+    # An instance that is about to be reported dead still holds its slot: its failure decides when
+    # the next attempt is due.
+    taken = {one.ordinal for one in kept}
+    taken |= {one.ordinal for one in seen if one.phase in (GONE, ENDING)}
+    failures = {
+        failure.ordinal: failure
+        for failure in observed.failures
+        if not failure.component
+        and failure.variant == wish.name
+        and failure.generation == wish.generation
+    }
+    starts: list[StartInstance] = []
+    deadline: float | None = None
+    startable = spec.starting_max - _on_their_way(wish, kept, copies)
+    for slot in free_slots(
+        wish.instances, taken, failures, spec, missing=wish.instances - len(kept)
+    ):
+        # What it costs to decide, and the processes that are begun before the machine is known to
+        # be full, don't grow with a count.
+        if len(starts) >= startable:
+            break
+        if slot.due is not None and now < slot.due:
+            deadline = earliest(deadline, slot.due)
+            continue
+        reason = "replace-failed" if slot.failed else start_reason
+        starts.append(StartInstance(wish.name, wish.generation, slot.ordinal, reason))
+    return CapacityDecision(tuple(kept), tuple(starts), deadline)
+
+
+def take_away(
+    observed: EndpointObserved, kept: Collection[str], generations: Collection[int]
+) -> tuple[DrainCopy | StopInstance, ...]:
+    """The next step for every instance that is not kept; to be begun once routes without its copies
+    are published. `generations` are those that are wished now."""
+    copies = observed.copies_by_instance()
+    actions: list[DrainCopy | StopInstance] = []
+    for one in observed.instances:
+        if one.instance_id not in kept and one.phase != GONE:
+            reason = "variant-count" if one.generation in generations else "old-generation"
+            actions += retire_instance(one, copies.get(one.instance_id, ()), reason)
+    return tuple(actions)
+
+
+def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
+    """A copy that has the instance to itself and leaves takes it along."""
+    return one.phase in _ALIVE and not any(
+        copy.need.whole_instance and copy.phase in _LEAVING for copy in copies
+    )
+
+
+def _advance(
+    one: InstanceObserved, copies: Collection[CopyObserved]
+) -> tuple[int, int, int, int, int, str]:
+    """Smaller is further: what serves most, else is nearest to it, then the oldest slot."""
+    phases = [copy.phase for copy in copies]
+    return (
+        -phases.count(READY),
+        -phases.count(LOST),
+        -phases.count(LOADING),
+        _ALIVE[::-1].index(one.phase),
+        one.ordinal,
+        one.instance_id,
+    )
+
+
+def _on_their_way(
+    wish: VariantWish,
+    kept: Collection[InstanceObserved],
+    copies: dict[str, list[CopyObserved]],
+) -> int:
+    """Instances that were asked for and have shown nothing yet. Where each is to have a copy of its
+    own, one that has none yet is not there yet."""
+    each_has_one = any(one.need.whole_instance for one in wish.components)
+    return sum(
+        one.phase == STARTING or (each_has_one and one.instance_id not in copies) for one in kept
+    )

@@ -1,0 +1,98 @@
+"""What a variant should have: instances, and copies of components on them.
+
+An instance is capacity; a copy is a loaded model on an instance. A component is a model with a
+number of copies, and with what one copy takes of its instance. A variant that CreateEndpointConfig
+was given a model for is the special case, and `wished` is the one place that makes it: one
+component of the variant's name, with as many copies as there are instances, each with an instance
+to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+
+# SageMaker's names (InferenceComponentSchedulingConfig).
+SPREAD = "SPREAD"  #: copies evenly over the instances: one that dies takes few with it
+BINPACK = "BINPACK"  #: onto few instances, so that others stay empty
+PLACEMENT_STRATEGIES = (SPREAD, BINPACK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyNeed:
+    """What one copy takes of its instance; 0 = it shares with whoever is there."""
+
+    memory_bytes: int = 0
+    cores: float = 0.0
+    accelerators: int = 0
+    whole_instance: bool = False  #: it has an instance to itself, and comes and goes with it
+
+
+WHOLE_INSTANCE = CopyNeed(whole_instance=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentWish:
+    """A model and its copies."""
+
+    name: str  #: unique among the components of its variant
+    model: ModelSource
+    copies: int
+    need: CopyNeed = WHOLE_INSTANCE
+    strategy: str = SPREAD
+    download_timeout_s: float = 3600.0
+    startup_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantWish:
+    """One variant of one generation."""
+
+    name: str
+    generation: int
+    instances: int
+    components: tuple[ComponentWish, ...]
+
+    def component(self, name: str) -> ComponentWish:
+        """Raises `KeyError` where there is none."""
+        for one in self.components:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+
+def wished(deployment: DeploymentSpec) -> tuple[VariantWish, ...]:
+    """What the variants of a generation should have, in their order."""
+    return tuple(_single_model(deployment.generation, one) for one in deployment.variants)
+
+
+def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozenset[tuple[str, str]]:
+    """(variant, component) of every count that is higher than before; "" for instances."""
+    before = dict(_counts(former)) if former is not None else {}
+    return frozenset(key for key, count in _counts(deployment) if count > before.get(key, 0))
+
+
+def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]:
+    for wish in wished(deployment):
+        yield (wish.name, ""), wish.instances
+        for one in wish.components:
+            yield (wish.name, one.name), one.copies
+
+
+def _single_model(generation: int, variant: VariantSpec) -> VariantWish:
+    return VariantWish(
+        name=variant.name,
+        generation=generation,
+        instances=variant.instance_count,
+        components=(
+            ComponentWish(
+                name=variant.name,
+                model=variant.model,
+                copies=variant.instance_count,
+                download_timeout_s=variant.download_timeout_s,
+                startup_timeout_s=variant.startup_timeout_s,
+            ),
+        ),
+    )

@@ -1,0 +1,227 @@
+"""Requests that share runs of a model: rows into the queue, batches through an engine, answers out.
+
+A request with more rows than a batch takes is cut into parts, whose results are joined again. Knows
+nothing of tensors and texts: those are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from penstock.core.batching import RunBatch
+from penstock.core.retry import WORKER_DIED_IN_COMPANY, blamed
+from penstock.errors import ModelError, PenstockError
+from penstock.instance import replies
+from penstock.instance.codecs.base import Decoded
+from penstock.instance.copy import LOOP_BYTES_MAX, Work
+from penstock.instance.request import Item, Request
+from penstock.runtimes.base import PayloadReply, Returned
+from penstock.wire import frames
+
+_REASONS = frames.BATCH_REASON_CODES
+
+
+class Engine(Protocol):
+    """Of tensors and texts; of payloads, with `run` alone. `data` is the engine's own."""
+
+    def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
+        """(decoded, data of all rows, length in tokens or 0). Raises ModelError."""
+
+    def cut(self, data: Any, start: int, stop: int) -> Any:
+        """The rows from `start` to before `stop`."""
+
+    def join(self, results: list[Any]) -> Any:
+        """Results of consecutive parts as one."""
+
+    def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
+        """`done` on the loop, once: a list with a result, an exception or `Returned` per item, None
+        if the worker died that had them all, or an exception for all. A result is what
+        `Decoded.encode` takes, or a PayloadReply."""
+
+
+class _Run:
+    """A batch on a lane."""
+
+    __slots__ = ("action", "items", "started")
+
+    def __init__(self, action: RunBatch, items: list[Any], started: float) -> None:
+        self.action = action
+        self.items = items
+        self.started = started
+
+
+class Batches(Work):
+    """`engine`: an `Engine`. One without `decode` has its bodies passed through."""
+
+    def __init__(self, engine: Any) -> None:
+        self.decode = getattr(engine, "decode", None)
+        self.shares_worker = getattr(engine, "shares_worker", False)
+        self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
+        self._engine = engine
+        self._runs: dict[int, _Run] = {}  #: what each busy lane runs
+        self._runs_ahead: dict[int, _Run] = {}  #: and what it holds ahead
+
+    def queue(self, request: Request, outcome: tuple[Any, Any, int], now: float) -> None:
+        decoded, data, length = outcome
+        request.decoded = decoded
+        copy = self._copy
+        rows_max = copy.spec.rows_max
+        if decoded.rows <= rows_max:
+            request.data = data
+            request.rows = decoded.rows
+            request.number = copy.driver.add(
+                request, rows=decoded.rows, length=length, priority=request.priority,
+                deadline=request.deadline, alone=request.alone, now=now,
+            )  # fmt: skip
+            return
+        queue_rows_max = copy.spec.queue_rows_max
+        if decoded.rows > queue_rows_max:
+            error = ModelError(
+                "too-many-rows",
+                f"the request has {decoded.rows} rows, {queue_rows_max} at most",
+                hint="Send it in several requests.",
+                original_status=413,
+            )
+            copy.fail(request, error)
+            return
+        if copy.driver.queue_rows + decoded.rows > queue_rows_max:
+            copy.fail(request, replies.not_now("queue-full"))
+            return
+        starts = range(0, decoded.rows, rows_max)
+        stops = [min(start + rows_max, decoded.rows) for start in starts]
+        request.parts = [
+            Item(request, self._engine.cut(data, start, stop), stop - start)
+            for start, stop in zip(starts, stops, strict=True)
+        ]
+        request.parts_left = len(request.parts)
+        for part in request.parts:
+            if request.answered:
+                return
+            part.number = copy.driver.add(
+                part, rows=part.rows, length=length, priority=request.priority,
+                deadline=request.deadline, alone=request.alone, now=now,
+            )  # fmt: skip
+
+    def run(self, action: RunBatch, items: list[Any]) -> None:
+        copy = self._copy
+        copy.batches += 1
+        run = _Run(action, items, copy.clock.monotonic())
+        lane = action.lane
+        if self._runs.setdefault(lane, run) is not run:
+            self._runs_ahead[lane] = run
+        self._engine.run(lane, items, action.bucket, partial(self._done, run))
+
+    def _done(self, run: _Run, results: Any) -> None:
+        now = self._copy.clock.monotonic()
+        lane = run.action.lane
+        run_us = int((now - run.started) * 1e6)
+        ahead = self._runs_ahead.pop(lane, None)
+        if ahead is None:
+            del self._runs[lane]
+        else:
+            self._runs[lane] = ahead
+            ahead.started = now
+        if results is None:
+            results = [Returned(blamed(len(run.items) - 1))] * len(run.items)
+        elif isinstance(results, BaseException):
+            results = [results] * len(run.items)
+        # The lane first: it runs the next batch while the answers of this one are written.
+        self._copy.lane_freed(lane)
+        for item, result in zip(run.items, results, strict=True):
+            request = item.whole or item
+            if request.answered:
+                continue
+            if type(result) is Returned:
+                reason = result.reason
+                if reason == WORKER_DIED_IN_COMPANY:
+                    reason = blamed(1, alone=request.alone)
+                self._copy.give_back(request, reason)
+            elif isinstance(result, BaseException):
+                self._fail(request, replies.as_error(result, "running the model"), run, run_us)
+            elif type(result) is PayloadReply:
+                self._answer_payload(request, result, run, run_us)
+            elif item.whole is None:
+                self._answer(request, result, run, run_us)
+            else:
+                item.result = result
+                request.parts_left -= 1
+                if not request.parts_left:
+                    self._answer_joined(request, run, run_us)
+
+    # answers
+
+    def _answer_payload(
+        self, request: Request, reply: PayloadReply, run: _Run, run_us: int
+    ) -> None:
+        if reply.error is not None:
+            self._fail(request, reply.error, run, run_us)
+            return
+        try:
+            meta = replies.reply_meta(reply.content_type, reply.custom_attributes)
+        except frames.FrameError:
+            error = ModelError("head-too-large", "the model's reply headers are too large")
+            self._fail(request, error, run, run_us)
+            return
+        self._reply(request, meta, reply.body, run, run_us)
+
+    def _answer_joined(self, request: Request, run: _Run, run_us: int) -> None:
+        parts = request.parts or []
+        try:
+            joined = self._engine.join([part.result for part in parts])
+        except Exception as error:  # outputs of parts that do not fit together
+            self._fail(request, replies.as_error(error, "joining the answer"), run, run_us)
+            return
+        self._answer(request, joined, run, run_us)
+
+    def _answer(self, request: Request, outputs: Any, run: _Run, run_us: int) -> None:
+        decoded = request.decoded
+        assert decoded is not None
+        elsewhere = self._copy.elsewhere
+        if elsewhere is not None and _bytes_of(outputs) > LOOP_BYTES_MAX:
+            elsewhere(
+                lambda: decoded.encode(outputs),
+                lambda written: self._encoded(request, written, run, run_us),
+            )
+            return
+        try:
+            written = decoded.encode(outputs)
+        except Exception as error:  # a codec's ModelError, or a bug that must not end the loop
+            self._fail(request, replies.as_error(error, "writing the answer"), run, run_us)
+            return
+        self._reply(request, written[1], written[0], run, run_us)
+
+    def _encoded(self, request: Request, written: Any, run: _Run, run_us: int) -> None:
+        if request.answered:
+            return
+        if isinstance(written, BaseException):
+            self._fail(request, replies.as_error(written, "writing the answer"), run, run_us)
+        else:
+            self._reply(request, written[1], written[0], run, run_us)
+
+    def _reply(self, request: Request, meta: bytes, body: bytes, run: _Run, run_us: int) -> None:
+        action = run.action
+        self._copy.requests += 1
+        self._copy.answer(
+            request,
+            frames.HEAD.pack(14 + len(meta) + len(body), frames.REPLY, 0, len(meta), request.ident)
+            + frames.REPLY_HEAD.pack(
+                200,
+                action.rows,
+                action.lane,
+                _REASONS.get(action.reason, 0),
+                int((run.started - request.received) * 1e6),
+                run_us,
+            )
+            + meta
+            + body,
+        )
+
+    def _fail(self, request: Request, error: PenstockError, run: _Run, run_us: int) -> None:
+        queue_us = int((run.started - request.received) * 1e6)
+        self._copy.fail(request, error, queue_us=queue_us, run_us=run_us)
+
+
+def _bytes_of(outputs: dict[str, Any]) -> int:
+    return sum(array.nbytes for array in outputs.values())

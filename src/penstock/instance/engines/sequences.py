@@ -1,0 +1,282 @@
+"""Requests that have a slot of their own each: a process that answers many at once, step by step.
+
+A slot is one sequence in the engine; the batcher in front holds what waits for a slot, with
+priorities, deadlines and limits, so that what nobody wants any more never reaches the engine. An
+answer is one frame, or CHUNK frames and their END.
+
+Decides nothing: order is the batcher's, the next token the engine's, restarts the runtime's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from penstock.core.batching import RunBatch
+from penstock.core.retry import blamed
+from penstock.errors import CallerError, ModelError, PenstockError, from_dict
+from penstock.instance import replies
+from penstock.instance.codecs.generation.calls import (
+    Answer,
+    Event,
+    GenerationCall,
+    Served,
+    json_header_bytes,
+)
+from penstock.instance.codecs.generation.select import decode
+from penstock.instance.copy import Work
+from penstock.instance.request import Request
+from penstock.wire import frames
+
+_REASONS = frames.BATCH_REASON_CODES
+#: Doors in front of a model's own protocol: what the model refuses is the model's answer there.
+_MODEL_DOORS = ("runtime", "admin")
+
+
+class Sequence:
+    """A request that has a slot."""
+
+    __slots__ = ("action", "answer", "call", "first", "ident", "request", "started", "streamed")
+
+    def __init__(self, ident: int, request: Request, action: RunBatch, started: float) -> None:
+        self.ident = ident
+        self.request = request
+        self.call: GenerationCall = request.data
+        self.action = action
+        self.answer = Answer()
+        self.started = started  #: monotonic s
+        self.first: float | None = None  #: monotonic s of the first token
+        self.streamed = False  #: a CHUNK has left
+
+
+class Sequences(Work):
+    """`runtime`: a `GenerationRuntime`."""
+
+    shares_worker = True
+    one_worker = True
+    loop_bytes_max = sys.maxsize  #: prompts are tokenized in the engine's process
+
+    _read: Callable[..., Any] = staticmethod(decode)  #: bodies into what the runtime is asked
+
+    def __init__(self, runtime: Any, *, name: str, version: str) -> None:
+        self.decode = self._decoded
+        self._runtime = runtime
+        self._running: dict[int, Sequence] = {}
+        self._of_request: dict[Request, Sequence] = {}
+        self._idents = itertools.count(1)
+        numbers = itertools.count(1)
+        stem = os.urandom(8).hex()
+        self._served = Served(
+            name=name,
+            version=version,
+            new_id=lambda: f"{stem}{next(numbers):08x}",
+            now_s=lambda: int(time.time()),
+        )
+        runtime.attach(self._on_events, lambda: bool(self._running))
+
+    def _decoded(self, meta: bytes, body: bytes) -> Any:
+        asked = frames.decode_request_meta(meta)
+        try:
+            return self._read(asked, body, self._served)
+        except CallerError as error:
+            raise _as_the_model_says(error, meta) from None
+
+    def queue(self, request: Request, outcome: Any, now: float) -> None:
+        request.data = outcome
+        request.number = self._copy.driver.add(
+            request, priority=request.priority, deadline=request.deadline, now=now
+        )
+
+    def run(self, action: RunBatch, items: list[Request]) -> None:
+        (request,) = items
+        self._copy.batches += 1
+        sequence = Sequence(next(self._idents), request, action, self._copy.clock.monotonic())
+        self._start(sequence)
+        self._running[sequence.ident] = self._of_request[request] = sequence
+
+    def _start(self, sequence: Sequence) -> None:
+        self._runtime.add(sequence.ident, sequence.call.prompt, sequence.call.sampling)
+
+    def cancelled(self, request: Request) -> None:
+        """What is generated ends within a step."""
+        sequence = self._of_request.get(request)
+        if sequence is not None:
+            self._runtime.cancel([sequence.ident])
+            self._leave(sequence)
+
+    def _leave(self, sequence: Sequence) -> None:
+        """It is over; its slot takes the next request."""
+        self._running.pop(sequence.ident, None)
+        self._of_request.pop(sequence.request, None)
+        # How long an answer took says nothing of the next one: not a run time to learn from.
+        self._copy.lane_freed(sequence.action.lane, timed=False)
+
+    # what the engine says
+
+    def _on_events(self, events: list[Event]) -> None:
+        now = self._copy.clock.monotonic()
+        for event in events:
+            sequence = self._running.get(event["i"])
+            if sequence is None:
+                continue  # cancelled meanwhile
+            if "e" in event:
+                self._fail(sequence, from_dict(event["e"]))
+                continue
+            if sequence.first is None and "t" in event:
+                sequence.first = now
+                sequence.request.alone = False  # whatever dies now, not of its prompt
+            sequence.answer.add(event)
+            try:
+                self._write(sequence, event, now)
+            except Exception as error:  # a bug in a codec must not end the loop
+                self._runtime.cancel([sequence.ident])
+                self._fail(sequence, replies.as_error(error, "writing the answer"))
+
+    def _write(self, sequence: Sequence, event: Event, now: float) -> None:
+        writer, answer = sequence.call.writer, sequence.answer
+        last = "f" in event
+        if writer.stream:
+            chunk = writer.chunk(event, answer)
+            if chunk:
+                self._send_chunk(sequence, chunk)
+            if last:
+                self._end(sequence, frames.END, b"", now)
+        elif last:
+            self._end(sequence, frames.REPLY, writer.whole(answer), now)
+
+    def _send_chunk(self, sequence: Sequence, chunk: bytes) -> None:
+        request = sequence.request
+        if sequence.streamed:
+            frame = frames.encode(frames.CHUNK, request.ident, chunk)
+        else:
+            sequence.streamed = True
+            meta = replies.reply_meta(sequence.call.writer.content_type, None)
+            frame = frames.encode(
+                frames.CHUNK,
+                request.ident,
+                meta + chunk,
+                flags=frames.FIRST,
+                meta_bytes=len(meta),
+            )
+        request.sink.send(frame)
+
+    def _end(self, sequence: Sequence, kind: int, body: bytes, now: float) -> None:
+        request, action = sequence.request, sequence.action
+        writer = sequence.call.writer
+        meta = frames.encode_reply_meta(
+            frames.ReplyMeta(
+                writer.content_type,
+                json_header_bytes=json_header_bytes(writer) if kind == frames.REPLY else None,
+                generation=_told(sequence, now),
+            )
+        )
+        self._copy.requests += 1
+        self._runtime.served()
+        self._copy.answer(
+            request,
+            frames.encode_reply(
+                request.ident,
+                kind=kind,
+                batch_rows=max(1, self._runtime.statistics.running),
+                lane=min(action.lane, 255),
+                reason=_REASONS.get(action.reason, 0),
+                queue_us=_us(sequence.started - request.received),
+                run_us=_us(now - sequence.started),
+                meta=meta,
+                body=body,
+            ),
+        )
+        self._leave(sequence)
+
+    def _fail(self, sequence: Sequence, error: PenstockError) -> None:
+        request = sequence.request
+        if not request.answered:
+            self._copy.fail(
+                request,
+                _as_the_model_says(error, request.meta),
+                queue_us=_us(sequence.started - request.received),
+                run_us=_us(self._copy.clock.monotonic() - sequence.started),
+            )
+        self._leave(sequence)
+
+    # the end of all
+
+    def lost(self) -> None:
+        broken = ModelError(
+            "stream-broken",
+            "the engine's process ended in the middle of the answer",
+            hint="Send the request again; the engine starts anew by itself.",
+        )
+        company = len(self._running) - 1
+        self._end_all(broken, lambda request: blamed(company, alone=request.alone))
+
+    def close(self) -> None:
+        """Whoever is not answered is given back; an answer that has begun is broken off."""
+        stopping = ModelError("stream-broken", "the model is being unloaded")
+        self._end_all(stopping, lambda request: "draining")
+
+    def _end_all(self, broken: ModelError, reason: Callable[[Request], str]) -> None:
+        for sequence in list(self._running.values()):
+            request = sequence.request
+            if sequence.streamed:
+                self._copy.fail(request, broken)
+            else:
+                self._copy.give_back(request, reason(request))
+            self._leave(sequence)
+
+    # what is told
+
+    def status(self) -> dict[str, Any]:
+        seen = self._runtime.statistics
+        return {
+            "generation": {
+                "sequences_running": seen.running,
+                "sequences_waiting": seen.waiting + self._copy.driver.queue_rows,
+                "cache_use": round(seen.cache_use, 4),
+                "cache_bytes": seen.cache_bytes,
+            }
+        }
+
+    def explain(self) -> dict[str, Any]:
+        told = self.status()
+        told["generation"]["engine"] = dict(self._runtime.about)
+        return told
+
+
+def _told(sequence: Sequence, now: float) -> str:
+    """Counts and times for metrics; all times in s."""
+    answer, received = sequence.answer, sequence.request.received
+    first = sequence.first if sequence.first is not None else now
+    return orjson.dumps(
+        {
+            "tokens_in": answer.tokens_in,
+            "tokens_out": answer.tokens_out,
+            "tokens_cached": answer.tokens_cached,
+            "queue_s": round(sequence.started - received, 6),
+            "first_token_s": round(first - received, 6),
+            "total_s": round(now - received, 6),
+            "finish": answer.finish,
+        }
+    ).decode()
+
+
+def _us(seconds: float) -> int:
+    return max(0, min(int(seconds * 1e6), 0xFFFFFFFF))
+
+
+def _as_the_model_says(error: PenstockError, meta: bytes) -> PenstockError:
+    """At SageMaker's door the model answers for its own protocol: 424 with the model's status."""
+    if not isinstance(error, CallerError):
+        return error
+    if frames.decode_request_meta(meta).door not in _MODEL_DOORS:
+        return error
+    return ModelError(
+        error.code, error.message, hint=error.hint, original_status=error.status,
+        original_message=error.message,
+    )  # fmt: skip

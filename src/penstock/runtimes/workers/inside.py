@@ -1,0 +1,84 @@
+"""What every worker process does inside: reads INIT, loads, serves, and ends with its instance.
+
+Imports the standard library, `errors` and what does so as well: an engine may run in another
+interpreter than the instance's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.runtimes.confinement.parent_death import die_with_parent
+from penstock.runtimes.workers import wire
+from penstock.runtimes.workers.failures import LOG_HINT, error_bytes, log_traceback, model_error
+
+Model = TypeVar("Model")
+
+
+def main(serve: Callable[[socket.socket], None]) -> NoReturn:
+    """Serves on the descriptor that the first argument names, until it ends; then the process does.
+
+    It dies with its instance as well where it hangs (PR_SET_PDEATHSIG).
+    """
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.setblocking(True)
+    status = 0
+    try:
+        serve(channel)
+    except OSError:
+        pass  # the instance is gone
+    except BaseException as error:
+        log_traceback(error)
+        status = 1
+    with contextlib.suppress(BaseException):  # a model may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)  # a model's threads must not keep it alive, and libraries' ends may crash
+
+
+def explain(error: BaseException, init: dict[str, Any]) -> PenstockError:
+    """Whatever a model's code raises as it loads, exits included, as an error with a hint."""
+    hint = LOG_HINT
+    if isinstance(error, ImportError) and init.get("requirements"):
+        hint = (
+            f"{init['requirements']} is not installed by itself: install what it names into "
+            "the server's Python environment."
+        )
+    return model_error(error, where=init["file"], hint=hint)
+
+
+def loaded(
+    channel: socket.socket,
+    load: Callable[[dict[str, Any]], Model],
+    *,
+    explain: Callable[[BaseException, dict[str, Any]], PenstockError] = explain,
+    about: Callable[[Model], dict[str, Any]] = lambda model: {},
+) -> tuple[Model, dict[str, Any], Iterator[tuple[int, int, bytes]]] | None:
+    """Answers INIT with READY and what `about` says, or with FAILED; then it is None.
+
+    Returns the model, what INIT said, and the messages that follow.
+    """
+    messages = wire.read_messages(channel.makefile("rb", buffering=1 << 16))
+    kind, _, payload = next(messages, (0, 0, b""))
+    if kind != wire.INIT:
+        return None  # the instance is gone
+    init = json.loads(payload)
+    try:
+        model = load(init)
+    except BaseException as error:
+        if not isinstance(error, PenstockError):
+            log_traceback(error)
+        channel.sendall(wire.message(wire.FAILED, error_bytes(explain(error, init))))
+        return None
+    channel.sendall(wire.message(wire.READY, json.dumps(about(model)).encode()))
+    return model, init, messages

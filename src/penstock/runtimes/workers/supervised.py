@@ -1,0 +1,126 @@
+"""A process that serves, and is started again when it dies, by the rule of `supervision`.
+
+Whoever has such a process inherits this and says how one is started. It knows neither what the
+process is nor who waits for its answers; its listener hears that it was lost, is back or is given
+up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Generic, Protocol, TypeVar
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import PenstockError
+from penstock.runtimes.base import LaneListener, LoadContext
+from penstock.runtimes.workers.supervision import RestartPolicy
+
+
+class _Process(Protocol):
+    @property
+    def pid(self) -> int | None: ...
+    def kill(self) -> None:
+        """At once, with all that it started."""
+
+    async def close(self) -> None:
+        """Asks it to end, and sees that it does. Idempotent."""
+
+
+Process = TypeVar("Process", bound=_Process)
+
+
+class Supervised(Generic[Process]):
+    """`serves`: the lanes that its listener knows this process by."""
+
+    def __init__(
+        self,
+        context: LoadContext,
+        listener: LaneListener,
+        *,
+        serves: Sequence[int] = (0,),
+        clock: Clock | None = None,
+    ) -> None:
+        self.process: Process | None = None  #: that serves; None while there is none
+        self.closed = False
+        self._context = context
+        self._listener = listener
+        self._serves = serves
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._policy = RestartPolicy()
+        self._restart: asyncio.Task[None] | None = None
+
+    async def spawn(self) -> Process:
+        """One that is up, and calls `gone` should it end. Raises PenstockError."""
+        raise NotImplementedError
+
+    async def begin(self) -> None:
+        """The first one. Raises what `spawn` raises: it is not tried again."""
+        try:
+            self.process = await self.spawn()
+        except BaseException:
+            await self.close()
+            raise
+
+    @property
+    def pids(self) -> list[int]:
+        return [self.process.pid] if self.process and self.process.pid else []
+
+    def served(self) -> None:
+        """It answered: deaths before no longer count."""
+        self._policy.served()
+
+    def gone(self, error: PenstockError) -> None:
+        """It ended. Who has calls under way answers them as well."""
+        self.process = None
+        if not self.closed:
+            self.lost(error)
+            self._died(error)
+
+    def lost(self, error: PenstockError) -> None:
+        for lane in self._serves:
+            self._listener.lane_lost(lane, error)
+
+    def ready(self) -> None:
+        for lane in self._serves:
+            self._listener.lane_ready(lane)
+
+    def _died(self, error: PenstockError) -> None:
+        """Plans the next start, or gives up."""
+        wait_s = self._policy.died(now=self._clock.monotonic())
+        if wait_s is not None:
+            self._restart = self._loop.create_task(self._again(wait_s))
+            return
+        for lane in self._serves:
+            self._listener.lane_failed(lane, error)
+
+    async def _again(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        try:
+            process = await self.spawn()
+        except PenstockError as error:
+            self._context.log(f"not started again: {error.message}")
+            self._died(error)
+            return
+        if self.closed:
+            await process.close()
+            return
+        self.process = process
+        self.ready()
+
+    async def close(self) -> None:
+        """Ends it; a start that was planned or under way is broken off."""
+        self.closed = True
+        if self._restart is not None:
+            self._restart.cancel()
+            await asyncio.gather(self._restart, return_exceptions=True)
+        if self.process is not None:
+            await self.process.close()
+            self.process = None
+
+    def kill(self) -> None:
+        """At once, without waiting: the instance itself is ending."""
+        self.closed = True
+        if self.process is not None:
+            self.process.kill()

@@ -1,0 +1,109 @@
+"""What the timelines of placement are told in: a variant `blue`, its instances and copies."""
+
+from __future__ import annotations
+
+from penstock.core.attempts import ReconcileSpec
+from penstock.core.deployment import ModelSource
+from penstock.core.endpoint_state import (
+    LOST,
+    READY,
+    RUNNING,
+    CopyObserved,
+    EndpointObserved,
+    InstanceObserved,
+    LoadCopy,
+    SlotFailure,
+)
+from penstock.core.placement import PlacementDecision, decide
+from penstock.core.wish import (
+    SPREAD,
+    ComponentWish,
+    CopyNeed,
+    VariantWish,
+)
+
+GIB = 2**30
+SPEC = ReconcileSpec()
+
+
+def need(gib: float = 0.0, cores: float = 0.0, accelerators: int = 0) -> CopyNeed:
+    return CopyNeed(memory_bytes=int(gib * GIB), cores=cores, accelerators=accelerators)
+
+
+def component(
+    name: str, copies: int, wants: CopyNeed | None = None, strategy: str = SPREAD
+) -> ComponentWish:
+    return ComponentWish(
+        name=name,
+        model=ModelSource(model_name=name),
+        copies=copies,
+        need=need(1.0) if wants is None else wants,
+        strategy=strategy,
+    )
+
+
+def instance(
+    name: str, ordinal: int = 0, *, gib: float = 8.0, cores: float = 4.0, accelerators: int = 0,
+    taken_gib: float = 0.0, phase: str = RUNNING,
+) -> InstanceObserved:  # fmt: skip
+    return InstanceObserved(
+        instance_id=name,
+        variant="blue",
+        generation=1,
+        ordinal=ordinal,
+        phase=phase,
+        since=0.0,
+        memory_bytes=int(gib * GIB),
+        cores=cores,
+        accelerators=accelerators,
+        taken_bytes=int(taken_gib * GIB),
+    )
+
+
+def instances(count: int) -> list[InstanceObserved]:
+    return [instance(name, at) for at, name in enumerate("abcdefgh"[:count])]
+
+
+def copy(
+    number: int, where: str, name: str = "x", ordinal: int = 0, *, phase: str = READY,
+    wants: CopyNeed | None = None, routed: bool = True,
+) -> CopyObserved:  # fmt: skip
+    return CopyObserved(
+        copy=number,
+        instance_id=where,
+        variant="blue",
+        generation=1,
+        component=name,
+        ordinal=ordinal,
+        phase=phase,
+        since=0.0,
+        need=need(1.0) if wants is None else wants,
+        routed=routed and phase in (READY, LOST),
+    )
+
+
+def decided(
+    components: list[ComponentWish],
+    where: list[InstanceObserved],
+    *copies: CopyObserved,
+    failures: tuple[SlotFailure, ...] = (),
+    now: float = 0.0,
+    wished: int | None = None,
+) -> PlacementDecision:
+    wish = VariantWish(
+        name="blue",
+        generation=1,
+        instances=len(where) if wished is None else wished,
+        components=tuple(components),
+    )
+    state = EndpointObserved(instances=tuple(where), copies=copies, failures=failures)
+    return decide(wish, where, state, now=now, spec=SPEC)
+
+
+def loads(*placed: tuple[str, str, int], reason: str = "copy-count") -> tuple[LoadCopy, ...]:
+    """Each (instance, component, slot)."""
+    return tuple(LoadCopy(where, name, 1, ordinal, reason) for where, name, ordinal in placed)
+
+
+def kept_on(decision: PlacementDecision) -> list[tuple[int, str]]:
+    return [(one.copy, one.instance_id) for one in decision.kept]
