@@ -70,8 +70,9 @@ def test_what_is_unpacked_is_open_to_nobody_elses_writing(tmp_path: Path) -> Non
         unpacked(archive, tmp_path / "files")
     finally:
         os.umask(before)
-    modes = [stat.S_IMODE((tmp_path / "files" / each).stat().st_mode) for each in ("sub", "sub/a")]
-    assert modes == [0o755, 0o444]
+    names = (".", "sub", "sub/a")
+    modes = [stat.S_IMODE((tmp_path / "files" / each).stat().st_mode) for each in names]
+    assert modes == [0o755, 0o755, 0o444]
     assert stat.S_IMODE((tmp_path / "files/sub/b").stat().st_mode) == 0o555
 
 
@@ -257,6 +258,10 @@ def test_a_folder_may_be_named_as_often_as_a_tool_likes(tmp_path: Path) -> None:
     )
     assert unpacked(archive, tmp_path / "files") == {"a/b": b""}
     assert stat.S_IMODE(os.stat(tmp_path / "files/a").st_mode) & 0o700 == 0o700
+
+
+def test_the_bounds_where_nobody_sets_others() -> None:
+    assert UnpackLimits() == UnpackLimits(members_max=20_000, ratio_max=200.0)
 
 
 def test_as_many_members_as_allowed_are_unpacked(tmp_path: Path) -> None:
