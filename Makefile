@@ -11,9 +11,8 @@ run: $(VENV)/.run-ready
 	@$(BIN)/penstock up --deploy query-intent=examples/query_intent/artifact --log-level warning $(FLAGS)
 
 test: $(VENV)/.dev-ready
-	@$(BIN)/python tests/clients/set_up.py
+	@$(BIN)/python -m tools.environments
 	@$(BIN)/python tests/wire/fetch_vectors.py
-	@$(BIN)/python tests/compile/set_up.py
 	@$(BIN)/python -m pytest
 
 check: $(VENV)/.dev-ready

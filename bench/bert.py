@@ -1,9 +1,11 @@
 """BERT classifiers of real shapes: PyTorch, ONNX Runtime and ours, bare and served over HTTP.
 
 Bare: every peer is a process of its own that stays loaded, asked for the same token ids in rounds
-that alternate between them. Served: BERT-base with texts of 16 tokens through the whole platform,
-against stock PyTorch FP32 behind the same server (`bert_served.py`). Cost is time of the machine:
-all cores are one model's while it is measured, so seconds per answer are 1 / answers per second.
+that alternate between them. PyTorch runs eager, in FP32 and in BF16. Served: BERT-base with texts
+of 16 tokens through the whole platform, against PyTorch FP32 and BF16 behind the same server, each
+at the best of several settings, which are swept first (`bert_served.py`). Cost is time of the
+machine: all cores are one model's while it is measured, so seconds per answer are 1 / answers per
+second. Savings are told against each of PyTorch's precisions; those told first are the smallest.
 """
 
 from __future__ import annotations
@@ -19,20 +21,36 @@ import numpy as np
 import yaml
 from tokenizers import Tokenizer
 
+from bench import wrk
+from bench.arithmetic import (
+    alternated,
+    best,
+    long_enough,
+    median_ratio,
+    ratios,
+    savings,
+    share_equal,
+    worst,
+)
 from bench.bert_models import NAMES, Model, Peer, loaded, made, ours
 from bench.bert_served import (
-    STOCK_CONNECTIONS,
+    PYTORCH_SETTINGS,
+    STOCK,
     Endpoint,
+    PyTorchSetting,
     Served,
     endpoint,
-    stock,
+    pytorch_endpoint,
     with_a_lane_per_core,
 )
-from bench.report import finish, spread, versions
+from bench.machine import OthersLoad, foreground
+from bench.report import finish, spread, versions, versions_in
+from penstock.runtimes.processor import instruction_set_here
 
 SHAPES = ("1x16", "32x16", "8x128")
-SERVED_SIZE, SERVED_TOKENS, SERVED_ROWS = "base", 16, 32
-SERVED_NAMES = ("ours_int8", "ours_bf16")
+SERVED_SIZE, SERVED_TOKENS = "base", 16
+OURS = ("ours_int8", "ours_bf16", "ours_f32")
+PYTORCH = {"pytorch_f32": "float32", "pytorch_bf16": "bfloat16"}
 #: Between two peers: threads of the one before may still spin.
 PAUSE_S = 0.3
 
@@ -53,11 +71,11 @@ def ids_of(model: Model, shape: str) -> list[list[int]]:
 
 
 def bare_round(
-    model: Model, peers: list[Peer], shapes: list[str], seconds: float, times: Times
+    model: Model, peers: list[Peer], shapes: list[str], seconds: float, times: Times, turn: int
 ) -> None:
     for shape in shapes:
         ids = ids_of(model, shape)
-        for peer in peers:
+        for peer in alternated(peers, turn):
             time.sleep(PAUSE_S)
             taken = statistics.median(peer.ask(ids, seconds)["s"])
             times[model.size, shape, peer.name].append(taken)
@@ -74,7 +92,7 @@ def agreement(model: Model, peers: list[Peer]) -> dict[str, Any]:
     result = {}
     for name, logits in found.items():
         given = _softmax(logits)
-        same = float((given.argmax(1) == wanted.argmax(1)).mean())
+        same = share_equal(given.argmax(1).tolist(), wanted.argmax(1).tolist())
         result[name] = {
             "labels_equal": round(same, 4),
             "probability_difference_max": float(f"{np.abs(given - wanted).max():.3g}"),
@@ -95,94 +113,154 @@ def served_run(found: Endpoint, seconds: float, what: str) -> Served:
     if run.failed:
         raise RuntimeError(f"{what}: {run.failed} requests failed")
     print(
-        f"served {what:12} {run.rps:8.1f} answers/s in batches of {run.rows:4.1f}"
+        f"served {what:38} {run.rps:8.1f} answers/s in batches of {run.rows:4.1f}"
         f"   P50 {run.p50_ms:7.1f} ms   P99 {run.p99_ms:7.1f} ms",
         flush=True,
     )
     return run
 
 
-def serve_all(
-    model: Model, peers: dict[str, Peer], options: argparse.Namespace
-) -> tuple[dict[str, list[Served]], dict[str, list[float]], dict[str, float]]:
-    """Rounds of every endpoint in turn, each with the bare model at the rows that its batches had.
-
-    Returns runs by name, bare rows per second by name, and the share of labels equal to stock's.
-    Endpoints stay loaded; only one is asked at a time.
-    """
-    runs: dict[str, list[Served]] = defaultdict(list)
-    bare: dict[str, list[float]] = defaultdict(list)
-    with contextlib.ExitStack() as stack:
-        bare_peers = {"pytorch_f32": peers["pytorch_f32"]}
-        folders = {"pytorch_f32": stack.enter_context(stock(model))}
-        for name in SERVED_NAMES:
-            folders[name] = stack.enter_context(with_a_lane_per_core(model.artifacts[name]))
-            bare_peers[name] = stack.enter_context(ours(name, folders[name]))
-        found = {}
-        for name, folder in folders.items():
-            count = STOCK_CONNECTIONS if name == "pytorch_f32" else options.connections
-            opened = endpoint(name.replace("_", "-"), folder, model.texts, connections=count)
-            found[name] = stack.enter_context(opened)
-        labels = {name: each.labels() for name, each in found.items()}
-        for each in found.values():
-            each.load(1.0)
-        for _ in range(options.rounds):
-            for name, each in found.items():
-                runs[name].append(served_run(each, options.seconds, name))
-                rows = 1 if name == "pytorch_f32" else round(runs[name][-1].rows)
-                time.sleep(PAUSE_S)
-                ids = ids_of(model, f"{rows}x{SERVED_TOKENS}")
-                taken = statistics.median(bare_peers[name].ask(ids, options.seconds)["s"])
-                bare[name].append(rows / taken)
-    wanted = labels["pytorch_f32"]
-    same = {
-        name: round(sum(a == b for a, b in zip(wanted, given, strict=True)) / len(wanted), 4)
-        for name, given in labels.items()
-    }
-    return dict(runs), dict(bare), same
+def sweep_pytorch(model: Model, seconds: float) -> dict[PyTorchSetting, list[float]]:
+    """Answers per second of PyTorch at each setting; one run each."""
+    found: dict[PyTorchSetting, list[float]] = {}
+    for setting in PYTORCH_SETTINGS:
+        with pytorch_endpoint(model, setting) as opened:
+            opened.warm_up()
+            try:
+                found[setting] = [served_run(opened, seconds, f"sweep {setting.name}").rps]
+            except wrk.NothingAnswered:  # threads that spin for each other, on a busy machine
+                found[setting] = [0.0]
+    return found
 
 
-def served_figures(
-    runs: dict[str, list[Served]], bare: dict[str, list[float]], times: Times
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Ratios are of the same round, then their median."""
-    figures: dict[str, float] = {}
-    details: dict[str, Any] = {}
-    batched = times.get((SERVED_SIZE, f"{SERVED_ROWS}x{SERVED_TOKENS}", "pytorch_f32"), [])
-    for name, suffix in (("ours_int8", ""), ("ours_bf16", "_bf16")):
-        pairs = zip(runs["pytorch_f32"], runs[name], strict=True)
-        samples = [1 - stock_run.rps / ours.rps for stock_run, ours in pairs]
-        figures[f"cost_reduction{suffix}"] = round(statistics.median(samples), 4)
-        details[f"cost_reduction{suffix}_spread"] = spread(samples)
-        ratios = [run.rps / rate for run, rate in zip(runs[name], bare[name], strict=True)]
-        figures[f"served_ratio{suffix}"] = round(statistics.median(ratios), 3)
-        details[f"served_ratio{suffix}_spread"] = spread(ratios)
-        if batched:
-            free = [SERVED_ROWS / taken for taken in batched]
-            pairs_batched = zip(free, runs[name], strict=False)
-            figures[f"cost_reduction{suffix}_vs_batched"] = round(
-                statistics.median(1 - rate / run.rps for rate, run in pairs_batched), 4
-            )
-    details["served_rps"] = {name: spread([run.rps for run in each]) for name, each in runs.items()}
-    details["served_rows"] = {
-        name: round(statistics.median(run.rows for run in each), 1) for name, each in runs.items()
+class ServedRuns:
+    """Rounds of every endpoint in turn, ours each with the bare model at the rows that it had."""
+
+    def __init__(self, model: Model, swept: dict[PyTorchSetting, list[float]]) -> None:
+        self._model = model
+        self._swept = swept
+        self.settings = {"pytorch_stock": STOCK} | {
+            name: best({each: rps for each, rps in swept.items() if each.dtype == dtype})
+            for name, dtype in PYTORCH.items()
+        }
+        self.runs: dict[str, list[Served]] = defaultdict(list)
+        self.bare: dict[str, list[float]] = defaultdict(list)  #: rows per second
+        self.labels_equal: dict[str, float] = {}
+
+    def measure(self, options: argparse.Namespace) -> None:
+        """Endpoints stay loaded; only one is asked at a time."""
+        with contextlib.ExitStack() as stack:
+            found: dict[str, Endpoint] = {}
+            bare_peers: dict[str, Peer] = {}
+            for name, setting in self.settings.items():
+                found[name] = stack.enter_context(pytorch_endpoint(self._model, setting))
+            for name in OURS:
+                lanes = with_a_lane_per_core(self._model.artifacts[name])
+                folder = stack.enter_context(lanes)
+                bare_peers[name] = stack.enter_context(ours(name, folder))
+                opened = endpoint(
+                    name.replace("_", "-"), folder, self._model.texts,
+                    connections=options.connections,
+                )  # fmt: skip
+                found[name] = stack.enter_context(opened)
+            labels = {name: each.labels() for name, each in found.items()}
+            wanted = labels["pytorch_f32"]
+            self.labels_equal = {
+                name: round(share_equal(given, wanted), 4) for name, given in labels.items()
+            }
+            for each in found.values():
+                each.warm_up()
+            for turn in range(options.rounds):
+                for name in alternated(list(found), turn):
+                    seconds = self._seconds(name, options.seconds)
+                    self.runs[name].append(served_run(found[name], seconds, name))
+                    if name in bare_peers:
+                        self._bare_round(name, bare_peers[name], options.seconds / 2)
+
+    def _seconds(self, name: str, least: float) -> float:
+        """PyTorch's batches take long: each run has many."""
+        setting = self.settings.get(name)
+        if setting is None:
+            return least
+        rate = self._swept[setting][0]
+        return long_enough(least, rows=setting.rows * setting.lanes, rate=rate)
+
+    def _bare_round(self, name: str, peer: Peer, seconds: float) -> None:
+        rows = max(1, round(self.runs[name][-1].rows))
+        time.sleep(PAUSE_S)
+        ids = ids_of(self._model, f"{rows}x{SERVED_TOKENS}")
+        self.bare[name].append(rows / statistics.median(peer.ask(ids, seconds)["s"]))
+
+    def rps(self, name: str) -> list[float]:
+        return [run.rps for run in self.runs[name]]
+
+
+def served_figures(served: ServedRuns) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is told first, and the details. Ratios are of the same round, then their median."""
+    saved = {
+        name: {
+            peer: round(statistics.median(savings(served.rps(name), served.rps(peer))), 4)
+            for peer in served.settings
+        }
+        for name in OURS
     }
-    details["served_p99_ms"] = {
-        name: spread([run.p99_ms for run in each]) for name, each in runs.items()
+    figures: dict[str, Any] = {}
+    for name in OURS:
+        figures[f"cost_reduction_{name.removeprefix('ours_')}"] = worst(saved[name])[1]
+    for name in OURS:
+        figures[f"served_ratio_{name.removeprefix('ours_')}"] = round(
+            median_ratio(served.rps(name), served.bare[name]), 3
+        )
+    for name in OURS:
+        against = saved[name].items()
+        print(f"{name} saves {', '.join(f'{each:.1%} of {peer}' for peer, each in against)}")
+    details = {
+        "cost_reductions": saved,
+        "served_ratio_spread": {
+            name: spread(ratios(served.rps(name), served.bare[name])) for name in OURS
+        },
+        "served_rps": {name: spread(served.rps(name)) for name in served.runs},
+        "served_rows": {
+            name: round(statistics.median(run.rows for run in runs), 1)
+            for name, runs in served.runs.items()
+        },
+        "served_p99_ms": {
+            name: spread([run.p99_ms for run in runs]) for name, runs in served.runs.items()
+        },
+        "bare_rps": {name: spread(rates) for name, rates in served.bare.items()},
+        "served_labels_equal": served.labels_equal,
+        "pytorch_settings": {name: each.name for name, each in served.settings.items()},
     }
-    details["bare_rps"] = {name: spread(rates) for name, rates in bare.items()}
     return figures, details
 
 
 def batch_figures(times: Times) -> dict[str, Any]:
-    """Milliseconds per batch, and each peer's speed as a multiple of PyTorch FP32's."""
+    """Milliseconds per batch, each peer's speed as a multiple of PyTorch's, and ours' savings."""
     result: dict[str, Any] = {}
     for (size, shape, name), samples in times.items():
-        first = times[size, shape, "pytorch_f32"]
-        faster = statistics.median(a / b for a, b in zip(first, samples, strict=True))
-        row = {"ms": spread([s * 1e3 for s in samples]), "vs_pytorch_f32": round(faster, 2)}
+        row: dict[str, Any] = {"ms": spread([s * 1e3 for s in samples])}
+        for peer in PYTORCH:
+            row[f"vs_{peer}"] = round(median_ratio(times[size, shape, peer], samples), 2)
+        if name in OURS:
+            rates = [1 / s for s in samples]
+            for peer in PYTORCH:
+                theirs = [1 / s for s in times[size, shape, peer]]
+                row[f"saved_of_{peer}"] = round(statistics.median(savings(rates, theirs)), 4)
         result.setdefault(NAMES[size], {}).setdefault(shape, {})[name] = row
     return result
+
+
+def bf16_words() -> str:
+    """What this processor makes of BF16, since half of the table hangs on it."""
+    here = instruction_set_here()
+    if "AMX" in here.name:
+        return f"{here.name}: BF16 and INT8 in tiles (AMX)"
+    if here.bf16:
+        return f"{here.name}: BF16 in vectors, no AMX"
+    return (
+        f"{here.name}: no BF16 and no AMX, so BF16 is computed as FP32; a comparison with PyTorch "
+        "BF16 says nothing of processors that have it"
+    )
 
 
 def settings_of(model: Model) -> dict[str, Any]:
@@ -194,42 +272,50 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench bert")
     parser.add_argument("--sizes", nargs="*", choices=list(NAMES), default=list(NAMES))
     parser.add_argument("--shapes", nargs="*", default=list(SHAPES))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of one run of load")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of one run of load")
     parser.add_argument("--connections", type=int, default=192)
     options = parser.parse_args(arguments)
     sizes = [size for size in options.sizes if size != SERVED_SIZE] + [SERVED_SIZE]
+    print(bf16_words(), flush=True)
+    in_front = foreground()
+    models = {size: made(size) for size in sizes}
     times: Times = defaultdict(list)
     agreements, parity, facts = {}, {}, {}
-    for size in sizes:
-        model = made(size)
+    for size, model in models.items():
         peers = loaded(model)
         try:
-            for _ in range(options.rounds):
-                bare_round(model, peers, options.shapes, options.seconds / 5, times)
+            for turn in range(options.rounds):
+                bare_round(model, peers, options.shapes, options.seconds / 5, times, turn)
             agreements[NAMES[size]] = agreement(model, peers)
             parity[NAMES[size]] = {name: model.report(name)["parity"] for name in model.artifacts}
             facts[NAMES[size]] = model.facts
-            if size == SERVED_SIZE:
-                by_name = {peer.name: peer for peer in peers}
-                runs, bare, same = serve_all(model, by_name, options)
         finally:
             for peer in peers:
                 peer.close()
-    figures, details = served_figures(runs, bare, times)
+    model = models[SERVED_SIZE]
+    with OthersLoad() as others:
+        swept = sweep_pytorch(model, options.seconds)
+        served = ServedRuns(model, swept)
+        served.measure(options)
+    figures, details = served_figures(served)
     finish(
         "bert",
         figures,
         batches=batch_figures(times),
         **details,
-        served_labels_equal=same,
+        pytorch_swept={each.name: round(rps[0], 1) for each, rps in swept.items()},
+        processor=bf16_words(),
         agreement=agreements,
         compile_parity=parity,
         models=facts,
         settings=settings_of(model),
         rounds=options.rounds,
         seconds=options.seconds,
-        connections={"ours": options.connections, "pytorch": STOCK_CONNECTIONS},
+        connections=options.connections,
+        others_cores=round(others.cores, 2),
+        foreground=in_front,
         seed=0,
         versions=versions("penstock", "openvino", "onnxruntime", "tokenizers", "numpy"),
+        peers=versions_in("compile", "torch", "transformers"),
     )

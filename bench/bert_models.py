@@ -1,22 +1,24 @@
 """The encoders of bench/bert.py: made once, compiled for each target, loaded by each peer.
 
-Everything here is cached under .cache/bench/bert, keyed by nothing: remove the folder to start
-again, as after a change of the compiler.
+Everything here is cached under .cache/bench/bert: a trained model until the program that makes it
+changes, an artifact until the compiler does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.processes import VENVS
+from tools.environments import make
+
 from bench.report import ROOT
 from penstock.runtimes.processor import instruction_set_here
 
@@ -42,35 +44,31 @@ class Model:
         return dict(json.loads((self.artifacts[name] / "report.json").read_text()))
 
 
-def compiler() -> Path:
-    """Python of the environment with the extra `compile`, which the tests share; made if need be.
-
-    Raises RuntimeError without it.
-    """
-    python = VENVS / "compile" / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, str(ROOT / "tests" / "compile" / "set_up.py")], check=True)
-    if not python.exists():
-        raise RuntimeError("the compile environment can't be made: see above")
-    return python
+def digest(files: Sequence[Path]) -> str:
+    """Changes with what is in the files."""
+    found = hashlib.sha256()
+    for path in files:
+        found.update(path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def made(size: str) -> Model:
     """Trains (some minutes, once), exports and compiles. Raises CalledProcessError."""
-    folder = CACHE / size
+    folder = CACHE / f"{size}-{digest([PEERS / 'bert_prepare.py'])}"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TOKENIZERS_PARALLELISM": "false"}
     if not (folder / "facts.json").exists():
         print(f"training {NAMES[size]}'s shape for some minutes, once ...", flush=True)
-        argv = [str(compiler()), str(PEERS / "bert_prepare.py"), str(folder), size]
+        argv = [str(make("compile")), str(PEERS / "bert_prepare.py"), str(folder), size]
         subprocess.run(argv, check=True, env=environment)
     here = instruction_set_here().name  # INT8 is another file where there is no VNNI
-    artifacts = {name: folder / f"{target}-{here}" for name, target in TARGETS.items()}
+    by = digest(sorted((ROOT / "src" / "penstock" / "compile").glob("*.py")))
+    artifacts = {name: folder / f"{target}-{here}-{by}" for name, target in TARGETS.items()}
     for name, target in TARGETS.items():
         if artifacts[name].exists():
             continue
         print(f"compiling {NAMES[size]} for {target} ...", flush=True)
         argv = [
-            *(str(compiler()), "-m", "penstock", "compile", str(folder / "source")),
+            *(str(make("compile")), "-m", "penstock", "compile", str(folder / "source")),
             *("-o", str(artifacts[name]), "--target", target, "--measure-s", "0"),
             *("--calibration", str(folder / "calibration.txt")),
         ]
@@ -138,7 +136,7 @@ def ours(name: str, artifact: Path) -> Iterator[Peer]:
 
 def loaded(model: Model) -> list[Peer]:
     """All peers of one encoder, ready."""
-    torch = [str(compiler()), str(PEERS / "bert_torch.py"), str(model.source)]
+    torch = [str(make("compile")), str(PEERS / "bert_torch.py"), str(model.source)]
     argvs = {
         "pytorch_f32": [*torch, "float32"],
         "pytorch_bf16": [*torch, "bfloat16"],

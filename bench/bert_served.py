@@ -1,8 +1,10 @@
-"""BERT over HTTP: the compiled artifact and stock PyTorch, each behind the same server.
+"""BERT over HTTP: compiled artifacts and PyTorch, each behind the same server.
 
-Stock PyTorch is what one gets from transformers' own pages: a text per request, FP32, no batching,
-all cores for one model. It runs as a Python model of the same server, so HTTP costs both the same.
-Both are measured with the machine to themselves and as many requests as keep them busy.
+PyTorch runs as a Python model of the same server, so HTTP costs all the same, and at its best: in
+batches, FP32 and BF16, with as many lanes and threads and as large batches as answer most
+(`PYTORCH_SETTINGS`, swept). `STOCK` is what one gets from transformers' own pages: a text per
+request, FP32, all cores for one model. Each is measured with the machine to itself and as many
+requests on their way as keep it busy.
 """
 
 from __future__ import annotations
@@ -11,22 +13,60 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import tempfile
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import boto3
 import yaml
+from tools.environments import make
 
 from bench import wrk
-from bench.bert_models import PEERS, Model, compiler
+from bench.batches import batch_counts, mean_rows
+from bench.bert_models import CACHE, PEERS, Model
+from bench.deployment import deploy
 from bench.processes import penstock_up, post, wait_answer
 
 #: Whole machine: cores and memory alike, for each of them in turn.
 INSTANCE_TYPE = "ml.local.machine"
-STOCK_CONNECTIONS = 8  #: one computes, the rest wait: more only wait longer
+
+PATIENCE_S = 120.0  #: for an answer that is not timed
+
+
+@dataclass(frozen=True, slots=True)
+class PyTorchSetting:
+    """How PyTorch is run as a Python model."""
+
+    dtype: str
+    rows: int  #: of the largest batch
+    lanes: int
+    threads: int  #: of each lane
+
+    @property
+    def name(self) -> str:
+        return f"{self.dtype}, batch {self.rows}, {self.lanes} x {self.threads} threads"
+
+    @property
+    def connections(self) -> int:
+        """A batch in work and one waiting for each lane."""
+        return max(8, 2 * self.rows * self.lanes)
+
+
+def _lanes() -> tuple[tuple[int, int], ...]:
+    """One lane with all cores, and a lane per core."""
+    cores = len(os.sched_getaffinity(0))
+    return tuple(dict.fromkeys(((1, cores), (cores, 1))))
+
+
+STOCK = PyTorchSetting("float32", 1, *_lanes()[0])
+PYTORCH_SETTINGS = tuple(
+    PyTorchSetting(dtype, rows, lanes, threads)
+    for dtype in ("float32", "bfloat16")
+    for rows in (1, 8, 32)
+    for lanes, threads in _lanes()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,67 +92,96 @@ class Endpoint:
     def labels(self) -> list[str]:
         """The best label of each text, asked one by one."""
         wait_answer(self._url, self._bodies[0], timeout_s=60)
-        answers = [json.loads(post(self._url, body)) for body in self._bodies]
-        return [answer[0]["label"] for answer in answers]
+        return [self._label(json.loads(self._post(body))) for body in self._bodies]
+
+    def _post(self, body: bytes) -> bytes:
+        return post(self._url, body, timeout_s=PATIENCE_S)
+
+    def _label(self, answer: object) -> str:
+        assert isinstance(answer, list)
+        return str(answer[0]["label"])
+
+    def warm_up(self) -> None:
+        """Waits for answers to as many texts at once as it will be asked, however long it takes."""
+        wait_answer(self._url, self._bodies[0], timeout_s=60)
+        wanted = (self._bodies * self._connections)[: self._connections]
+        with ThreadPoolExecutor(self._connections) as threads:
+            list(threads.map(self._post, wanted))
 
     def load(self, seconds: float) -> Served:
-        before = _batch_counts(self._base_url)
+        before = batch_counts(self._base_url)
         run = wrk.closed_loop(
             self._url, *self._bodies, connections=self._connections, seconds=seconds
         )
-        after = _batch_counts(self._base_url)
-        rows = (after[0] - before[0]) / max(1.0, after[1] - before[1])
+        rows = mean_rows(before, batch_counts(self._base_url))
         return Served(run.rps, run.p50_ms, run.p99_ms, rows, run.failed)
+
+
+class TensorEndpoint(Endpoint):
+    """The same at the door of the Open Inference Protocol, which PyTorch's model answers."""
+
+    def __init__(self, base_url: str, name: str, connections: int, texts: tuple[str, ...]) -> None:
+        super().__init__(base_url, name, connections, texts)
+        self._url = f"{base_url}/v2/models/{name}/infer"
+        tensor = {"name": "text", "shape": [1, 1], "datatype": "BYTES"}
+        self._bodies = [
+            json.dumps({"inputs": [tensor | {"data": [text]}]}).encode() for text in texts
+        ]
+
+    def _label(self, answer: object) -> str:
+        assert isinstance(answer, dict)
+        return str(answer["outputs"][0]["data"][0])
 
 
 @contextlib.contextmanager
 def endpoint(
-    name: str, folder: Path, texts: tuple[str, ...], *, connections: int
+    name: str, folder: Path, texts: tuple[str, ...], *, connections: int, tensors: bool = False
 ) -> Iterator[Endpoint]:
-    """`folder` on a server of its own with all of the machine."""
-    with penstock_up() as base_url:
-        keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-        client = boto3.client("sagemaker", endpoint_url=base_url, region_name="us-east-1", **keys)
-        client.create_model(ModelName=name, PrimaryContainer={"ModelDataUrl": folder.as_uri()})
-        client.create_endpoint_config(
-            EndpointConfigName=name,
-            ProductionVariants=[
-                {
-                    "VariantName": "all",
-                    "ModelName": name,
-                    "InstanceType": INSTANCE_TYPE,
-                    "InitialInstanceCount": 1,
-                }
-            ],
-        )
-        client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-        waiter = client.get_waiter("endpoint_in_service")
-        waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
-        yield Endpoint(base_url, name, connections, texts)
+    """`folder` on a server of its own with all of the machine; PyTorch's under the interpreter
+    that has it (`tensors`)."""
+    with penstock_up(make("compile") if tensors else sys.executable) as base_url:
+        deploy(base_url, name, folder, instance_type=INSTANCE_TYPE)
+        yield (TensorEndpoint if tensors else Endpoint)(base_url, name, connections, texts)
 
 
 @contextlib.contextmanager
-def stock(model: Model) -> Iterator[Path]:
-    """The artifact of stock PyTorch: code and settings; the weights stay where they are."""
-    packages = next((compiler().parents[1] / "lib").glob("python3*")) / "site-packages"
-    description = {
+def pytorch(model: Model, setting: PyTorchSetting) -> Iterator[Path]:
+    """The artifact of PyTorch. A model reads nothing outside of its own folder, so the weights are
+    linked into it, which costs no second copy."""
+    description: Mapping[str, object] = {
         "schema": 1,
         "runtime": "python",
-        "task": "payload",
-        "file": "code/inference.py",
-        "batching": {"rows_max": 1},
+        "triton_python": True,
+        "file": "1/model.py",
+        "inputs": [{"name": "text", "dtype": "BYTES", "shape": [-1, 1]}],
+        "outputs": [{"name": "label", "dtype": "BYTES", "shape": [-1, 1]}],
+        "batching": {"rows_max": setting.rows},
+        "lanes": setting.lanes,
         "environment": {
-            "PYTHONPATH": str(packages),
-            "BERT_SOURCE": str(model.source),
+            "BERT_DTYPE": setting.dtype,
+            "BERT_THREADS": str(setting.threads),
+            "OMP_NUM_THREADS": str(setting.threads),
             "TOKENIZERS_PARALLELISM": "false",
         },
     }
-    with tempfile.TemporaryDirectory() as folder:
-        code = Path(folder, "code")
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        shutil.copytree(model.source, Path(folder, "source"), copy_function=os.link)
+        code = Path(folder, "1")
         code.mkdir()
-        shutil.copy(PEERS / "bert_stock.py", code / "inference.py")
-        Path(folder, "model.yaml").write_text(yaml.safe_dump(description))
+        shutil.copy(PEERS / "bert_torch_served.py", code / "model.py")
+        Path(folder, "model.yaml").write_text(yaml.safe_dump(dict(description)))
         yield Path(folder)
+
+
+@contextlib.contextmanager
+def pytorch_endpoint(model: Model, setting: PyTorchSetting) -> Iterator[Endpoint]:
+    with (
+        pytorch(model, setting) as folder,
+        endpoint(
+            "pytorch", folder, model.texts, connections=setting.connections, tensors=True
+        ) as found,
+    ):
+        yield found
 
 
 @contextlib.contextmanager
@@ -129,15 +198,3 @@ def with_a_lane_per_core(artifact: Path) -> Iterator[Path]:
         description["lanes"] = len(os.sched_getaffinity(0))
         (folder / "model.yaml").write_text(yaml.safe_dump(description))
         yield folder
-
-
-def _batch_counts(base_url: str) -> tuple[float, float]:
-    """Sum and count of penstock_batch_rows, over requests."""
-    with urllib.request.urlopen(f"{base_url}/metrics") as answer:
-        text = answer.read().decode()
-    values = {"_sum": 0.0, "_count": 0.0}
-    for line in text.splitlines():
-        for suffix in values:
-            if line.startswith(f"penstock_batch_rows{suffix}"):
-                values[suffix] += float(line.rsplit(" ", 1)[1])
-    return values["_sum"], values["_count"]

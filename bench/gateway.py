@@ -1,210 +1,238 @@
 """The echo of four floats through the whole path, against three other servers and the bare loop.
 
-Every server runs alone, the load generator on the same cores, in rounds that alternate between
-them, so that a slow minute of the machine hits all alike. Ours runs with admission, routing, the
-instance, the dynamic batcher and metrics on, authentication off. Ours and Triton run a Python
-model, and the batch is formed the same way: whatever waits when the model is free.
+Ours runs as it is shipped, with admission, routing, the instance, the dynamic batcher and metrics;
+authentication is off. Every other server is tried with several settings first, at each number of
+connections, and compared at the best of them (`echo_servers.py`; the whole table is printed).
+Servers run alone, the load generator on the same cores, in rounds that alternate between them.
+
+Two servers are compared at the same door only: plain JSON with mosec, Ray Serve and the bare loop,
+tensors of the Open Inference Protocol, in JSON and in binary, with Triton. A ratio is of one round,
+then the median of the rounds; each figure that is told first is the lowest of all numbers of
+connections and doors. The whole curve is in `ratios`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-
-import boto3
+import time
+from collections import defaultdict
+from typing import Any
 
 from bench import wrk
-from bench.processes import free_port, peer_python, penstock_up, running, wait_answer
-from bench.report import ROOT, finish, spread, versions
+from bench.arithmetic import alternated, best, median_ratio, worst
+from bench.echo_servers import DOORS, ROW, SERVERS, Server, Setting, versions_of
+from bench.machine import OthersLoad, foreground
+from bench.processes import wait_answer
+from bench.report import finish, spread, versions
 
-ROW = [1.0, 2.0, 3.0, 4.0]
-BARE = json.dumps(ROW).encode()
-OPEN_INFERENCE = json.dumps(
-    {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": ROW}]}
-).encode()
-PEERS = Path(__file__).parent / "peers"
-DEBIAN_PYTHON = "/usr/bin/python3.11"  # pytriton's stub is linked against Debian's libpython
+CONNECTIONS = (8, 32, 128, 512)
+PAUSE_S = 0.3  #: between two servers: what the one before left behind may still run
+START_S_MAX = 90.0
 
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """One way to answer the echo: `start` yields the URL to ask."""
-
-    name: str
-    body: bytes
-    start: Callable[[], contextlib.AbstractContextManager[str]]
+#: (server, door, connections)
+Case = tuple[str, str, int]
 
 
-def deploy(base_url: str, name: str, folder: Path) -> None:
-    """Creates model, configuration and endpoint by boto3 and waits until it is in service."""
-    keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-    client = boto3.client("sagemaker", endpoint_url=base_url, region_name="us-east-1", **keys)
-    client.create_model(ModelName=name, PrimaryContainer={"ModelDataUrl": folder.as_uri()})
-    client.create_endpoint_config(
-        EndpointConfigName=name,
-        ProductionVariants=[
-            {
-                "VariantName": "all",
-                "ModelName": name,
-                "InstanceType": "ml.local.small",
-                "InitialInstanceCount": 1,
+class Run:
+    """What every server did, by door and number of connections."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self.swept: dict[Case, dict[str, list[float]]] = defaultdict(dict)
+        self.loads: dict[Case, dict[int, wrk.Load]] = defaultdict(dict)  #: by round
+        self.missing: dict[str, str] = {}  #: servers, and "server: setting", that were not measured
+        self.chosen: dict[Case, str] = {}
+
+    def sweep(self, server: Server) -> None:
+        """One short run of every setting at every door and number of connections."""
+        for setting in server.settings:
+            try:
+                found = self._asked(server, setting, self._options.connections, seconds=1)
+            except (RuntimeError, TimeoutError) as error:
+                self._left_out(f"{server.name}: {setting.name}", error)
+                continue
+            for case, load in found.items():
+                if load.failed:
+                    reason = RuntimeError(f"{load.failed} of {load.requests} failed at {case[2]}")
+                    self._left_out(f"{server.name}: {setting.name}", reason)
+                else:
+                    self.swept[case].setdefault(setting.name, []).append(load.rps)
+            told = ", ".join(
+                f"{case[1]} {case[2]}: {load.rps:,.0f}" for case, load in found.items()
+            )
+            print(f"sweep {server.name:10} {setting.name:30} {told}", flush=True)
+        for case, by_setting in self.swept.items():
+            if case[0] == server.name:
+                self.chosen[case] = best(by_setting)
+        if not any(case[0] == server.name for case in self.chosen):
+            self.missing[server.name] = "no setting answered"
+
+    def round(self, server: Server, turn: int) -> None:
+        """The best setting of each number of connections, for longer."""
+        for setting in server.settings:
+            counts = {
+                case[2]
+                for case, name in self.chosen.items()
+                if case[0] == server.name and name == setting.name
             }
-        ],
-    )
-    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-    waiter = client.get_waiter("endpoint_in_service")
-    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+            if len(server.settings) == 1:
+                counts = set(self._options.connections)
+            if not counts:
+                continue
+            try:
+                found = self._asked(server, setting, sorted(counts), seconds=self._options.seconds)
+            except (RuntimeError, TimeoutError) as error:
+                if server.name == "ours":
+                    raise
+                self._left_out(f"{server.name}: {setting.name}, round {turn + 1}", error)
+                continue
+            for case, load in found.items():
+                if self.chosen.get(case, setting.name) != setting.name:
+                    continue  # the best at another door
+                if load.failed:
+                    raise RuntimeError(f"{case}: {load.failed} of {load.requests} failed")
+                self.loads[case][turn] = load
+                print(
+                    f"round {turn + 1} {case[0]:10} {case[1]:7} {case[2]:4} connections"
+                    f" {load.rps:9,.0f} req/s   P50 {load.p50_ms:8.2f} ms   P99 {load.p99_ms:8.2f}"
+                    f" ms   {setting.name}",
+                    flush=True,
+                )
+
+    def _asked(
+        self, server: Server, setting: Setting, counts: list[int], *, seconds: float
+    ) -> dict[Case, wrk.Load]:
+        """Starts the server, sees that it answers right, warms it and loads it."""
+        time.sleep(PAUSE_S)
+        found: dict[Case, wrk.Load] = {}
+        with server.start(setting) as urls:
+            for name, url in urls.items():
+                door = DOORS[name]
+                raw = wait_answer(url, door.body, timeout_s=START_S_MAX, headers=door.headers)
+                if door.read(raw) != ROW:
+                    raise RuntimeError(f"{server.name} answered {raw!r} for {ROW}")
+                asked = {"headers": door.headers, "seconds": 1}
+                wrk.closed_loop(url, door.body, **(asked | {"connections": max(counts)}))
+                for count in counts:
+                    # What the run before left in a queue is answered first, and is not this one's.
+                    wait_answer(url, door.body, timeout_s=START_S_MAX, headers=door.headers)
+                    found[server.name, name, count] = wrk.closed_loop(
+                        url, door.body, connections=count, seconds=seconds, headers=door.headers
+                    )
+        return found
+
+    def _left_out(self, what: str, error: Exception) -> None:
+        self.missing[what] = str(error)[-300:]
+        print(f"{what}: not measured: {self.missing[what]}", flush=True)
+
+    def ratios(self, peer: str) -> dict[str, dict[int, float]]:
+        """Ours over a peer's, by door and number of connections."""
+        found: dict[str, dict[int, float]] = {}
+        for (name, door, count), loads in sorted(self.loads.items()):
+            mine = self.loads.get(("ours", door, count), {})
+            both = sorted(mine.keys() & loads.keys())
+            if name == peer and both:
+                rps = [mine[turn].rps for turn in both], [loads[turn].rps for turn in both]
+                found.setdefault(door, {})[count] = round(median_ratio(*rps), 3)
+        return found
 
 
-@contextlib.contextmanager
-def ours(artifact: Path) -> Iterator[str]:
-    with penstock_up() as base_url:
-        deploy(base_url, "echo", artifact)
-        yield f"{base_url}/endpoints/echo/invocations"
-
-
-@contextlib.contextmanager
-def ours_native() -> Iterator[str]:
-    """The same rows through ONNX: decoded to tensors, run, and encoded again."""
-    with tempfile.TemporaryDirectory() as folder:
-        script = ROOT / "examples" / "echo" / "onnx_identity.py"
-        subprocess.run([sys.executable, str(script), folder], check=True, capture_output=True)
-        with ours(Path(folder)) as url:
-            yield url
-
-
-@contextlib.contextmanager
-def peer(argv: list[str], url: str) -> Iterator[str]:
-    with running(argv):
-        yield url
-
-
-def bare_loop() -> contextlib.AbstractContextManager[str]:
-    port = free_port()
-    argv = [sys.executable, str(PEERS / "bare_loop.py"), str(port)]
-    return peer(argv, f"http://127.0.0.1:{port}/")
-
-
-def mosec() -> contextlib.AbstractContextManager[str]:
-    port = free_port()
-    argv = [str(peer_python("mosec", "mosec")), str(PEERS / "mosec_echo.py"), "--port", str(port)]
-    return peer(argv, f"http://127.0.0.1:{port}/inference")
-
-
-def triton() -> contextlib.AbstractContextManager[str]:
-    port = free_port()
-    python = peer_python("pytriton", "nvidia-pytriton", "setuptools<81", python=DEBIAN_PYTHON)
-    argv = [str(python), str(PEERS / "triton_echo.py"), str(port)]
-    return peer(argv, f"http://127.0.0.1:{port}/v2/models/echo/infer")
-
-
-def ray_serve() -> contextlib.AbstractContextManager[str]:
-    port = free_port()
-    argv = [
-        str(peer_python("ray", "ray[serve]")),
-        str(PEERS / "ray_serve_echo.py"),
-        str(port),
-    ]
-    return peer(argv, f"http://127.0.0.1:{port}/")
-
-
-SERVERS = (
-    Server("ours", BARE, lambda: ours(ROOT / "examples" / "echo" / "python")),
-    Server("ours_native", json.dumps([ROW]).encode(), ours_native),
-    Server("limit", BARE, bare_loop),
-    Server("mosec", BARE, mosec),
-    Server("triton", OPEN_INFERENCE, triton),
-    Server("ray_serve", BARE, ray_serve),
-)
-
-
-def echoed(answer: bytes) -> list[float]:
-    """The four floats in any of the servers' answers."""
-    value = json.loads(answer)
-    if isinstance(value, dict):
-        value = value["outputs"][0]["data"] if "outputs" in value else value["predictions"][0]
-    return [float(number) for number in value]
-
-
-def measure(server: Server, *, connections: int, seconds: float) -> wrk.Load:
-    """Starts the server, sees that it answers right, warms it and loads it."""
-    with server.start() as url:
-        answer = echoed(wait_answer(url, server.body, timeout_s=90.0))
-        if answer != ROW:
-            raise RuntimeError(f"{server.name} answered {answer} for {ROW}")
-        wrk.closed_loop(url, server.body, connections=connections, seconds=1.0)
-        load = wrk.closed_loop(url, server.body, connections=connections, seconds=seconds)
-    if load.failed:
-        raise RuntimeError(f"{server.name} failed {load.failed} of {load.requests} requests")
-    return load
+def lowest(by_door: dict[str, dict[int, float]]) -> dict[str, Any] | None:
+    """The least favourable ratio, and where it was seen."""
+    flat = {(door, count): ratio for door, row in by_door.items() for count, ratio in row.items()}
+    if not flat:
+        return None
+    (door, count), ratio = worst(flat)
+    return {"ratio": ratio, "door": door, "connections": count}
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench gateway")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--connections", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=2.0, help="whole, of each run")
+    parser.add_argument("--connections", type=int, nargs="*", default=list(CONNECTIONS))
     parser.add_argument("--only", nargs="*", default=[server.name for server in SERVERS])
     options = parser.parse_args(arguments)
-    samples: dict[str, list[wrk.Load]] = {}
-    missing: dict[str, str] = {}
-    for turn in range(options.rounds):
-        for server in SERVERS:
-            if server.name not in options.only or server.name in missing:
-                continue
-            try:
-                load = measure(server, connections=options.connections, seconds=options.seconds)
-            except (RuntimeError, TimeoutError) as error:
-                if server.name.startswith("ours"):
-                    raise
-                missing[server.name] = f"not measured: {error}"
-                print(f"{server.name:12} {missing[server.name]}", flush=True)
-                continue
-            samples.setdefault(server.name, []).append(load)
-            print(
-                f"round {turn + 1} {server.name:12} {load.rps:9,.0f} req/s"
-                f"   P50 {load.p50_ms:7.2f} ms   P99 {load.p99_ms:7.2f} ms",
-                flush=True,
-            )
-    report(samples, missing, options)
+    options.only = {"ours", *options.only}
+    servers = [server for server in SERVERS if server.name in options.only]
+    run = Run(options)
+    in_front = foreground()
+    with OthersLoad() as others:
+        for server in servers:
+            if len(server.settings) > 1:
+                run.sweep(server)
+        for turn in range(options.rounds):
+            for name in alternated([server.name for server in servers], turn):
+                if name not in run.missing:
+                    run.round(next(each for each in servers if each.name == name), turn)
+    report(run, servers, options, others_cores=round(others.cores, 2), foreground=in_front)
 
 
-def report(
-    samples: dict[str, list[wrk.Load]], missing: dict[str, str], options: argparse.Namespace
-) -> None:
-    """Ratios are of the same round, then their median."""
-    mine = samples["ours"]
-
-    def against(name: str) -> float | str:
-        if name not in samples:
-            return missing.get(name, "not measured")
-        pairs = zip(mine, samples[name], strict=False)
-        return round(statistics.median(a.rps / b.rps for a, b in pairs), 3)
-
+def report(run: Run, servers: list[Server], options: argparse.Namespace, **details: Any) -> None:
+    peers = [server.name for server in servers if server.name != "ours"]
+    curves = {peer: run.ratios(peer) for peer in peers}
+    told = {peer: lowest(curve) for peer, curve in curves.items()}
+    for peer, found in told.items():
+        if found:
+            where = f"{found['connections']} connections, {found['door']}"
+            print(f"ours / {peer}: {found['ratio']:.2f} at worst ({where}); {curves[peer]}")
+    loads = list(run.loads.items())
+    mine = {case: found for case, found in loads if case[0] == "ours"}
+    at_32 = mine.get(("ours", "json", 32)) or next(iter(mine.values()))
     finish(
         "gateway",
         {
-            "echo_rps": round(statistics.median(load.rps for load in mine)),
-            "vs_triton": against("triton"),
-            "vs_mosec": against("mosec"),
-            "vs_ray_serve": against("ray_serve"),
-            "of_limit": against("limit"),
-            "p50_ms": round(statistics.median(load.p50_ms for load in mine), 3),
-            "p99_ms": round(statistics.median(load.p99_ms for load in mine), 3),
+            "echo_rps": round(statistics.median(load.rps for load in at_32.values())),
+            **{
+                name: found["ratio"] if found else run.missing.get(peer, "not measured")
+                for peer, name in (
+                    ("mosec", "vs_mosec"), ("triton", "vs_triton"), ("ray_serve", "vs_ray_serve"),
+                    ("limit", "of_limit"),
+                )
+                if peer in peers
+                for found in (told[peer],)
+            },
         },
-        rps={name: spread([load.rps for load in loads]) for name, loads in samples.items()},
-        p99_ms_all={
-            name: spread([load.p99_ms for load in loads]) for name, loads in samples.items()
+        worst=told,
+        ratios=curves,
+        rps=by_case({case: [each.rps for each in found.values()] for case, found in loads}),
+        p99_ms=by_case({case: [each.p99_ms for each in found.values()] for case, found in loads}),
+        settings={
+            server.name: nested({case: name for case, name in run.chosen.items()}, server.name)
+            for server in servers
+            if len(server.settings) > 1
         },
-        connections=options.connections,
+        swept={
+            server.name: nested(
+                {
+                    case: {name: round(statistics.median(rps)) for name, rps in found.items()}
+                    for case, found in run.swept.items()
+                },
+                server.name,
+            )
+            for server in servers
+            if len(server.settings) > 1
+        },
+        missing=run.missing,
+        peers={server.name: versions_of(server) for server in servers if server.environment},
+        rounds=options.rounds,
         seconds=options.seconds,
+        **details,
         versions=versions("penstock", "uvloop", "httptools", "orjson", "numpy", "openvino"),
-    )
+    )  # fmt: skip
+
+
+def nested(by_case: dict[Case, Any], server: str) -> dict[str, dict[int, Any]]:
+    """Of one server: door -> connections -> value."""
+    found: dict[str, dict[int, Any]] = {}
+    for (name, door, count), value in sorted(by_case.items(), key=lambda item: item[0]):
+        if name == server:
+            found.setdefault(door, {})[count] = value
+    return found
+
+
+def by_case(samples: dict[Case, list[float]]) -> dict[str, dict[str, dict[int, Any]]]:
+    """Server -> door -> connections -> median and range."""
+    spreads = {case: spread(values) for case, values in samples.items()}
+    return {name: nested(spreads, name) for name in dict.fromkeys(case[0] for case in samples)}

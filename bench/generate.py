@@ -10,6 +10,8 @@ BF16 in one batch without padding.
 `ttft_p50_s`, `ttft_p99_s`: time to first token, from the moment a request was due, under Poisson
 arrivals at 70 % of what the endpoint sustains with 32 in flight, answers of 16 to 128 tokens.
 Greedy answers of the served and of the bare engine are compared: `answers_equal` is their share.
+`memory` is of all processes of each: of ours the server, the instance and the engine under it, of a
+peer the process that loads it and those that it starts.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from itertools import accumulate
 from typing import Any
 
 from bench import generation_peers as peers
+from bench.deployment import deploy
 from bench.generation_load import Answer, completion, streamed, whole
-from bench.generation_models import Model, deploy, with_engine
-from bench.machine import OthersLoad, foreground
-from bench.processes import penstock_up
+from bench.generation_models import Model, with_engine
+from bench.machine import OthersLoad, foreground, memory_bytes
+from bench.processes import penstock_process
 from bench.report import finish, spread, versions
 from penstock.sim.outcome import percentile
 
@@ -37,6 +40,7 @@ CACHE_GIB = 1
 LOAD = 0.7
 ANSWERS = (16, 128)  #: tokens, of the requests with arrival times
 NAME = "chat"
+INSTANCE_TYPE = "ml.local.medium"
 
 
 class Run:
@@ -108,7 +112,11 @@ class Run:
         return " / ".join(f"{each[-1]:.0f}" if each else "-" for each in samples)
 
     def remember(self, name: str, memory: dict[str, int]) -> None:
-        self.memory[name] = {f"{kind}_mib": size >> 20 for kind, size in memory.items()}
+        self.memory[name] = {
+            "rss_mib": memory["rss"] >> 20,
+            "pss_mib": memory["pss"] >> 20,
+            "processes": memory["processes"],
+        }
 
     def ratio(self, above: str, below: str, count: int) -> float | None:
         """Median of the rounds' own ratios, over the rounds that both had; None: not measured."""
@@ -197,9 +205,12 @@ def main(arguments: list[str]) -> None:
     engine = {"sequences_max": most, "cache_mb": CACHE_GIB << 10}
     others, missing = started(model, options.skip)
     cores = len(os.sched_getaffinity(0))
-    with with_engine(model.artifact, **engine) as folder, penstock_up() as base_url:
+    with (
+        with_engine(model.artifact, **engine) as folder,
+        penstock_process() as (base_url, server_pid),
+    ):
         began = time.monotonic()
-        deploy(base_url, NAME, folder)
+        deploy(base_url, NAME, folder, instance_type=INSTANCE_TYPE)
         deployed_s = time.monotonic() - began
         bare = peers.bare(
             model, folder, sequences_max=most, cache_gib=CACHE_GIB, threads=min(2, cores)
@@ -219,8 +230,7 @@ def main(arguments: list[str]) -> None:
                 if turn == options.peer_rounds:
                     run.dismiss(others)
                 run.round(bare, others, bare_first=bool(turn % 2))
-            (engine_pid,) = peers.engine_pids()
-            run.remember("served", peers.memory_bytes(engine_pid))
+            run.remember("served", memory_bytes(server_pid))
             run.remember(bare.name, bare.memory_bytes)
             run.dismiss(others)
         finally:

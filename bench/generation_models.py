@@ -1,4 +1,4 @@
-"""The language models that the generation benchmarks run, their prompts, and how they are deployed.
+"""The language models that the generation benchmarks run, and their prompts.
 
 Models have real shapes and random weights, made once into `.cache/bench-generate` by a seed
 (`peers/generate_prepare.py`). Prompts are sentences of words that are single tokens wherever they
@@ -15,15 +15,14 @@ import random
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree
 from typing import Any
 
-import boto3
 from tokenizers import Tokenizer
+from tools.environments import make
 
-from bench.processes import VENVS, peer_python
 from bench.report import ROOT
 
 CACHE = ROOT / ".cache" / "bench-generate"
@@ -38,7 +37,7 @@ class Model:
         CACHE.mkdir(parents=True, exist_ok=True)
         with (CACHE / f"{shape}.log").open("w") as log:
             made = subprocess.run(
-                [str(compiler()), str(PEERS / "generate_prepare.py"), str(folder), shape],
+                [str(make("compile")), str(PEERS / "generate_prepare.py"), str(folder), shape],
                 check=False, stdout=log, stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             )  # fmt: skip
@@ -66,13 +65,6 @@ def cache_mb(model: Model, tokens: int) -> int:
     return -int(-tokens * heads * (config["head_dim"] + 8) // (1 << 20))
 
 
-def compiler() -> Path:
-    """Python of the environment that has the extra `compile`."""
-    if (VENVS / "compile" / "bin" / "python").exists():
-        return VENVS / "compile" / "bin" / "python"
-    return peer_python("compile", "-e", f"{ROOT}[compile]")
-
-
 @contextlib.contextmanager
 def with_engine(artifact: Path, **engine: Any) -> Iterator[Path]:
     """A copy of the artifact with settings of its engine; everything else stays."""
@@ -87,36 +79,3 @@ def with_engine(artifact: Path, **engine: Any) -> Iterator[Path]:
                 text = text.replace("engine:\n", f"engine:\n{line}\n", 1)
         described.write_text(text)
         yield copy
-
-
-def deploy(
-    base_url: str,
-    name: str,
-    folder: Path,
-    *,
-    copies: int = 1,
-    instance_type: str = "ml.local.medium",
-    routing: Mapping[str, Any] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> None:
-    """Returns when the endpoint is in service."""
-    client = _sagemaker(base_url)
-    container = {"ModelDataUrl": folder.as_uri(), "Environment": dict(environment or {})}
-    client.create_model(ModelName=name, PrimaryContainer=container)
-    variant: dict[str, Any] = {
-        "VariantName": "all",
-        "ModelName": name,
-        "InstanceType": instance_type,
-        "InitialInstanceCount": copies,
-    }
-    if routing:
-        variant["RoutingConfig"] = dict(routing)
-    client.create_endpoint_config(EndpointConfigName=name, ProductionVariants=[variant])
-    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-    waiter = client.get_waiter("endpoint_in_service")
-    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
-
-
-def _sagemaker(base_url: str) -> Any:
-    keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-    return boto3.client("sagemaker", endpoint_url=base_url, region_name="us-east-1", **keys)

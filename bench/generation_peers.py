@@ -10,8 +10,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from bench.generation_models import CACHE, PEERS, Model, compiler
-from bench.processes import VENVS
+from tools.environments import make
+
+from bench.generation_models import CACHE, PEERS, Model
+from bench.machine import memory_bytes
 from bench.report import ROOT
 
 #: Engines whose threads wait for each other by spinning make no headway where others want the
@@ -62,6 +64,7 @@ class Peer:
 
     @property
     def memory_bytes(self) -> dict[str, int]:
+        """Of its process and all below it."""
         return memory_bytes(self._process.pid)
 
     def close(self) -> None:
@@ -80,10 +83,8 @@ def bare(model: Model, folder: Path, *, sequences_max: int, cache_gib: int, thre
 
 
 def vllm(model: Model, *, sequences_max: int) -> Peer:
-    """Raises RuntimeError where it is not installed."""
-    python = VENVS / "vllm" / "bin" / "python"
-    if not python.exists():
-        raise RuntimeError("no vLLM: python tests/runtimes/vllm_set_up.py makes its environment")
+    """Raises RuntimeError where it can't be installed."""
+    python = make("vllm")
     cores = sorted(os.sched_getaffinity(0))
     bound = {
         "VLLM_CPU_OMP_THREADS_BIND": ",".join(map(str, cores)),
@@ -95,39 +96,5 @@ def vllm(model: Model, *, sequences_max: int) -> Peer:
 
 
 def transformers(model: Model, dtype: str) -> Peer:
-    argv = [str(compiler()), str(PEERS / "generate_torch.py"), str(model.source), dtype]
+    argv = [str(make("compile")), str(PEERS / "generate_torch.py"), str(model.source), dtype]
     return Peer(f"transformers-{dtype}", argv, {})
-
-
-def memory_bytes(pid: int) -> dict[str, int]:
-    """Resident, and the proportional share of what is shared with other processes."""
-    found = {}
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name in ("Rss", "Pss"):
-            found[name.lower()] = int(rest.split()[0]) << 10
-    return found
-
-
-def engine_pids() -> list[int]:
-    """Engine processes among the descendants of this process."""
-    parents: dict[int, int] = {}
-    engines = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (path / "stat").read_text().rpartition(")")[2].split()
-            command = (path / "cmdline").read_bytes()
-        except OSError:  # it has ended
-            continue
-        parents[int(path.name)] = int(stat[1])
-        if b"penstock.runtimes.generation.engine_process" in command:
-            engines.append(int(path.name))
-
-    def ours(pid: int) -> bool:
-        while pid in parents:
-            if pid == os.getpid():
-                return True
-            pid = parents[pid]
-        return False
-
-    return [pid for pid in engines if ours(pid)]

@@ -18,8 +18,9 @@ import statistics
 from collections import defaultdict
 from typing import Any
 
+from bench.deployment import deploy
 from bench.generation_load import Answer, completion, streamed, whole
-from bench.generation_models import Model, deploy
+from bench.generation_models import Model
 from penstock.core.deployment import PREFIX_AWARE, ROUND_ROBIN
 from penstock.sim.generation import GenerationSpec
 from penstock.sim.outcome import percentile

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.processes import VENVS
+from tools.environments import interpreter as interpreter_of
+
 from bench.report import ROOT, finish
 
 PEER = Path(__file__).parent / "peers" / "gpu_torch.py"
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> None:
 def interpreter(*, need_gpu: bool) -> tuple[Path | None, str]:
     """A Python whose PyTorch sees a GPU, and what it is; None, with the reason."""
     reasons = []
-    for python in (Path(sys.executable), VENVS / "compile" / "bin" / "python"):
+    for python in (Path(sys.executable), interpreter_of("compile")):
         if not python.exists():
             continue
         run = subprocess.run([str(python), "-c", _ASK], capture_output=True, text=True, check=False)
@@ -65,7 +66,9 @@ def interpreter(*, need_gpu: bool) -> tuple[Path | None, str]:
             return python, f"{name or 'CPU'}, PyTorch {version}"
         build = f"for CUDA {cuda}" if cuda != "None" else "for CPUs only"
         reasons.append(f"{shown(python)}: PyTorch {version} is built {build} and sees no GPU")
-    return None, "; ".join(reasons) or "no interpreter with PyTorch: run tests/compile/set_up.py"
+    return None, "; ".join(
+        reasons
+    ) or "no interpreter with PyTorch: run python -m tools.environments compile"
 
 
 def shown(python: Path) -> str:

@@ -2,18 +2,20 @@
 
 `sustained_rps` is the closed loop's rate: what the server answers while 96 connections each ask as
 soon as they are answered. At 60 % of it requests come at Poisson times (`open_loop`): `p99_ms` is
-from the moment a request was due to the last byte of its answer. `rps_within_level` is the highest
-Poisson rate, found in four halvings of the range, whose P99 is within the 10 ms of the level.
+from the moment a request was due to the last byte of its answer.
 
-Beside every P99 stands the machine's own: the bare loop of `peers/bare_loop.py` under the very same
-arrivals, the time in which the machine gave no processor to anybody, the P99 of the requests that
-were not on their way then (`calm`, which decides `rps_within_level`), and the cores that processes
-outside of this benchmark took. A round in which others took much says nothing of us.
+`rps_within_level` is the highest rate within the level: Poisson rates rise in sixteenths of the
+sustained one, each with every seed, and the P99 that decides is the median of the seeds'. A rate
+counts only if every lower one kept the level too. Stalls of the machine are in it, whoever caused
+them: `rps_within_level_calm` is what P99 says of those requests alone that met none, and decides
+nothing. Beside every P99 stands the machine's own: the bare loop of `peers/bare_loop.py` under the
+very same arrivals, the time in which the machine gave no processor to anybody, and the cores that
+processes outside of this benchmark took.
 
 `batching_gain`: the same artifact with and without batching (`rows_max: 1`), closed loop.
 `lor_vs_random`: four copies on the same cores, least outstanding requests against random routing:
 P99 of random over P99 of LOR at 60 % of LOR's rate, and LOR's rate within the level over random's.
-All servers run in one process tree; rounds alternate between them, figures are medians.
+Both get the same arrivals, and take turns at being first. A round is a seed; figures are medians.
 """
 
 from __future__ import annotations
@@ -26,17 +28,19 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
-
-import boto3
+from typing import Any
 
 from bench import wrk
+from bench.arithmetic import alternated, capacity, keeps_level, median_ratio, steps_of
+from bench.batches import batch_counts, mean_rows
+from bench.deployment import deploy
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
-from bench.overhead import ARTIFACT, QUERIES, batch_counts, check_answers, mean_rows
+from bench.overhead import ARTIFACT, QUERIES, check_answers
 from bench.processes import free_port, penstock_up, running, wait_answer
 from bench.report import ROOT, finish, spread, versions
 from penstock.artifacts import detect
@@ -45,7 +49,10 @@ LEVEL_MS = 10.0
 LOAD = 0.6
 CONNECTIONS = 96  #: of the closed loop; the open loop has more, so that it never waits for one
 BODIES = [json.dumps({"inputs": query}) for query in QUERIES]
-_STEPS = 4  #: of the search for the highest rate within the level
+STEPS = 16  #: of the climb to the highest rate within the level
+ONE, UNBATCHED, LOR, RANDOM = "intent", "unbatched", "lor", "random"
+#: What decides whether a rate is within the level, and what is told beside it.
+DECIDES, BESIDE = "p99_ms", "p99_calm_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,106 +64,165 @@ class Endpoint:
 
 
 ENDPOINTS = (
-    Endpoint("intent"),
-    Endpoint("unbatched", batching=False),
-    Endpoint("lor", copies=4),
-    Endpoint("random", copies=4, routing="RANDOM"),
+    Endpoint(ONE),
+    Endpoint(UNBATCHED, batching=False),
+    Endpoint(LOR, copies=4),
+    Endpoint(RANDOM, copies=4, routing="RANDOM"),
 )
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench intent")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="each with a seed of its own")
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--search-seconds", type=float, default=2.0)
+    parser.add_argument("--search-seconds", type=float, default=2.0, help="of one rate and seed")
     options = parser.parse_args(arguments)
-    run = Run(options.seconds, options.search_seconds)
+    run = Run(options)
     with penstock_up() as base_url, bare_loop() as bare_url, unbatched_artifact() as single:
         for endpoint in ENDPOINTS:
-            deploy(base_url, endpoint, ARTIFACT if endpoint.batching else single)
+            deploy(
+                base_url,
+                endpoint.name,
+                ARTIFACT if endpoint.batching else single,
+                copies=endpoint.copies,
+                routing={"RoutingStrategy": endpoint.routing},
+            )
+        run.urls = {each.name: invocations(base_url, each.name) for each in ENDPOINTS}
         run.foreground = foreground()
         description = detect.detect(ARTIFACT).description
-        for endpoint in ENDPOINTS:
-            url = invocations(base_url, endpoint.name)
+        for url in run.urls.values():
             wait_answer(url, BODIES[0].encode(), timeout_s=30)
             check_answers(url, description)
             run.warm_up(url)
-        for turn in range(options.rounds):
-            run.one_copy(base_url, bare_url)
-            run.four_copies(base_url)
-            print(f"round {turn + 1}: {run.latest()}", flush=True)
-    report(run, options)
+        for seed in run.seeds:
+            run.one_copy(base_url, bare_url, seed)
+            run.four_copies(seed)
+            print(f"round {seed}: {run.latest()}", flush=True)
+        with OthersLoad() as others:
+            run.climb([ONE], run.median("rps"))
+            run.climb([LOR, RANDOM], run.median("lor_rps"))
+        for seed in run.seeds:
+            within = run.within(ONE, DECIDES) or run.median("rps") / STEPS
+            run.keep_figures("at_60_of_level", run.poisson(ONE, LOAD * within, seed))
+    report(run, options, climb_others_cores=round(others.cores, 2))
 
 
 class Run:
-    """The samples of all rounds, by name."""
+    """The samples of all rounds, by name, and what was seen on the climbs."""
 
-    def __init__(self, seconds: float, search_seconds: float) -> None:
-        self._seconds = seconds
-        self._search_seconds = search_seconds
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.seeds = range(1, options.rounds + 1)
+        self._seconds = options.seconds
+        self._search_seconds = options.search_seconds
+        self.urls: dict[str, str] = {}
         self.samples: dict[str, list[float]] = defaultdict(list)
+        #: endpoint -> rate -> one run of each seed
+        self.climbed: dict[str, dict[float, list[Figures]]] = defaultdict(dict)
         self.foreground = False  #: whether all of this goes before other work on the machine
 
     def warm_up(self, url: str) -> None:
         """Small and large batches, until the shapes that come often have graphs of their own."""
         for rate in (500.0, 2000.0):
             open_loop(url, BODIES, rate=rate, seconds=2.0, connections=CONNECTIONS)
-        self.closed_loop(url, seconds=2)
+        self._closed_loop(url, 2)
 
-    def one_copy(self, base_url: str, bare_url: str) -> None:
-        url = invocations(base_url, "intent")
-        before = batch_counts(base_url)
-        rate = self.keep("rps", self.closed_loop(url))
-        self.keep("rows_closed", mean_rows(before, batch_counts(base_url)))
-        single = self.keep("rps_unbatched", self.closed_loop(invocations(base_url, "unbatched")))
-        self.keep("batching_gain", rate / single)
+    def one_copy(self, base_url: str, bare_url: str, seed: int) -> None:
+        rates: dict[str, float] = {}
+        for name in alternated([ONE, UNBATCHED], seed):
+            before = batch_counts(base_url)
+            rates[name] = self._closed_loop(self.urls[name], self._seconds)
+            if name == ONE:
+                self.keep("rows_closed", mean_rows(before, batch_counts(base_url)))
+        rate = self.keep("rps", rates[ONE])
+        self.keep("rps_unbatched", rates[UNBATCHED])
         before = batch_counts(base_url)
         with OthersLoad() as others:
-            self.keep_figures("at_60", self.poisson(url, LOAD * rate))
+            self.keep_figures("at_60", self.poisson(ONE, LOAD * rate, seed))
         self.keep("at_60_others_cores", others.cores)
         self.keep("at_60_rows", mean_rows(before, batch_counts(base_url)))
-        self.keep_figures("bare", self.poisson(bare_url, LOAD * rate))
-        within = self.rate_within_level(url, rate)
-        self.keep("rps_within_level", within)
-        self.keep_figures("at_60_of_level", self.poisson(url, LOAD * within))
+        bare = self._open_loop(bare_url, LOAD * rate, seed, self._seconds)
+        self.keep_figures("bare", bare)
 
-    def four_copies(self, base_url: str) -> None:
-        lor, random = (invocations(base_url, name) for name in ("lor", "random"))
-        rate = self.keep("lor_rps", self.closed_loop(lor))
-        self.keep("random_rps", self.closed_loop(random))
-        self.keep_figures("lor_at_60", self.poisson(lor, LOAD * rate))
-        self.keep_figures("random_at_60", self.poisson(random, LOAD * rate))
-        self.keep("lor_within", self.rate_within_level(lor, rate))
-        self.keep("random_within", self.rate_within_level(random, rate))
+    def four_copies(self, seed: int) -> None:
+        for name in alternated([LOR, RANDOM], seed):
+            self.keep(f"{name}_rps", self._closed_loop(self.urls[name], self._seconds))
+        rate = LOAD * self.samples["lor_rps"][-1]
+        for name in alternated([RANDOM, LOR], seed):
+            self.keep_figures(f"{name}_at_60", self.poisson(name, rate, seed))
 
-    def closed_loop(self, url: str, seconds: float | None = None) -> float:
-        load = wrk.closed_loop(
-            url,
-            *(body.encode() for body in BODIES),
-            connections=CONNECTIONS,
-            seconds=round(seconds or self._seconds),
+    def climb(self, names: Sequence[str], sustained: float) -> None:
+        """Every rate with every seed, until the level is broken by P99 and by the calm P99."""
+        climbing = list(names)
+        for step, rate in enumerate(steps_of(sustained, STEPS)):
+            for seed in self.seeds:
+                for name in alternated(climbing, step + seed):
+                    seen = self.poisson(name, rate, seed, self._search_seconds)
+                    self.climbed[name].setdefault(rate, []).append(seen)
+            for name in list(climbing):
+                p99_ms, calm_ms = (self.p99_ms(name, rate, which) for which in (DECIDES, BESIDE))
+                print(
+                    f"{name:7} {rate:8,.0f} requests/s   P99 {p99_ms:8.1f} ms"
+                    f"   without stalls {calm_ms:8.1f} ms",
+                    flush=True,
+                )
+                if not any(self._kept(name, rate, which) for which in (DECIDES, BESIDE)):
+                    climbing.remove(name)
+            if not climbing:
+                return
+
+    def p99_ms(self, name: str, rate: float, which: str) -> float:
+        """Median of the seeds'."""
+        return statistics.median(getattr(each, which) for each in self.climbed[name][rate])
+
+    def _kept(self, name: str, rate: float, which: str) -> bool:
+        runs = self.climbed[name][rate]
+        return keeps_level(
+            sent=sum(each.sent for each in runs),
+            answered=sum(each.answered for each in runs),
+            p99_ms=self.p99_ms(name, rate, which),
+            level_ms=LEVEL_MS,
         )
-        if load.failed:
-            raise RuntimeError(f"requests failed: {load}")
-        return load.rps
 
-    def poisson(self, url: str, rate: float, seconds: float | None = None) -> Figures:
-        figures = open_loop(
-            url, BODIES, rate=rate, seconds=seconds or self._seconds, connections=256
-        )
+    def within(self, name: str, which: str) -> float:
+        """The highest rate within the level, by the median P99 of the seeds; 0 if none was."""
+        return capacity({rate: self._kept(name, rate, which) for rate in self.climbed[name]})
+
+    def within_by_seed(self, name: str) -> list[float]:
+        """The same of each seed alone."""
+        return [
+            capacity({
+                rate: keeps_level(
+                    sent=runs[at].sent, answered=runs[at].answered,
+                    p99_ms=runs[at].p99_ms, level_ms=LEVEL_MS,
+                )
+                for rate, runs in self.climbed[name].items()
+            })
+            for at in range(len(self.seeds))
+        ]  # fmt: skip
+
+    def poisson(
+        self,
+        name: str,
+        rate: float,
+        seed: int,
+        seconds: float | None = None,
+    ) -> Figures:
+        figures = self._open_loop(self.urls[name], rate, seed, seconds or self._seconds)
         if figures.failed:
             raise RuntimeError(f"requests failed: {figures}")
         return figures
 
-    def rate_within_level(self, url: str, rate: float) -> float:
-        """The search; its answer is a sixteenth of `rate` where even that is too much."""
-        low, high = rate / 2**_STEPS, rate
-        for _ in range(_STEPS):
-            middle = (low + high) / 2
-            figures = self.poisson(url, middle, self._search_seconds)
-            good = not figures.refused and figures.p99_calm_ms <= LEVEL_MS
-            low, high = (middle, high) if good else (low, middle)
-        return low
+    @staticmethod
+    def _open_loop(url: str, rate: float, seed: int, seconds: float) -> Figures:
+        return open_loop(url, BODIES, rate=rate, seconds=seconds, connections=256, seed=seed)
+
+    @staticmethod
+    def _closed_loop(url: str, seconds: float) -> float:
+        bodies = [body.encode() for body in BODIES]
+        load = wrk.closed_loop(url, *bodies, connections=CONNECTIONS, seconds=seconds)
+        if load.failed:
+            raise RuntimeError(f"requests failed: {load}")
+        return load.rps
 
     def keep(self, name: str, value: float) -> float:
         self.samples[name].append(value)
@@ -170,22 +236,20 @@ class Run:
         return statistics.median(self.samples[name])
 
     def ratio(self, above: str, below: str) -> float:
-        """Median of the rounds' own ratios."""
-        pairs = zip(self.samples[above], self.samples[below], strict=True)
-        return round(statistics.median(a / b for a, b in pairs), 3)
+        return round(median_ratio(self.samples[above], self.samples[below]), 3)
 
     def latest(self) -> str:
         shown = (
             ("rps", ",.0f"), ("rps_unbatched", ",.0f"), ("at_60_p50_ms", ".1f"),
             ("at_60_p99_ms", ".1f"), ("at_60_p99_calm_ms", ".1f"), ("bare_p99_ms", ".1f"),
-            ("at_60_others_cores", ".2f"), ("rps_within_level", ",.0f"),
-            ("lor_at_60_p99_ms", ".1f"), ("random_at_60_p99_ms", ".1f"),
-            ("lor_within", ",.0f"), ("random_within", ",.0f"),
+            ("at_60_others_cores", ".2f"), ("lor_at_60_p99_ms", ".1f"),
+            ("random_at_60_p99_ms", ".1f"),
         )  # fmt: skip
         return ", ".join(f"{name} {self.samples[name][-1]:{form}}" for name, form in shown)
 
 
-def report(run: Run, options: argparse.Namespace) -> None:
+def report(run: Run, options: argparse.Namespace, **details: Any) -> None:
+    lor, random = run.within(LOR, DECIDES), run.within(RANDOM, DECIDES)
     finish(
         "intent",
         {
@@ -194,18 +258,38 @@ def report(run: Run, options: argparse.Namespace) -> None:
             "p99_calm_ms": round(run.median("at_60_p99_calm_ms"), 3),
             "p50_ms": round(run.median("at_60_p50_ms"), 3),
             "bare_p99_ms": round(run.median("bare_p99_ms"), 3),
-            "rps_within_level": round(run.median("rps_within_level")),
+            "rps_within_level": round(run.within(ONE, DECIDES)),
+            "rps_within_level_calm": round(run.within(ONE, BESIDE)),
             "p99_ms_at_60_of_level": round(run.median("at_60_of_level_p99_ms"), 3),
-            "batching_gain": round(run.median("batching_gain"), 3),
+            "batching_gain": run.ratio("rps", "rps_unbatched"),
             "lor_vs_random": run.ratio("random_at_60_p99_ms", "lor_at_60_p99_ms"),
             "lor_vs_random_calm": run.ratio("random_at_60_p99_calm_ms", "lor_at_60_p99_calm_ms"),
-            "lor_vs_random_rps": run.ratio("lor_within", "random_within"),
+            "lor_vs_random_rps": round(lor / random, 3) if random else None,
+            "lor_rps_within_level": round(lor),
+            "random_rps_within_level": round(random),
         },
         level_ms=LEVEL_MS,
+        decided_by="P99 of all requests, median of the seeds, at this rate and every lower one",
+        rps_within_level_by_seed={
+            name: [round(rate) for rate in run.within_by_seed(name)] for name in run.climbed
+        },
+        climb={
+            name: [
+                {
+                    "rps": round(rate),
+                    "p99_ms": round(run.p99_ms(name, rate, DECIDES), 2),
+                    "p99_calm_ms": round(run.p99_ms(name, rate, BESIDE), 2),
+                }
+                for rate in sorted(rates)
+            ]
+            for name, rates in run.climbed.items()
+        },
         samples={name: spread(values) for name, values in run.samples.items()},
         seconds=options.seconds,
+        search_seconds=options.search_seconds,
         foreground=run.foreground,
-        seed=1,
+        **details,
+        seeds=list(run.seeds),
         versions=versions("penstock", "openvino", "tokenizers", "uvloop", "httptools"),
     )
 
@@ -234,25 +318,3 @@ def unbatched_artifact() -> Iterator[Path]:
             raise RuntimeError("the artifact's model.yaml does not say rows_max once")
         settings.write_text(text)
         yield copy
-
-
-def deploy(base_url: str, endpoint: Endpoint, folder: Path) -> None:
-    keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-    client = boto3.client("sagemaker", endpoint_url=base_url, region_name="us-east-1", **keys)
-    name = endpoint.name
-    client.create_model(ModelName=name, PrimaryContainer={"ModelDataUrl": folder.as_uri()})
-    client.create_endpoint_config(
-        EndpointConfigName=name,
-        ProductionVariants=[
-            {
-                "VariantName": "all",
-                "ModelName": name,
-                "InstanceType": "ml.local.small",
-                "InitialInstanceCount": endpoint.copies,
-                "RoutingConfig": {"RoutingStrategy": endpoint.routing},
-            }
-        ],
-    )
-    client.create_endpoint(EndpointName=name, EndpointConfigName=name)
-    waiter = client.get_waiter("endpoint_in_service")
-    waiter.wait(EndpointName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})

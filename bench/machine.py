@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -118,20 +119,55 @@ def _own_s() -> float:
 
 def _family() -> dict[int, int]:
     """Ticks used by process id: this process and its living descendants."""
-    children: dict[int, list[int]] = defaultdict(list)
-    used: dict[int, int] = {}
+    stats = _stats()
+    parents = {pid: int(fields[1]) for pid, fields in stats.items()}
+    return {
+        pid: sum(map(int, stats[pid][11:15])) if pid in stats else 0
+        for pid in family_of(os.getpid(), parents)
+    }
+
+
+def _stats() -> dict[int, list[str]]:
+    """Of each process the fields of its stat page that follow its name: state, parent, ..."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(path.parent.name)
-        children[int(fields[1])].append(pid)
-        used[pid] = sum(map(int, fields[11:15]))
-    family: dict[int, int] = {}
-    left = [os.getpid()]
+        with contextlib.suppress(OSError):  # it has ended
+            found[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+    return found
+
+
+def family_of(pid: int, parents: Mapping[int, int]) -> list[int]:
+    """A process and all its descendants; `parents`: of each process its parent."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for child, parent in parents.items():
+        children[parent].append(child)
+    found: list[int] = []
+    left = [pid]
     while left:
-        pid = left.pop()
-        family[pid] = used.get(pid, 0)
-        left.extend(children[pid])
-    return family
+        found.append(left.pop())
+        left.extend(children[found[-1]])
+    return found
+
+
+def memory_bytes(pid: int) -> dict[str, int]:
+    """Resident memory of a server, `rss` and `pss`: of the process and of every one below it.
+
+    `pss` counts what processes share once, each its part; in `rss` it is in each of them.
+    """
+    parents = {each: int(fields[1]) for each, fields in _stats().items()}
+    pages = []
+    for each in family_of(pid, parents):
+        with contextlib.suppress(OSError):  # it has ended
+            pages.append(Path(f"/proc/{each}/smaps_rollup").read_text())
+    return {**memory_sum(pages), "processes": len(pages)}
+
+
+def memory_sum(smaps_rollups: Sequence[str]) -> dict[str, int]:
+    """Bytes of the `Rss` and `Pss` lines of all pages."""
+    found = {"rss": 0, "pss": 0}
+    for page in smaps_rollups:
+        for line in page.splitlines():
+            name, _, rest = line.partition(":")
+            if name.lower() in found:
+                found[name.lower()] += int(rest.split()[0]) << 10
+    return found

@@ -23,6 +23,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from bench.arithmetic import percentile_ms
 from bench.machine import MachineStalls
 from penstock import scheduling
 
@@ -203,11 +204,11 @@ def _drive(options: dict[str, Any]) -> dict[str, Any]:
         "refused": len(load.refused),
         "failed": load.failed + load.outstanding,
         "rps": len(answered) / seconds,
-        "p50_ms": _quantile_ms(answered, 0.5),
-        "p90_ms": _quantile_ms(answered, 0.9),
-        "p99_ms": _quantile_ms(answered, 0.99),
-        "refused_p99_ms": _quantile_ms(sorted(at - due for due, at in load.refused), 0.99),
-        "p99_calm_ms": _quantile_ms(calm, 0.99),
+        "p50_ms": percentile_ms(answered, 0.5),
+        "p90_ms": percentile_ms(answered, 0.9),
+        "p99_ms": percentile_ms(answered, 0.99),
+        "refused_p99_ms": percentile_ms(sorted(at - due for due, at in load.refused), 0.99),
+        "p99_calm_ms": percentile_ms(calm, 0.99),
         "stalled_share": sum(stop - start for start, stop in intervals) / seconds,
         "stall_ms_max": max((stop - start for start, stop in intervals), default=0.0) * 1e3,
         "generator_cores": cpu_s / seconds,
@@ -216,10 +217,6 @@ def _drive(options: dict[str, Any]) -> dict[str, Any]:
 
 def _met(intervals: list[tuple[float, float]], due: float, at: float) -> bool:
     return any(start < at and due < stop for start, stop in intervals)
-
-
-def _quantile_ms(values_s: list[float], q: float) -> float:
-    return values_s[min(len(values_s) - 1, int(q * len(values_s)))] * 1e3 if values_s else 0.0
 
 
 def open_loop(

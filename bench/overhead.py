@@ -2,12 +2,16 @@
 
 Both use the same compiled model, the same threads and the same batch: the rows that the served
 run's batches had, from its own metrics, are what the bare loop runs, over inputs that are tokenized
-beforehand. So the bare loop pays neither for HTTP nor for tokenizing nor for queues:
-`served_ratio` is the share of the model's own speed that a client sees. Rounds alternate. Both
-run shapes that come often on graphs of their own (`runtimes/openvino_shapes.py`), and are warm.
+beforehand. So the bare loop pays neither for HTTP nor for tokenizing nor for queues: a ratio is the
+share of the model's own speed that a client sees. Rounds alternate. Both run shapes that come often
+on graphs of their own (`runtimes/openvino_shapes.py`), and are warm.
+
+`served_ratio` is the lowest of all numbers of connections: with few of them the lane waits for the
+clients. `served_ratio_at_most` is that of the number with which most was served, and `of_best_bare`
+compares the same with the bare loop at whichever batch size it is fastest.
 
 At 60 % of the served rate requests come at Poisson times; `p99_calm_ms_at_60` leaves out those that
-were on their way while the machine stalled (`machine.py`).
+were on their way while the machine stalled (`machine.py`), and stands beside P99 only.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import argparse
 import json
 import statistics
 import time
-import urllib.request
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from bench import wrk
-from bench.gateway import deploy
+from bench.arithmetic import alternated, median_ratio, worst
+from bench.batches import batch_counts, mean_rows
+from bench.deployment import deploy
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
 from bench.processes import penstock_up, post, wait_answer
@@ -33,6 +39,8 @@ from penstock.artifacts import detect
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import OpenVinoRuntime
 
+CONNECTIONS = (8, 32, 128, 512)
+BARE_ROWS = (1, 8, 16, 32, 64)
 ARTIFACT = ROOT / "examples" / "query_intent" / "artifact"
 QUERIES = (
     "where is my order",
@@ -49,95 +57,110 @@ QUERIES = (
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench overhead")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--connections", type=int, default=96)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--connections", type=int, nargs="*", default=list(CONNECTIONS))
     options = parser.parse_args(arguments)
-    found = detect.detect(ARTIFACT)
-    served: list[wrk.Load] = []
-    bare: list[float] = []
-    batches: list[float] = []
-    at_60: list[Figures] = []
-    others_cores: list[float] = []
+    run = Run()
     with penstock_up() as base_url:
         deploy(base_url, "intent", ARTIFACT)
         url = f"{base_url}/endpoints/intent/invocations"
         bodies = [json.dumps({"inputs": query}) for query in QUERIES]
         wait_answer(url, bodies[0].encode(), timeout_s=30)
-        check_answers(url, found.description)
+        check_answers(url, run.model.description)
         sent = [body.encode() for body in bodies]
         in_front = foreground()
-        wrk.closed_loop(url, *sent, connections=options.connections, seconds=3)
-        for turn in range(options.rounds):
-            before = batch_counts(base_url)
-            with OthersLoad() as others:
-                load_ = wrk.closed_loop(
-                    url, *sent, connections=options.connections, seconds=options.seconds
+        wrk.closed_loop(url, *sent, connections=max(options.connections), seconds=3)
+        with OthersLoad() as others:
+            for turn in range(options.rounds):
+                for count in alternated(options.connections, turn):
+                    run.served_and_bare(base_url, url, sent, count, options.seconds)
+                rate = 0.6 * max(run.served[count][-1].rps for count in options.connections)
+                seen = open_loop(
+                    url, bodies, rate=rate, seconds=options.seconds, connections=256, seed=turn + 1
                 )
-            after = batch_counts(base_url)
-            rows = mean_rows(before, after)
-            rate = bare_rate(found, round(rows), seconds=options.seconds)
-            served.append(load_)
-            bare.append(rate)
-            batches.append(rows)
-            others_cores.append(others.cores)
-            at_60.append(
-                open_loop(
-                    url, bodies, rate=0.6 * load_.rps, seconds=options.seconds, connections=256
-                )
-            )
-            print(
-                f"round {turn + 1}: served {load_.rps:8,.0f} rows/s in batches of {rows:4.1f},"
-                f" bare {rate:8,.0f} rows/s, ratio {load_.rps / rate:.3f};"
-                f" at 60 %: P50 {at_60[-1].p50_ms:.1f} ms, P99 {at_60[-1].p99_ms:.1f} ms",
-                flush=True,
-            )
-    if any(one.failed for one in served) or any(one.failed for one in at_60):
-        raise RuntimeError(f"requests failed: {served} {at_60}")
-    report(
-        served,
-        bare,
-        at_60,
-        batch_rows=spread(batches),
-        others_cores=spread(others_cores),
-        foreground=in_front,
-        connections=options.connections,
-    )
+                run.at_60.append(seen)
+                told = f"P50 {seen.p50_ms:.1f} ms, P99 {seen.p99_ms:.1f} ms"
+                print(f"round {turn + 1} at 60 %, {rate:,.0f} requests/s: {told}", flush=True)
+        for rows in BARE_ROWS:
+            run.bare_by_rows[rows] = bare_rate(run.model, rows, seconds=options.seconds / 2)
+            print(f"bare in batches of {rows:2}: {run.bare_by_rows[rows]:8,.0f} rows/s", flush=True)
+    if any(load.failed for loads in run.served.values() for load in loads):
+        raise RuntimeError(f"requests failed: {run.served}")
+    if any(one.failed for one in run.at_60):
+        raise RuntimeError(f"requests failed: {run.at_60}")
+    report(run, options, others_cores=round(others.cores, 2), foreground=in_front)
 
 
-def report(served: list[wrk.Load], bare: list[float], at_60: list[Figures], **details: Any) -> None:
-    ratios = [one.rps / other for one, other in zip(served, bare, strict=True)]
+class Run:
+    """The samples of all rounds, by number of connections."""
+
+    def __init__(self) -> None:
+        self.model = detect.detect(ARTIFACT)
+        self.served: dict[int, list[wrk.Load]] = defaultdict(list)
+        self.bare: dict[int, list[float]] = defaultdict(list)
+        self.rows: dict[int, list[float]] = defaultdict(list)
+        self.at_60: list[Figures] = []
+        self.bare_by_rows: dict[int, float] = {}
+
+    def served_and_bare(
+        self, base_url: str, url: str, sent: list[bytes], count: int, seconds: float
+    ) -> None:
+        before = batch_counts(base_url)
+        load = wrk.closed_loop(url, *sent, connections=count, seconds=seconds)
+        rows = mean_rows(before, batch_counts(base_url))
+        rate = bare_rate(self.model, max(1, round(rows)), seconds=seconds / 2)
+        self.served[count].append(load)
+        self.rows[count].append(rows)
+        self.bare[count].append(rate)
+        print(
+            f"{count:4} connections: served {load.rps:8,.0f} rows/s in batches of {rows:4.1f},"
+            f" P99 {load.p99_ms:6.1f} ms, bare {rate:8,.0f} rows/s, ratio {load.rps / rate:.3f}",
+            flush=True,
+        )
+
+    def rps(self, count: int) -> list[float]:
+        return [load.rps for load in self.served[count]]
+
+
+def report(run: Run, options: argparse.Namespace, **details: Any) -> None:
+    by_count = {
+        count: round(median_ratio(run.rps(count), run.bare[count]), 3) for count in run.served
+    }
+    lowest_at, lowest = worst(by_count)
+    most = max(run.served, key=lambda count: statistics.median(run.rps(count)))
+    bare_best = max(run.bare_by_rows.values())
+    served_rps = statistics.median(run.rps(most))
     finish(
         "overhead",
         {
-            "served_ratio": round(statistics.median(ratios), 3),
-            "p99_ms_at_60": round(statistics.median(one.p99_ms for one in at_60), 3),
-            "p99_calm_ms_at_60": round(statistics.median(one.p99_calm_ms for one in at_60), 3),
-            "p50_ms_at_60": round(statistics.median(one.p50_ms for one in at_60), 3),
-            "served_rps": round(statistics.median(load_.rps for load_ in served)),
-            "bare_rps": round(statistics.median(bare)),
+            "served_ratio": lowest,
+            "served_ratio_at_connections": lowest_at,
+            "served_ratio_at_most": by_count[most],
+            "of_best_bare": round(served_rps / bare_best, 3),
+            "p99_ms_at_60": round(statistics.median(one.p99_ms for one in run.at_60), 3),
+            "p99_calm_ms_at_60": round(statistics.median(one.p99_calm_ms for one in run.at_60), 3),
+            "p50_ms_at_60": round(statistics.median(one.p50_ms for one in run.at_60), 3),
+            "served_rps": round(served_rps),
+            "bare_rps": round(statistics.median(run.bare[most])),
         },
-        served_ratio_spread=spread(ratios),
-        stalled_share_at_60=spread([one.stalled_share for one in at_60]),
+        by_connections={
+            count: {
+                "served_ratio": by_count[count],
+                "served_rps": spread(run.rps(count)),
+                "bare_rps": spread(run.bare[count]),
+                "batch_rows": spread(run.rows[count]),
+                "p99_ms": spread([load.p99_ms for load in run.served[count]]),
+            }
+            for count in run.served
+        },
+        most_at_connections=most,
+        bare_rps_by_rows={rows: round(rate) for rows, rate in run.bare_by_rows.items()},
+        stalled_share_at_60=spread([one.stalled_share for one in run.at_60]),
         **details,
+        rounds=options.rounds,
+        seconds=options.seconds,
         versions=versions("penstock", "openvino", "tokenizers", "uvloop", "httptools"),
     )
-
-
-def batch_counts(base_url: str) -> tuple[float, float]:
-    """(rows, batches x rows) so far: sum and count of penstock_batch_rows, over requests."""
-    with urllib.request.urlopen(f"{base_url}/metrics") as answer:
-        text = answer.read().decode()
-    values: dict[str, float] = {}
-    for line in text.splitlines():
-        for suffix in ("_sum", "_count"):
-            if line.startswith(f"penstock_batch_rows{suffix}"):
-                values[suffix] = values.get(suffix, 0.0) + float(line.rsplit(" ", 1)[1])
-    return values["_sum"], values["_count"]
-
-
-def mean_rows(before: tuple[float, float], after: tuple[float, float]) -> float:
-    """Mean rows of the batch that a request was answered in."""
-    return (after[0] - before[0]) / max(1.0, after[1] - before[1])
 
 
 def bare_rate(found: Any, rows: int, *, seconds: float) -> float:

@@ -12,13 +12,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.report import ROOT
-
-#: Peers live in environments of their own, since their dependencies contradict ours.
-VENVS = ROOT / ".venvs"
 
 
 def free_port() -> int:
@@ -28,28 +26,43 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def post(url: str, body: bytes, *, timeout_s: float = 10.0) -> bytes:
-    """One POST of a JSON body; raises on any answer but 2xx."""
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+def post(
+    url: str, body: bytes, *, timeout_s: float = 10.0, headers: Mapping[str, str] = JSON_HEADERS
+) -> bytes:
+    """One POST, of JSON where `headers` say nothing else; raises on any answer but 2xx."""
+    request = urllib.request.Request(url, data=body, headers=dict(headers))
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:
         return bytes(answer.read())
 
 
-def wait_answer(url: str, body: bytes, *, timeout_s: float) -> bytes:
+def wait_answer(
+    url: str, body: bytes, *, timeout_s: float, headers: Mapping[str, str] = JSON_HEADERS
+) -> bytes:
     """Asks until the server answers 2xx. Raises TimeoutError with the last failure."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return post(url, body)
+            return post(url, body, headers=headers)
         except (OSError, urllib.error.URLError) as error:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{url} did not answer within {timeout_s} s: {error}") from error
             time.sleep(0.1)
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server that was started."""
+
+    pid: int
+    log: Path
+
+
 @contextlib.contextmanager
-def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterator[Path]:
-    """Runs a server in a process group of its own; yields its log; ends the group afterwards."""
+def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterator[Running]:
+    """Runs a server in a process group of its own, which ends afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "log")
         with log.open("wb") as sink:
@@ -61,9 +74,11 @@ def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterat
                 env={**os.environ, **(env or {})},
             )
         try:
-            yield log
+            yield Running(process.pid, log)
             if process.poll() is not None:
                 raise RuntimeError(f"{argv[0]} ended early:\n{log.read_text()[-2000:]}")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; its log ends:\n{log.read_text()[-2000:]}") from error
         finally:
             _end_group(process)
 
@@ -80,36 +95,25 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def penstock_up() -> Iterator[str]:
+def penstock_up(python: Path | str = sys.executable) -> Iterator[str]:
     """A fresh server with an empty state directory; yields its base URL."""
+    with penstock_process(python) as (base_url, _):
+        yield base_url
+
+
+@contextlib.contextmanager
+def penstock_process(python: Path | str = sys.executable) -> Iterator[tuple[str, int]]:
+    """The same; yields the id of its process too."""
     port, grpc_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as state:
         argv = [
-            *(sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *(str(python), "-m", "penstock", "up", "--host", "127.0.0.1"),
             *("--port", str(port), "--grpc-port", str(grpc_port), "--state-dir", state),
         ]
-        with running(argv) as log:
-            deadline = time.monotonic() + 30.0
-            while "ready" not in log.read_text():
+        with running(argv, env={"PYTHONPATH": str(ROOT / "src")}) as server:
+            deadline = time.monotonic() + 60.0
+            while "ready" not in server.log.read_text():
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"penstock up was not ready:\n{log.read_text()[-2000:]}")
+                    raise TimeoutError("penstock up was not ready")
                 time.sleep(0.05)
-            yield f"http://127.0.0.1:{port}"
-
-
-def peer_python(name: str, *packages: str, python: str = sys.executable) -> Path:
-    """The interpreter of a peer's environment, made on first use; RuntimeError if it can't be."""
-    home = VENVS / name
-    interpreter = home / "bin" / "python"
-    done = home / ".ready"
-    if not done.exists():
-        print(f"installing {' '.join(packages)} into {home.relative_to(ROOT)} ...", flush=True)
-        for argv in (
-            [python, "-m", "venv", str(home)],
-            [str(interpreter), "-m", "pip", "install", "--quiet", *packages],
-        ):
-            run = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if run.returncode != 0:
-                raise RuntimeError(f"{' '.join(argv[:4])} failed: {run.stderr.strip()[-300:]}")
-        done.touch()
-    return interpreter
+            yield f"http://127.0.0.1:{port}", server.pid

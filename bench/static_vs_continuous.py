@@ -19,8 +19,9 @@ from collections import defaultdict
 from itertools import accumulate
 from typing import Any
 
+from bench.deployment import deploy
 from bench.generation_load import Answer, completion, streamed, whole
-from bench.generation_models import Model, deploy, with_engine
+from bench.generation_models import Model, with_engine
 from bench.machine import OthersLoad, foreground
 from bench.processes import penstock_up
 from bench.report import finish, versions
@@ -32,6 +33,7 @@ BATCH = 32
 LOAD = 0.7
 POLICIES = ("continuous", "static")
 NAME = "chat"
+INSTANCE_TYPE = "ml.local.medium"
 
 
 class Run:
@@ -93,7 +95,7 @@ def main(arguments: list[str]) -> None:
     model = Model("135m")
     engine = {"sequences_max": BATCH, "cache_mb": 1024}
     with with_engine(model.artifact, **engine) as folder, penstock_up() as base_url:
-        deploy(base_url, NAME, folder)
+        deploy(base_url, NAME, folder, instance_type=INSTANCE_TYPE)
         run = Run(model, base_url)
         first = foreground()
         run.sustained_rps("continuous", 1)  # warm

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tools.environments import interpreter, make
 
-from bench.processes import VENVS
 from bench.report import ROOT, finish, spread, versions
 
 TOKENS_IN, TOKENS_OUT = 9, 11
@@ -67,20 +67,9 @@ class Peer:
         self.log.close()
 
 
-def venv(name: str, *packages: str) -> Path:
-    """Python of an environment of a peer's own, made on first use."""
-    python = VENVS / name / "bin" / "python"
-    ready = VENVS / name / ".bench-t5-ready"
-    if not ready.exists():
-        subprocess.run(["python3", "-m", "venv", str(VENVS / name)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
-        ready.touch()
-    return python
-
-
 def peers_of(size: str, only: list[str]) -> tuple[list[Peer], dict[str, str]]:
     folder = CACHE / size
-    compiler = venv("compile", "-e", f"{ROOT}[compile]")
+    compiler = make("compile")
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     subprocess.run(
         [str(compiler), str(PEERS / "t5_prepare.py"), str(folder), size], check=True,
@@ -91,7 +80,7 @@ def peers_of(size: str, only: list[str]) -> tuple[list[Peer], dict[str, str]]:
         "pytorch_f32": [str(compiler), str(PEERS / "t5_torch.py"), source, "float32"],
         "pytorch_bf16": [str(compiler), str(PEERS / "t5_torch.py"), source, "bfloat16"],
     }
-    ct2 = [str(VENVS / "ct2" / "bin" / "python"), str(PEERS / "t5_ct2.py"), source]
+    ct2 = [str(interpreter("ct2")), str(PEERS / "t5_ct2.py"), source]
     for kind in ("float32", "int8"):
         argvs[f"ct2_{kind}"] = [*ct2, str(folder / "ct2"), kind]
     for precision in ITEM_BYTES:
@@ -104,7 +93,7 @@ def peers_of(size: str, only: list[str]) -> tuple[list[Peer], dict[str, str]]:
             continue
         try:
             if name.startswith("ct2"):
-                venv("ct2", "ctranslate2", "transformers<5", "sentencepiece", "torch")
+                make("ct2")
             peers.append(Peer(name, argv))
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
             if not name.startswith("ct2"):

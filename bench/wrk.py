@@ -10,12 +10,15 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.processes import JSON_HEADERS
+
 _SCRIPT = """
 wrk.method = "POST"
-wrk.headers["Content-Type"] = "application/json"
+{headers}
 {bodies}
 function done(summary, latency, requests)
   local bad = summary.errors.connect + summary.errors.read + summary.errors.write
@@ -51,6 +54,10 @@ class Load:
     failed: int  #: connection errors and answers that are not 2xx or 3xx
 
 
+class NothingAnswered(RuntimeError):
+    """Not one answer came in the time of a run."""
+
+
 def require_wrk() -> str:
     """Path of wrk; installs Debian's package when run as root, else says how."""
     if shutil.which("wrk") is None and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -70,21 +77,28 @@ def _as_clients_elsewhere() -> list[str]:
 
 
 def closed_loop(
-    url: str, *bodies: bytes, connections: int, seconds: float, threads: int = 1
+    url: str,
+    *bodies: bytes,
+    connections: int,
+    seconds: float,
+    threads: int = 1,
+    headers: Mapping[str, str] = JSON_HEADERS,
 ) -> Load:
-    """POSTs `bodies` in turn, over and over for `seconds`; raises if nothing was answered."""
+    """POSTs `bodies` in turn, over and over for `seconds` (wrk takes whole ones, at least one);
+    raises NothingAnswered."""
     literals = ['"' + "".join(f"\\{byte:03d}" for byte in body) + '"' for body in bodies]
+    named = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in headers.items())
     sent = f"wrk.body = {literals[0]}"
     if len(bodies) > 1:
         sent = _TURNS.format(literals=", ".join(literals))
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "post.lua")
-        script.write_text(_SCRIPT.format(bodies=sent))
+        script.write_text(_SCRIPT.format(bodies=sent, headers=named))
         run = subprocess.run(
             [
                 *_as_clients_elsewhere(),
                 require_wrk(),
-                *("-t", str(threads), "-c", str(connections), "-d", f"{seconds:g}s"),
+                *("-t", str(threads), "-c", str(connections), "-d", f"{max(1, round(seconds))}s"),
                 *("--timeout", "10s", "-s", str(script), url),
             ],
             capture_output=True,
@@ -93,6 +107,6 @@ def closed_loop(
         )
     found = re.search(r"^figures (\S+) (\S+) (\S+) (\d+) (\d+)$", run.stdout, re.MULTILINE)
     if found is None or float(found[1]) == 0:
-        raise RuntimeError(f"wrk measured nothing at {url}:\n{run.stdout}{run.stderr}")
+        raise NothingAnswered(f"wrk measured nothing at {url}:\n{run.stdout}{run.stderr}")
     rps, p50_us, p99_us, requests, failed = (float(value) for value in found.groups())
     return Load(rps, p50_us / 1e3, p99_us / 1e3, int(requests), int(failed))

@@ -1,10 +1,75 @@
-"""What holds for every test: how fast a machine is decides nothing."""
+"""What holds for every test: a machine's speed decides nothing, and nothing is left out unseen.
+
+A test that skips gives its reason. With CI=true it fails, unless the reason is listed here. A
+package or an environment that is missing is a fault there, for `make test` makes them.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-machine")
+
+#: Reasons, as regular expressions, that CI accepts, by what is missing: nothing that pip installs.
+SKIPS_ALLOWED: dict[str, tuple[str, ...]] = {
+    "another processor": (
+        r"one core: none can be set apart",
+        r"the limit is one of x86 processors",
+        r".* has no VNNI",
+        r"this machine runs as \w+: the checks ran so already",
+        r"this processor or kernel can't let CPUID fault .*",
+    ),
+    "a GPU, or none where the test is of its absence": (
+        r"needs a CUDA device",
+        r"a GPU is here",
+        r"needs a machine without a CUDA device",
+    ),
+    "another kernel": (
+        r"this kernel has no Landlock: .*",
+        r"this kernel's Landlock is older than version 6: .*",
+    ),
+    "a program of the operating system": (
+        r"there is no C compiler",
+        r"needs a C\+\+ compiler",
+        r"there is no Chromium",
+        r"PostgreSQL's initdb and postgres are not on PATH",
+        r"PostgreSQL can't run as root, and there is no other user",
+    ),
+    # An engine of several GB for three tests, which takes minutes to start on a processor.
+    "vLLM, which `make test` does not install": (r"no environment vllm: .*",),
+}
+
+
+def skip_allowed(reason: str) -> bool:
+    allowed = (each for group in SKIPS_ALLOWED.values() for each in group)
+    return any(re.fullmatch(each, reason, re.DOTALL) for each in allowed)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    return judged((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """A module that skips as a whole does so while it is collected."""
+    return judged((yield))
+
+
+def judged(report: pytest.TestReport | pytest.CollectReport) -> object:
+    """The report, failed where CI may not skip. One that is expected to fail is no skip."""
+    if report.skipped and os.environ.get("CI") == "true" and not hasattr(report, "wasxfail"):
+        assert isinstance(report.longrepr, tuple)
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not skip_allowed(reason):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}\n(CI=true allows no skip for it: see tests/conftest.py)"
+    return report

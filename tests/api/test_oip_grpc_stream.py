@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import grpc
 import pytest
 from tests.api.door_site import DoorSite, door_site
 from tests.api.stream_fakes import Told, end, error_of, first, more, operations, streaming
+from tests.environments import python_of
 from tests.gateway.gateway_fakes import run, silent, until
 
 from penstock.errors import ModelError
@@ -260,7 +260,7 @@ print(seen, "unknown model" in str(error))
 
 
 def test_tritonclient_streams_unmodified() -> None:
-    pytest.importorskip("tritonclient.grpc", reason="tritonclient is not installed")
+    python = str(python_of("client-tritonclient"))
 
     def generate(connection: Any, ident: int, invoke: frames.Invoke) -> None:
         asked = ModelInferRequest.FromString(invoke.body).id
@@ -273,7 +273,7 @@ def test_tritonclient_streams_unmodified() -> None:
             # In a thread and not through the loop, which forks: gRPC's threads do not bear that.
             done = await asyncio.to_thread(
                 subprocess.run,
-                [sys.executable, "-c", CLIENT, str(served.grpc_port)],
+                [python, "-c", CLIENT, str(served.grpc_port)],
                 capture_output=True, text=True, check=False,
             )  # fmt: skip
             assert done.returncode == 0, done.stderr[-2000:]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 from tests.api.door_site import door_site
+from tests.environments import python_of
 from tests.gateway.gateway_fakes import run
 
 from penstock.wire import frames
 from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
-
-pytest.importorskip("tritonclient", reason="tritonclient is not installed")
 
 CLIENT = """
 import sys
@@ -68,6 +66,8 @@ def echo_tensor_grpc(connection: Any, ident: int, invoke: frames.Invoke) -> None
 
 @pytest.mark.parametrize("kind", ["http", "grpc"])
 def test_tritonclient_works_unmodified(kind: str) -> None:
+    python = str(python_of("client-tritonclient"))
+
     async def main() -> None:
         async with door_site() as served:
             http = kind == "http"
@@ -82,7 +82,7 @@ def test_tritonclient_works_unmodified(kind: str) -> None:
             )
             port = served.server.port if http else served.grpc_port
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", program, str(port),
+                python, "-c", program, str(port),
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
             output, _ = await process.communicate()

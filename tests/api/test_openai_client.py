@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import orjson
 import pytest
 from tests.api.door_site import door_site
 from tests.api.stream_fakes import MODEL, streaming, whole
-from tests.clients import set_up
+from tests.environments import python_of
 from tests.gateway.gateway_fakes import run
 
 from penstock.errors import ModelError
@@ -79,17 +78,13 @@ def model(connection: Any, ident: int, invoke: frames.Invoke) -> None:
 
 
 def test_the_openai_package_chats_streams_embeds_and_raises_its_own_errors() -> None:
-    if not set_up.is_ready("openai"):
-        reason = "client environment openai is not there: run python tests/clients/set_up.py"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    python = str(python_of("client-openai"))
 
     async def main() -> None:
         async with door_site(model=MODEL) as served:
             served.instance.on_invoke = model
             process = await asyncio.create_subprocess_exec(
-                str(set_up.interpreter("openai")), str(TOUR),
+                python, str(TOUR),
                 f"http://127.0.0.1:{served.server.port}",
                 stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.api.sagemaker.deployments import model_source
-from penstock.control.copy_operations import _load_request
+from penstock.control.load_request import load_request
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.core.wish import ComponentWish
 from penstock.fleet.base import InstanceType
@@ -43,7 +43,7 @@ def test_the_compression_type_says_whether_an_archive_is_unpacked(
         phase="loading",
         since=None,
     )
-    assert _load_request("shop", entry, copy)["source"]["compressed"] is compressed
+    assert load_request("shop", entry, copy)["source"]["compressed"] is compressed
 
 
 def test_a_bare_url_leaves_it_to_the_file() -> None:

@@ -292,3 +292,90 @@ def test_all_of_an_entry_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", noted)
     commit(cache, A)
     assert {"model.onnx", "sub", "files", "entry.json", f"entry-{A}", tmp_path.name} <= synced
+
+
+def test_eviction_ends_at_its_bound_and_takes_what_has_been_idle_long_enough(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    cache = ArtifactCache(tmp_path, clock=clock)
+    for digest in (A, B, C):
+        commit(cache, digest)
+        cache.find(digest)
+    assert cache.evict((), 21, idle_s_min=0) == []
+    clock.advance(299)
+    assert cache.evict((), 0) == []
+    clock.advance(1)
+    assert cache.evict((), 14) == [A], "of equal age by name; two of seven bytes are enough"
+    assert cache.evict((), 13) == [B]
+    assert cache.evict((), 6, idle_s_min=301) == []
+
+
+def test_what_is_no_entry_is_not_listed(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    commit(cache, A)
+    for name in (".hidden", B):
+        write(tmp_path / name, {"entry.json": '{"size": 1}'})
+    write(tmp_path / C, {"entry.json": "[]"})
+    write(tmp_path, {"file": b"x"})
+    assert sorted(row[:2] for row in cache.entries()) == [(A, 7), (B, 1)]
+    write(tmp_path / C, {"entry.json": '{"size": "7"}'})
+    assert sorted(row[:2] for row in cache.entries()) == [(A, 7), (B, 1), (C, 0)]
+
+
+def test_a_source_is_what_it_last_was_whatever_its_fingerprint(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    assert cache.find_last("key") is None
+    commit(cache, A)
+    cache.remember("key", "print-1", A, uri="s3://b/k")
+    found = cache.find_last("key")
+    assert found is not None
+    assert (found.digest, found.size) == (A, 7)
+    assert json.loads((tmp_path / ".sources/key.json").read_text()) == {
+        "fingerprint": "print-1", "digest": A, "uri": "s3://b/k",
+    }  # fmt: skip
+    cache.remember("key", "", B, uri="s3://b/k")
+    assert cache.find_last("key") == found
+
+
+def test_a_lookup_is_a_use(tmp_path: Path) -> None:
+    clock = ManualClock(wall_s=5_000.0)
+    cache = ArtifactCache(tmp_path, clock=clock)
+    commit(cache, A)
+    cache.find(A)
+    clock.advance(7)
+    cache.find(A)
+    assert cache.entries() == [(A, 7, 5_007.0)]
+
+
+def test_what_is_already_known_of_the_bytes_is_written_down_as_it_is(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    with cache.staging("test") as staging:
+        write(staging / "files", {"f": b"weights"})
+        entry = cache.commit(staging / "files", A, what="test", digests={"f": "d" * 64})
+        assert (entry.size, entry.root) == (7, tmp_path / A / "files")
+    listed = json.loads((tmp_path / A / "entry.json").read_text())
+    assert listed == {"schema": 2, "size": 7, "files": {"f": [7, "d" * 64]}}
+    assert sorted(path.name for path in (tmp_path / A).iterdir()) == [
+        "checked.json", "entry.json", "files",
+    ]  # fmt: skip
+
+
+def test_a_broken_entry_in_the_way_is_replaced(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    write(tmp_path / A, {"entry.json": "{}", "files/sub/model.onnx": b"half"})
+    assert (commit(cache, A) / "sub/model.onnx").read_bytes() == b"weights"
+
+
+def test_who_waits_for_a_source_waits_no_longer_than_its_time(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    hurried = Budget("m", bytes_max=1, seconds_max=0.05)
+    with (
+        cache.source_lock("key", budget()),
+        pytest.raises(NotNowError) as caught,
+        cache.source_lock("key", hurried),
+    ):
+        pass
+    assert caught.value.code == "artifact-timeout"
+    with cache.source_lock("key", budget()), cache.source_lock("other", budget()):
+        pass

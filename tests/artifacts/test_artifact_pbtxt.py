@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from artifact_files import error_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.environments import python_of
 
 from penstock.artifacts.pbtxt import Identifier, Message, parse
 from penstock.errors import CallerError
@@ -115,30 +119,49 @@ _FIELDS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(fields=_FIELDS, one_line=st.booleans())
-def test_what_protobuf_itself_prints_is_read_back(fields: dict[str, Any], one_line: bool) -> None:
-    """Against an independent writer: the protobuf package's printer, on Triton's own schema."""
-    model_config = pytest.importorskip(
-        "tritonclient.grpc.model_config_pb2", reason="tritonclient brings Triton's schema"
-    )
-    text_format = pytest.importorskip("google.protobuf.text_format")
-    config = model_config.ModelConfig(
-        name=fields.get("name", ""),
-        platform=fields.get("platform", ""),
-        max_batch_size=fields.get("max_batch_size", 0),
-    )
+#: Answers each line of fields with Triton's own message of them, as protobuf's printer writes it.
+_PRINTER = """
+import json, sys
+from google.protobuf import text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+for line in sys.stdin:
+    fields, one_line = json.loads(line)
+    config = ModelConfig(**{name: fields[name] for name in ("name", "platform", "max_batch_size")
+                            if name in fields})
     if "dims" in fields:
         config.input.add(name="x", dims=fields["dims"])
     if "delay" in fields:
         config.dynamic_batching.max_queue_delay_microseconds = fields["delay"]
     for key, value in fields.get("parameters", {}).items():
         config.parameters[key].string_value = value
-    text = text_format.MessageToString(config, as_one_line=one_line)
-    message: Any = parse(text, where="c")
-    assert message.get("name", [""]) == [config.name]
-    assert message.get("platform", [""]) == [config.platform]
-    assert message.get("max_batch_size", [0]) == [config.max_batch_size]
+    print(json.dumps(text_format.MessageToString(config, as_one_line=one_line)), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def printer() -> Iterator[subprocess.Popen[str]]:
+    """tritonclient brings Triton's schema; it has an environment of its own."""
+    argv = [str(python_of("client-tritonclient")), "-c", _PRINTER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as made:
+        yield made
+        made.communicate(timeout=30)
+
+
+@settings(max_examples=150, deadline=None)
+@given(fields=_FIELDS, one_line=st.booleans())
+def test_what_protobuf_itself_prints_is_read_back(
+    printer: subprocess.Popen[str], fields: dict[str, Any], one_line: bool
+) -> None:
+    """Against an independent writer: the protobuf package's printer, on Triton's own schema."""
+    assert printer.stdin is not None
+    assert printer.stdout is not None
+    printer.stdin.write(json.dumps([fields, one_line]) + "\n")
+    printer.stdin.flush()
+    message: Any = parse(json.loads(printer.stdout.readline()), where="c")
+    assert message.get("name", [""]) == [fields.get("name", "")]
+    assert message.get("platform", [""]) == [fields.get("platform", "")]
+    assert message.get("max_batch_size", [0]) == [fields.get("max_batch_size", 0)]
     if "dims" in fields:
         assert message["input"][0].get("dims", []) == fields["dims"]
     if fields.get("delay"):

@@ -377,6 +377,21 @@ def test_a_redirect_is_followed_a_few_times(server: ObjectServer, cache: Artifac
     assert server.requests.count("GET /loop.onnx") == 6
 
 
+def test_the_credentials_of_an_address_stay_with_its_host(
+    server: ObjectServer, cache: ArtifactCache
+) -> None:
+    """What a redirect leads to is told nothing, and neither is the host itself on the way back."""
+    with object_server() as other:
+        other.redirects = {"/2": f"{server.url}/m.onnx"}
+        elsewhere = other.url.replace("//", "//user:pw@")
+        server.redirects = {"/start.onnx": "/1", "/1": f"{elsewhere}/2"}
+        server.objects["/m.onnx"] = onnx_bytes()
+        address = server.url.replace("//", "//user:pw@")
+        prepare(ArtifactSource(uri=f"{address}/start.onnx"), cache)
+        assert other.authorizations == [""]
+        assert server.authorizations == ["Basic dXNlcjpwdw=="] * 2 + [""]
+
+
 def test_a_redirect_to_another_scheme_is_refused(
     server: ObjectServer, cache: ArtifactCache
 ) -> None:
@@ -430,6 +445,21 @@ def test_a_redirect_leads_inside_only_from_inside(
     else:
         with pytest.raises(CallerError):
             http_source._followed("https://first/here", budget())
+
+
+def test_what_is_asked_is_the_address_of_the_connection_before_a_word_is_sent(
+    server: ObjectServer,
+) -> None:
+    asked: list[str] = []
+
+    def admits(address: str) -> bool:
+        return asked.append(address) is not None
+
+    url = server.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(CallerError) as caught:
+        http_source._asked(f"{url}/m.onnx", admits, budget(), credentials=False)
+    assert caught.value.code == "artifact-redirect-refused"
+    assert (asked, server.requests) == (["127.0.0.1"], [])
 
 
 def test_an_answer_that_ends_early_is_not_a_model(
@@ -530,7 +560,9 @@ def test_an_environment_made_for_the_aws_tools_is_enough(
     source = ArtifactSource(uri="s3://bucket/model.onnx")
     assert prepare(source, cache).description.file == "model.onnx"
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
-    assert obtain(source, cache, ArtifactSettings(s3_endpoint=server.url)).size
+    server.objects["/bucket/other.onnx"] = onnx_bytes()  # what is cached would need no answer
+    other = ArtifactSource(uri="s3://bucket/other.onnx")
+    assert obtain(other, cache, ArtifactSettings(s3_endpoint=server.url)).size
 
 
 def test_a_hostile_s3_prefix_is_refused(server: ObjectServer, cache: ArtifactCache) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import stat
 import tarfile
+import threading
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from artifact_files import budget, error_of, member, tar_bytes, tar_gz
@@ -15,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.artifacts.archive_readers import archive_kind
+from penstock.artifacts.budget import Budget
 from penstock.artifacts.unpack import UnpackLimits, unpack
-from penstock.errors import CallerError
+from penstock.errors import CallerError, NotNowError
 
 LIMITS = UnpackLimits(members_max=50, ratio_max=200)
 
@@ -55,6 +59,30 @@ def test_an_honest_archive_keeps_content_and_execute_bits(tmp_path: Path) -> Non
     assert files == {"a.bin": b"a" * 1_200_000, "bin/serve": b"#!/bin/sh\n", "empty": b""}
     assert stat.S_IMODE(os.stat(tmp_path / "files/bin/serve").st_mode) == 0o555
     assert stat.S_IMODE(os.stat(tmp_path / "files/a.bin").st_mode) == 0o444
+
+
+def test_what_is_unpacked_is_open_to_nobody_elses_writing(tmp_path: Path) -> None:
+    """Also where the process would leave it open."""
+    members = [member("sub/a", b"1", mode=0o666), member("sub/b", b"2", mode=0o777)]
+    archive = tar_gz(tmp_path / "m.tar.gz", members)
+    before = os.umask(0)
+    try:
+        unpacked(archive, tmp_path / "files")
+    finally:
+        os.umask(before)
+    names = (".", "sub", "sub/a")
+    modes = [stat.S_IMODE((tmp_path / "files" / each).stat().st_mode) for each in names]
+    assert modes == [0o755, 0o755, 0o444]
+    assert stat.S_IMODE((tmp_path / "files/sub/b").stat().st_mode) == 0o555
+
+
+@pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_what_is_no_file_is_called_so(tmp_path: Path, kind: bytes) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("a", b"1"), member("it", kind=kind)])
+    error = error_of(lambda: unpack(archive, tmp_path / "to", budget=budget(), limits=LIMITS))
+    assert error.message == (
+        "model.tar.gz: the member 'it' is refused: it is a device, a pipe or of an unknown type"
+    )
 
 
 @pytest.mark.parametrize("fmt", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
@@ -113,6 +141,72 @@ def test_links_to_files_inside_become_the_files_themselves(tmp_path: Path) -> No
     assert not any(path.is_symlink() for path in (tmp_path / "files").rglob("*"))
 
 
+def test_a_hard_link_counts_from_the_root_and_a_symbolic_one_from_its_folder(
+    tmp_path: Path,
+) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [
+            member("a/x", b"inner"),
+            member("x", b"outer"),
+            member("a/hard", kind=tarfile.LNKTYPE, link="x"),
+            member("a/soft", kind=tarfile.SYMTYPE, link="x"),
+            member("a/up", kind=tarfile.SYMTYPE, link="../x"),
+            member("a/b/up", kind=tarfile.SYMTYPE, link="./.././x"),
+        ],
+    )
+    to = tmp_path / "files"
+    digests = unpack(archive, to, budget=budget(), limits=LIMITS)
+    inner, outer = hashlib.sha256(b"inner").hexdigest(), hashlib.sha256(b"outer").hexdigest()
+    assert digests == {
+        "a/x": inner, "x": outer, "a/hard": outer, "a/soft": inner, "a/up": outer, "a/b/up": inner,
+    }  # fmt: skip
+    assert (to / "a/hard").samefile(to / "x")
+    assert (to / "a/b/up").samefile(to / "a/x")
+
+
+@pytest.mark.parametrize(
+    ("links", "cause"),
+    [
+        ({"a": "a"}, "it is a link to itself"),
+        ({"a": "b", "b": "a"}, "it is a link to itself"),
+        ({"a": "b", "b": "c", "c": "b"}, "it is a link to itself"),
+        ({"a": "b", "b": "c", "c": "d", "d": "c"}, "it is a link to itself"),
+        ({"a": "b", "b": "nothing"}, "it is a link to 'b', which is not a file in the archive"),
+        ({"a": "sub"}, "it is a link to 'sub', which is not a file in the archive"),
+        ({"a": "."}, "it is a link to '.', which is not a file in the archive"),
+        ({"a": ""}, "it is a link to '.', which is not a file in the archive"),
+        ({"a": "/sub/file"}, "it is a link to '/sub/file'"),
+        ({"a": "sub\\file"}, "it is a link to 'sub\\\\file'"),
+        ({"a": "sub/\tfile"}, "it is a link to 'sub/\\tfile'"),
+        ({"a": ".."}, "it is a link to '..', outside the archive"),
+        ({"a": "sub/../.."}, "it is a link to 'sub/../..', outside the archive"),
+        ({"a": "../a"}, "it is a link to '../a', outside the archive"),
+        ({"sub/a": "../../sub/file"}, "it is a link to '../../sub/file', outside the archive"),
+    ],
+)
+def test_a_link_leads_to_a_file_of_the_archive_and_comes_to_an_end(
+    tmp_path: Path, links: dict[str, str], cause: str
+) -> None:
+    """Also where it leads into a circle that it is not part of."""
+    members = [member(name, kind=tarfile.SYMTYPE, link=link) for name, link in links.items()]
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("sub/file", b"1"), *members])
+    error = error_of(lambda: unpack(archive, tmp_path / "to", budget=budget(), limits=LIMITS))
+    first = next(iter(links))
+    assert (error.code, error.message) == (
+        "archive-unsafe",
+        f"model.tar.gz: the member '{first}' is refused: {cause}",
+    )
+
+
+def test_a_name_that_begins_with_two_dots_is_no_way_out(tmp_path: Path) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz",
+        [member("..a", b"1"), member("b", kind=tarfile.SYMTYPE, link="..a")],
+    )
+    assert unpacked(archive, tmp_path / "files") == {"..a": b"1", "b": b"1"}
+
+
 def test_a_path_through_a_link_cannot_leave(tmp_path: Path) -> None:
     """The classic: a link to a folder outside, then a file through the link."""
     archive = tar_gz(
@@ -126,6 +220,93 @@ def test_a_path_through_a_link_cannot_leave(tmp_path: Path) -> None:
 def test_one_path_is_named_once(tmp_path: Path, second: str) -> None:
     archive = tar_gz(tmp_path / "m.tar.gz", [member("a", b"1"), member(second, b"2")])
     assert refused(archive, tmp_path) == "archive-unsafe"
+
+
+def folder(name: str) -> tuple[tarfile.TarInfo, bytes]:
+    return member(name, kind=tarfile.DIRTYPE)
+
+
+def link(name: str) -> tuple[tarfile.TarInfo, bytes]:
+    return member(name, kind=tarfile.SYMTYPE, link="target")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cause"),
+    [
+        (member("a"), folder("a"), "'a' is refused: the archive names this path twice"),
+        (link("a"), folder("a"), "'a' is refused: the archive names this path twice"),
+        (folder("a"), member("a"), "'a' is refused: the archive names this path twice"),
+        (folder("a"), link("a"), "'a' is refused: the archive names this path twice"),
+        (link("a"), member("a"), "'a' is refused: the archive names this path twice"),
+        (link("a"), link("a"), "'a' is refused: the archive names this path twice"),
+        (member("a/b"), member("a"), "'a' is refused: the archive names this path twice"),
+        (member("a"), member("a/b"), "'a' is refused: it is both a file and a folder"),
+        (link("a"), folder("a/b/c"), "'a' is refused: it is both a file and a folder"),
+        (folder("a"), member("."), "'.' is refused: it has no name"),
+        (folder("a"), link("./"), "is refused: it has no name"),
+    ],
+)
+def test_a_path_is_one_thing(tmp_path: Path, first: Any, second: Any, cause: str) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("target"), first, second])
+    error = error_of(lambda: unpack(archive, tmp_path / "to", budget=budget(), limits=LIMITS))
+    assert (error.code, cause in error.message) == ("archive-unsafe", True), error.message
+
+
+def test_a_folder_may_be_named_as_often_as_a_tool_likes(tmp_path: Path) -> None:
+    archive = tar_gz(
+        tmp_path / "m.tar.gz", [folder("."), folder("a"), folder("a/"), member("a/b"), folder("a")]
+    )
+    assert unpacked(archive, tmp_path / "files") == {"a/b": b""}
+    assert stat.S_IMODE(os.stat(tmp_path / "files/a").st_mode) & 0o700 == 0o700
+
+
+def test_the_bounds_where_nobody_sets_others() -> None:
+    assert UnpackLimits() == UnpackLimits(members_max=20_000, ratio_max=200.0)
+
+
+def test_as_many_members_as_allowed_are_unpacked(tmp_path: Path) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member(f"f{n}", b"1") for n in range(50)])
+    assert len(unpacked(archive, tmp_path / "files")) == 50
+
+
+def test_members_that_are_left_out_count_too(tmp_path: Path) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member(f"._f{n}", b"1") for n in range(51)])
+    assert refused(archive, tmp_path) == "archive-bomb"
+
+
+def test_nobody_waits_for_an_archive_that_nobody_wants(tmp_path: Path) -> None:
+    """Also one of folders alone, which writes no byte."""
+    given_up = threading.Event()
+    given_up.set()
+    unwanted = Budget("m", bytes_max=10**9, seconds_max=60, cancelled=given_up)
+    archive = tar_gz(tmp_path / "m.tar.gz", [folder("a")])
+    with pytest.raises(NotNowError) as caught:
+        unpack(archive, tmp_path / "to", budget=unwanted, limits=LIMITS)
+    assert caught.value.code == "artifact-cancelled"
+    assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize(("ratio_free", "ratio_max"), [(5000, 0.0), (0, 5000 / 10_240)])
+def test_an_archive_unpacks_to_as_much_as_its_ratio_allows_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ratio_free: int, ratio_max: float
+) -> None:
+    """Two files, one of them left out, of 5,000 bytes together."""
+    monkeypatch.setattr("penstock.artifacts.unpack.RATIO_FREE_BYTES", ratio_free)
+    limits = UnpackLimits(ratio_max=ratio_max)
+    archive = tmp_path / "m.tar"
+    archive.write_bytes(tar_bytes([member("a", bytes(3000)), member("._b", bytes(2000))]))
+    assert archive.stat().st_size == 10_240
+    unpack(archive, tmp_path / "to", budget=budget(), limits=limits)
+    archive.write_bytes(tar_bytes([member("a", bytes(3000)), member("._b", bytes(2001))]))
+    error = error_of(lambda: unpack(archive, tmp_path / "2", budget=budget(), limits=limits))
+    assert error.code == "archive-bomb"
+    assert "10240 bytes unpack to more than 5000" in error.message
+
+
+def test_what_is_in_the_way_is_told_and_left_alone(tmp_path: Path) -> None:
+    archive = tar_gz(tmp_path / "m.tar.gz", [member("a", b"1")])
+    error = error_of(lambda: unpack(archive, tmp_path / "no/such", budget=budget(), limits=LIMITS))
+    assert error.code == "artifact-disk-failed"
 
 
 def test_too_many_members_are_refused(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ def test_an_answer_is_the_text_of_all_its_events_and_the_servers_own_count_of_to
         + chunk(piece(" two"), piece(" three"), usage(3), "[DONE]")
         + b"0\r\n\r\n"
     )
-    for answer in whole(asked(server, 2)):
+    answers = whole(asked(server, 2))
+    assert len(answers) == 2
+    for answer in answers:
         assert (answer.text, answer.tokens) == ("one two three", 3)
         assert answer.sent <= answer.first <= answer.last
 
@@ -113,6 +115,7 @@ def test_static_batching_sends_the_next_batch_when_the_last_one_is_answered(
 ) -> None:
     server = serving(STREAM.encode() + chunk(piece("x"), usage(1), "[DONE]") + b"0\r\n\r\n")
     answers = whole(asked(server, 6, in_flight_max=2, one_batch=True))
+    assert len(answers) == 6
     for batch in (2, 4):
         ended = max(answer.last for answer in answers[batch - 2 : batch])
         assert all(answer.sent >= ended for answer in answers[batch : batch + 2])
@@ -123,5 +126,6 @@ def test_no_more_requests_are_on_their_way_than_allowed(
 ) -> None:
     server = serving(STREAM.encode() + chunk(piece("x"), usage(1), "[DONE]") + b"0\r\n\r\n")
     answers = whole(asked(server, 5, in_flight_max=1))
+    assert len(answers) == 5
     for before, after in itertools.pairwise(answers):
         assert after.sent >= before.last

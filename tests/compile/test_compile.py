@@ -7,43 +7,43 @@ processor with AVX2 only (`older_processor`).
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 from older_processor import older_processor, why_not_whole
+from tests.environments import python_of
 
 from penstock.runtimes.processor import instruction_set_here
 
 HERE = Path(__file__).resolve().parent
-
-_spec = importlib.util.spec_from_file_location("compile_set_up", HERE / "set_up.py")
-assert _spec is not None
-assert _spec.loader is not None
-set_up = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(set_up)
+ROOT = HERE.parents[1]
 
 
 @pytest.mark.integration
 @pytest.mark.timeout(1800)  # some minutes on idle cores; each of them has 240 s of its own
 def test_the_compiler_in_the_environment_with_pytorch() -> None:
-    need_environment()
-    run = checked()
-    assert run.returncode == 0, run.stdout[-12_000:] + run.stderr[-2_000:]
+    """Half of the files on each of two cores: one core is all that a check takes."""
+    python_of("compile")
+    with ThreadPoolExecutor() as each:
+        runs = list(each.map(lambda files: checked(*map(str, files)), halves()))
+    told = [run.stdout[-12_000:] + run.stderr[-2_000:] for run in runs if run.returncode]
+    assert not told, "\n".join(told)
 
 
 @pytest.mark.integration
 @pytest.mark.timeout(900)
 def test_what_the_processor_decides_once_more_with_avx2_only(tmp_path: Path) -> None:
     """The few checks whose outcome could be the instruction set's, on a machine that has more."""
-    need_environment()
     need_newer()
-    run = checked("-m", "processors", environment=older_processor(tmp_path))
+    files = (HERE / "inside").glob("check_*.py")
+    marked = [str(path) for path in sorted(files) if "mark.processors" in path.read_text()]
+    run = checked("-m", "processors", *marked, environment=older_processor(tmp_path))
     assert run.returncode == 0, run.stdout[-12_000:] + run.stderr[-2_000:]
 
 
@@ -54,7 +54,6 @@ def test_an_artifact_made_with_vnni_is_not_called_proved_where_its_products_are_
 ) -> None:
     """Compiled here, loaded as on a processor with AVX2: its samples are answered otherwise there.
     A whole imitation is needed: the products are OpenVINO's choice."""
-    need_environment()
     need_newer()
     if not instruction_set_here().int8_exact:
         pytest.skip(f"{instruction_set_here().name} has no VNNI")
@@ -73,13 +72,17 @@ def test_an_artifact_made_with_vnni_is_not_called_proved_where_its_products_are_
     assert "mean difference" in there["detail"]
 
 
-def need_environment() -> None:
-    if set_up.interpreter().exists():
-        return
-    reason = "no compile environment: run tests/compile/set_up.py (make test does)"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+def halves() -> tuple[list[Path], list[Path]]:
+    """Of about the same number of lines."""
+    one: list[Path] = []
+    other: list[Path] = []
+    for path in sorted((HERE / "inside").glob("check_*.py"), key=size, reverse=True):
+        min(one, other, key=lambda half: sum(map(size, half))).append(path)
+    return one, other
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def need_newer() -> None:
@@ -94,7 +97,7 @@ def checked(
     argv = [
         *("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
         *("-o", "python_files=check_*.py", "-W", "ignore"),
-        *("-p", "no:logging", "--timeout", "240", str(HERE / "inside"), *arguments),
+        *("-p", "no:logging", "--timeout", "240", *arguments),
     ]
     return inside(argv, environment)
 
@@ -109,11 +112,11 @@ def script(
 
 def inside(argv: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(set_up.interpreter()), *argv],
-        cwd=set_up.ROOT,
+        [str(python_of("compile")), *argv],
+        cwd=ROOT,
         env={
             **os.environ,
-            "PYTHONPATH": str(set_up.ROOT / "src"),
+            "PYTHONPATH": str(ROOT / "src"),
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
             **environment,

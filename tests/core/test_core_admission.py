@@ -89,6 +89,15 @@ def test_without_observations_or_lanes_nothing_is_forecast() -> None:
     assert admission.admit(outstanding=50, lanes=0, deadline=10.5, now=10.0) is None
 
 
+def test_before_an_answer_came_no_run_time_is_shown() -> None:
+    assert Admission(AdmissionSpec(in_flight_max=100, queue_wait_s_max=2.0)).snapshot() == {
+        "in_flight_max": 100,
+        "queue_wait_s_max": 2.0,
+        "run_s": 0.0,
+        "row_s": 0.0,
+    }
+
+
 def test_run_times_are_gathered_for_a_tenth_of_a_second_and_then_averaged() -> None:
     admission = learned(AdmissionSpec(in_flight_max=100), run_s=1.0, rows=4)
     admission.observe(2.0, 8, 0.03125)

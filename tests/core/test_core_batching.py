@@ -85,6 +85,33 @@ def test_a_batch_goes_ahead_to_the_lane_that_began_its_run_first() -> None:
     assert batcher.add(6, now=1.5) == [run_batch(0, (6,), "single")]
 
 
+def test_what_would_be_late_behind_the_present_run_does_not_go_ahead() -> None:
+    """Its run of 1 ms would begin at 1.0 ms, not now, and end 0.1 ms too late."""
+    measured = ((1, 0, 0.001), (2, 0, 0.001))
+    batcher = Batcher(BatchSpec(rows_max=2, batches_ahead=1, runs_measured=measured))
+    batcher.add(1, now=0.0)
+    batcher.on_timer(now=0.0)
+    assert batcher.add(2, deadline=0.0019, now=0.0) == []
+    assert batcher.on_timer(now=0.00025) == [Expire(2, "deadline-cannot-be-met")]
+
+
+def test_behind_a_run_whose_end_is_unknown_nothing_is_forecast() -> None:
+    """Its worker was replaced: the batch ahead may begin at once, for all that is known."""
+    batcher = Batcher(BatchSpec(batches_ahead=1, runs_measured=((1, 0, 1.0),)))
+    batcher.add(1, now=0.0)
+    assert batcher.give_back(now=0.5) == ()
+    assert batcher.add(2, deadline=9.0, now=0.5) == [run_batch(0, (2,), "single")]
+
+
+def test_a_lane_that_stood_idle_holds_one_batch_ahead_as_before() -> None:
+    batcher = Batcher(BatchSpec(batches_ahead=1))
+    batcher.add(1, now=0.0)
+    assert batcher.lane_freed(0, now=1.0) == []
+    assert batcher.add(2, now=2.0) == [run_batch(0, (2,), "single")]
+    assert batcher.add(3, now=2.0) == [run_batch(0, (3,), "single")]
+    assert batcher.add(4, now=2.0) == []
+
+
 def test_a_batch_that_is_not_due_does_not_go_ahead() -> None:
     spec = BatchSpec(rows_max=4, wait_s_max=1.0, batches_ahead=1, runs_measured=((4, 0, 0.5),))
     batcher = Batcher(spec)
@@ -93,6 +120,21 @@ def test_a_batch_that_is_not_due_does_not_go_ahead() -> None:
     assert batcher.add(5, now=0.25) == []
     assert batcher.next_deadline() == 1.25
     assert batcher.on_timer(now=0.5) == []
+
+
+def test_of_several_buckets_the_first_whose_wait_is_over_goes_ahead() -> None:
+    spec = BatchSpec(
+        rows_max=4, wait_s_max=1.0, batches_ahead=1, buckets=(16, 64), runs_measured=((4, 64, 0.5),)
+    )
+    batcher = Batcher(spec)
+    batcher.add(1, rows=4, length=64, now=0.0)
+    batcher.add(2, length=64, now=0.5)
+    assert batcher.next_deadline() == 1.5
+    batcher.add(3, length=16, now=0.25)
+    assert batcher.next_deadline() == 1.25
+    assert batcher.on_timer(now=1.25) == [
+        run_batch(0, (3,), "waited-enough", bucket=16, waited_s=1.0, queue_rows=1)
+    ]
 
 
 def test_the_run_of_a_batch_ahead_is_timed_from_the_end_of_the_one_before() -> None:
@@ -278,6 +320,35 @@ def test_a_preferred_size_skips_over_cancelled_items() -> None:
     assert batcher.add(5, now=0.75) == [run_batch(0, (2, 4, 5), "preferred-size", waited_s=0.75)]
 
 
+def test_a_preferred_size_is_made_of_those_that_were_not_cancelled() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(3,)))
+    batcher.add(9, rows=8, now=0.0)
+    for ident in (11, 12, 13, 14, 15):
+        batcher.add(ident, now=0.0)
+    assert batcher.cancel(12, now=0.0)
+    assert batcher.lane_freed(0, now=0.5) == [
+        run_batch(0, (11, 13, 14), "preferred-size", waited_s=0.5, queue_rows=1)
+    ]
+
+
+def test_no_item_counts_twice_toward_a_preferred_size() -> None:
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(2,), priorities=2))
+    assert batcher.add(1, now=0.0) == []
+    assert batcher.on_timer(now=0.5) == []
+
+
+def test_a_lower_priority_may_make_the_preferred_size_that_the_higher_cannot() -> None:
+    """The second item does not fit beside the first, and nobody overtakes it in its own line."""
+    batcher = Batcher(BatchSpec(rows_max=8, wait_s_max=1.0, rows_preferred=(4,), priorities=2))
+    batcher.add(9, rows=8, now=0.0)
+    batcher.add(1, rows=3, now=0.0)
+    batcher.add(2, rows=8, now=0.0)
+    batcher.add(3, rows=1, priority=1, now=0.0)
+    assert batcher.lane_freed(0, now=0.5) == [
+        run_batch(0, (1, 3), "preferred-size", rows=4, waited_s=0.5, queue_rows=8)
+    ]
+
+
 # deadlines and timeouts
 
 
@@ -308,6 +379,19 @@ def test_the_dead_make_room_in_a_full_queue() -> None:
     batcher.add(3, now=0.0)
     assert batcher.add(4, now=1.0) == [Expire(2, "deadline-passed")]
     assert batcher.queue_rows == 2
+
+
+def test_while_there_is_room_the_dead_are_left_to_the_timer() -> None:
+    """Nobody looks for them where an item fills the queue to the last row, or no batch."""
+    batcher = Batcher(BatchSpec(rows_max=2, queue_rows_max=2))
+    batcher.add(1, rows=2, now=0.0)
+    batcher.add(2, deadline=1.0, now=0.0)
+    assert batcher.add(3, now=1.0) == []
+    assert batcher.on_timer(now=1.0) == [Expire(2, "deadline-passed")]
+    batcher = Batcher(BatchSpec(rows_max=3, wait_s_max=5.0))
+    batcher.add(1, deadline=1.0, now=0.0)
+    assert batcher.add(2, now=1.0) == []
+    assert batcher.on_timer(now=1.0) == [Expire(1, "deadline-passed")]
 
 
 def test_a_late_timer_does_not_let_a_dead_item_fill_a_batch() -> None:
@@ -364,6 +448,21 @@ def test_what_cannot_be_answered_in_time_is_refused_at_once() -> None:
     assert batcher.add(3, deadline=1.5, now=1.0) == [run_batch(0, (3,), "single")]
 
 
+def test_deadlines_count_as_much_for_the_hundredth_item_as_for_the_first() -> None:
+    spec = BatchSpec(rows_max=4, wait_s_max=5.0, buckets=(32, 64), runs_measured=((4, 64, 1.0),))
+    batcher = Batcher(spec)
+    for ident in range(1, 100):
+        batcher.add(ident, now=0.0)
+        assert batcher.cancel(ident, now=0.0)
+    batcher.add(100, length=64, deadline=4.0, now=0.0)
+    assert batcher.next_deadline() == 2.5
+    assert batcher.on_timer(now=3.25) == [Expire(100, "deadline-cannot-be-met")]
+    batcher.add(101, rows=4, now=4.0)
+    batcher.add(102, length=32, deadline=9.0, now=4.0)
+    batcher.add(103, length=64, deadline=8.0, now=4.0)
+    assert batcher.next_deadline() == 8.0
+
+
 def test_what_would_be_late_is_dropped_before_its_batch_leaves() -> None:
     """A run takes 1 s; while the lane was busy, time ran out for 3 and not for 2 and 4."""
     batcher = Batcher(BatchSpec(rows_max=4))
@@ -405,6 +504,26 @@ def test_a_forecast_is_never_its_own_proof() -> None:
     assert batcher.add(16, deadline=1.5, now=1.0) == [run_batch(0, (16,), "single")]
     batcher.lane_freed(0, now=1.25)  # it was a warm-up that took so long
     assert batcher.add(17, deadline=1.5, now=1.25) == [run_batch(0, (17,), "single")]
+
+
+def test_of_those_that_wait_fifteen_in_a_row_may_be_given_up_as_well() -> None:
+    batcher = Batcher(BatchSpec(runs_measured=((1, 0, 1.0),)))
+    batcher.add(0, now=1.0)
+    for ident in range(1, 18):
+        assert batcher.add(ident, deadline=2.5, now=1.0) == []
+    assert batcher.lane_freed(0, now=2.0) == [
+        *(Expire(ident, "deadline-cannot-be-met") for ident in range(1, 16)),
+        run_batch(0, (16,), "single", waited_s=1.0, queue_rows=1),
+    ]
+
+
+def test_a_late_deadline_of_an_item_that_left_gives_up_nobody() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, runs_measured=((1, 0, 1.0), (2, 0, 1.0))))
+    batcher.add(0, rows=2, now=1.0)
+    batcher.add(1, deadline=2.5, now=1.0)
+    batcher.add(2, deadline=9.0, now=1.0)
+    assert batcher.cancel(1, now=1.0)
+    assert batcher.lane_freed(0, now=2.0) == [run_batch(0, (2,), "lane-free", waited_s=1.0)]
 
 
 def test_after_the_one_that_runs_anyhow_the_forecast_counts_again() -> None:
@@ -468,6 +587,19 @@ def test_the_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
     assert batcher.next_deadline() == 9.0
 
 
+def test_once_nothing_waits_no_deadline_of_before_wakes_the_driver() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2))
+    batcher.add(1, deadline=50.0, now=0.0)
+    assert batcher.on_timer(now=0.0) == [run_batch(0, (1,), "lane-free")]
+    batcher.add(2, now=1.0)
+    assert batcher.next_deadline() is None
+    batcher.add(3, deadline=60.0, now=1.0)
+    assert batcher.cancel(3, now=1.0)
+    assert batcher.cancel(2, now=1.0)
+    batcher.add(4, now=1.0)
+    assert batcher.next_deadline() is None
+
+
 def test_a_near_deadline_of_an_item_that_left_only_moves_the_timer() -> None:
     batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=10.0))
     batcher.add(1, rows=4, now=0.0)
@@ -495,6 +627,33 @@ def test_higher_priorities_leave_first_and_each_in_order_of_arrival() -> None:
     ]
 
 
+def test_an_item_without_a_priority_is_served_first() -> None:
+    batcher = Batcher(BatchSpec(priorities=2))
+    batcher.add(1, now=0.0)
+    batcher.add(2, priority=1, now=0.25)
+    batcher.add(3, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (3,), "single", waited_s=0.5, queue_rows=1)
+    ]
+
+
+def test_a_full_batch_of_a_low_priority_leaves_at_once() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=1.0, priorities=2))
+    assert batcher.add(1, priority=1, now=0.0) == []
+    assert batcher.add(2, priority=1, now=0.0) == [run_batch(0, (1, 2), "batch-full")]
+
+
+@pytest.mark.parametrize(("first", "second", "ids"), [(0, 1, (1, 2)), (1, 0, (2, 1))])
+def test_the_wait_begins_with_the_oldest_item_of_any_priority(
+    first: int, second: int, ids: tuple[int, ...]
+) -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, priorities=2))
+    batcher.add(1, priority=first, now=10.0)
+    batcher.add(2, priority=second, now=10.5)
+    assert batcher.next_deadline() == 11.0
+    assert batcher.on_timer(now=11.0) == [run_batch(0, ids, "waited-enough", waited_s=1.0)]
+
+
 def test_a_lower_priority_may_fill_rows_that_the_higher_cannot_use() -> None:
     batcher = Batcher(BatchSpec(rows_max=3, priorities=2))
     batcher.add(1, rows=3, now=0.0)
@@ -508,6 +667,17 @@ def test_a_lower_priority_may_fill_rows_that_the_higher_cannot_use() -> None:
     assert batcher.cancel(4, now=1.0)
     assert batcher.lane_freed(0, now=1.5) == [
         run_batch(0, (3, 5), "batch-full", rows=3, waited_s=1.0)
+    ]
+
+
+def test_a_batch_has_waited_as_long_as_the_oldest_item_that_is_in_it() -> None:
+    """The item of the lower priority has waited longer, but does not fit."""
+    batcher = Batcher(BatchSpec(rows_max=3, priorities=2))
+    batcher.add(9, rows=3, now=0.0)
+    batcher.add(1, rows=2, priority=1, now=0.25)
+    batcher.add(2, rows=2, priority=0, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (2,), "batch-full", rows=2, waited_s=0.5, queue_rows=2)
     ]
 
 
@@ -608,15 +778,39 @@ def test_among_ready_buckets_the_longest_waiting_leads() -> None:
 
 
 def test_shorter_items_ride_along_if_padding_at_most_doubles_them() -> None:
-    """16 would be padded to four times its length; 32 to twice."""
-    batcher = Batcher(BatchSpec(rows_max=4, buckets=(16, 32, 64)))
+    """24 would be padded to more than twice its length; 32 to twice."""
+    batcher = Batcher(BatchSpec(rows_max=4, buckets=(24, 32, 64)))
     batcher.add(1, rows=4, now=0.0)
     batcher.add(2, length=64, now=0.25)
-    batcher.add(3, length=16, now=0.5)
+    batcher.add(3, length=24, now=0.5)
     batcher.add(4, length=32, now=0.5)
     batcher.add(5, length=32, rows=3, now=0.5)
     assert batcher.lane_freed(0, now=1.0) == [
         run_batch(0, (2, 4), "lane-free", bucket=64, waited_s=0.75, queue_rows=4)
+    ]
+    assert batcher.snapshot()["queue_rows_by_bucket"] == [
+        {"bucket": 24, "rows": 1}, {"bucket": 32, "rows": 3}, {"bucket": 64, "rows": 0}
+    ]  # fmt: skip
+
+
+def test_riders_come_from_every_bucket_that_is_long_enough_until_the_batch_is_full() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, buckets=(32, 48, 64)))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.add(2, length=64, now=0.25)
+    batcher.add(3, length=48, now=0.5)
+    batcher.add(4, length=32, rows=2, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (2, 3, 4), "lane-free", rows=4, bucket=64, waited_s=0.75)
+    ]
+
+
+def test_no_item_rides_with_a_bucket_that_is_shorter_than_itself() -> None:
+    batcher = Batcher(BatchSpec(rows_max=4, buckets=(16, 32, 64)))
+    batcher.add(1, rows=4, now=0.0)
+    batcher.add(2, length=32, now=0.25)
+    batcher.add(3, length=64, now=0.5)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (2,), "lane-free", bucket=32, waited_s=0.75, queue_rows=1)
     ]
 
 
@@ -640,12 +834,21 @@ def test_nobody_rides_along_while_another_lane_is_free() -> None:
     ]
 
 
-def test_nobody_rides_along_before_his_own_wait_is_over() -> None:
-    batcher = Batcher(BatchSpec(rows_max=4, wait_s_max=1.0, buckets=(32, 64)))
-    batcher.add(1, length=64, now=0.0)
-    batcher.add(2, length=32, now=0.5)
-    assert batcher.on_timer(now=1.0) == [
+@pytest.mark.parametrize("level_s", [None, 100.0])
+def test_nobody_rides_along_before_his_own_wait_is_over(level_s: float | None) -> None:
+    """Nor where a service level is set, which leaves a wait that is set as it is."""
+    spec = BatchSpec(rows_max=4, wait_s_max=1.0, buckets=(32, 64), latency_s_p99_max=level_s)
+    batcher = Batcher(spec)
+    batcher.add(1, length=64, now=10.0)
+    batcher.add(2, length=32, now=10.5)
+    assert batcher.on_timer(now=11.0) == [
         run_batch(0, (1,), "waited-enough", bucket=64, waited_s=1.0, queue_rows=1)
+    ]
+    batcher = Batcher(spec)
+    batcher.add(1, length=64, now=10.0)
+    batcher.add(2, length=32, now=10.0)
+    assert batcher.on_timer(now=11.0) == [
+        run_batch(0, (1, 2), "waited-enough", bucket=64, waited_s=1.0)
     ]
 
 
@@ -682,17 +885,19 @@ def test_an_item_may_come_again_after_its_cancellation() -> None:
     batcher.add(2, now=0.5)
     batcher.check_invariants()
     assert batcher.lane_freed(0, now=1.0) == [run_batch(0, (1, 2), "batch-full", waited_s=1.0)]
+    batcher.check_invariants()
 
 
 def test_cancelling_most_of_a_long_queue_keeps_the_rest_in_order() -> None:
     batcher = Batcher(BatchSpec(rows_max=200, queue_rows_max=200))
     batcher.add(0, rows=200, now=0.0)
-    for ident in range(1, 201):
+    for ident in range(1001, 1201):
         batcher.add(ident, deadline=50.0, now=0.0)
-    for ident in range(2, 200):
+    for ident in range(1002, 1200):
         assert batcher.cancel(ident, now=0.5)
         batcher.check_invariants()
-    assert batcher.lane_freed(0, now=1.0) == [run_batch(0, (1, 200), "lane-free", waited_s=1.0)]
+    freed = batcher.lane_freed(0, now=1.0)
+    assert freed == [run_batch(0, (1001, 1200), "lane-free", waited_s=1.0)]
 
 
 def test_a_crowd_that_expires_at_once_leaves_nothing_behind() -> None:
@@ -730,21 +935,22 @@ def test_a_sweep_forgets_the_deadlines_of_those_that_left_and_of_no_other() -> N
     """On a busy lane the timer shows it: it is set to the first deadline that is watched."""
     batcher = Batcher(BatchSpec(rows_max=8, queue_rows_max=80))
     batcher.add(0, rows=8, now=0.0)
-    for ident, deadline in ((1, 90.0), (2, 80.0), (3, 70.0)):
-        batcher.add(ident, deadline=deadline, now=0.0)
-    for ident in range(100, 167):
-        batcher.add(ident, deadline=50.0, now=0.0)
+    batcher.add(100, deadline=10.0, now=0.0)
+    batcher.add(1, deadline=90.0, now=0.0)
+    batcher.add(2, deadline=80.0, now=0.0)
+    assert batcher.cancel(100, now=0.0)
+    for ident in range(101, 166):
+        batcher.add(ident, deadline=95.0, now=0.0)
         assert batcher.cancel(ident, now=0.0)
-    assert batcher.next_deadline() == 50.0  # 64 of those that left, and two for each that waits
-    batcher.add(4, deadline=75.0, now=0.0)
-    assert batcher.next_deadline() == 70.0
+    assert batcher.next_deadline() == 10.0  # 64 of those that left, and two for each that waits
+    batcher.add(3, deadline=99.0, now=0.0)
+    assert batcher.next_deadline() == 80.0
     batcher.check_invariants()
-    assert batcher.on_timer(now=70.0) == [Expire(3, "deadline-passed")]
-    assert batcher.next_deadline() == 75.0
-    assert batcher.on_timer(now=90.0) == [
-        Expire(4, "deadline-passed"),
-        Expire(2, "deadline-passed"),
+    assert batcher.on_timer(now=80.0) == [Expire(2, "deadline-passed")]
+    assert batcher.next_deadline() == 90.0
+    assert batcher.on_timer(now=99.0) == [
         Expire(1, "deadline-passed"),
+        Expire(3, "deadline-passed"),
     ]
 
 
@@ -763,6 +969,21 @@ def test_draining_starts_a_waiting_batch_at_once() -> None:
     batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=10.0))
     batcher.add(1, now=0.0)
     assert batcher.drain(now=1.0) == [run_batch(0, (1,), "draining", waited_s=1.0)]
+
+
+def test_draining_runs_nothing_that_is_dead() -> None:
+    batcher = Batcher(BatchSpec(rows_max=2, wait_s_max=10.0))
+    batcher.add(1, deadline=1.0, now=0.0)
+    assert batcher.drain(now=1.0) == [Expire(1, "deadline-passed")]
+
+
+def test_what_was_given_back_no_longer_wakes_the_driver() -> None:
+    batcher = Batcher(BatchSpec())
+    batcher.add(1, now=0.0)
+    batcher.add(2, deadline=5.0, now=0.0)
+    assert batcher.give_back(now=1.0) == (2,)
+    batcher.add(3, deadline=9.0, now=1.0)
+    assert batcher.next_deadline() == 9.0
 
 
 def test_giving_back_empties_the_queue_oldest_first() -> None:
@@ -795,7 +1016,11 @@ def test_a_snapshot_explains_what_waits() -> None:
         "run_times": [],
         "next_deadline": 2.5,
     }
-    assert Batcher(BatchSpec()).snapshot()["oldest_arrived"] is None
+    idle = Batcher(BatchSpec()).snapshot()
+    assert (idle["oldest_arrived"], idle["queue_rows_by_bucket"]) == (
+        None,
+        [{"bucket": 0, "rows": 0}],
+    )
 
 
 # what is our own fault
@@ -826,12 +1051,16 @@ def test_queueing_an_item_twice_is_a_bug_of_the_driver() -> None:
         ({"rows_max": 8, "queue_rows_max": 7}, "queue_rows_max"),
         ({"wait_s_max": 1.0, "queue_wait_s_max": 1.0}, "queue_wait_s_max"),
         ({"rows_max": 8, "rows_preferred": (4, 9)}, "rows_preferred"),
+        ({"rows_max": 8, "rows_preferred": (0, 4)}, "rows_preferred"),
         ({"buckets": (16, 16)}, "buckets"),
         ({"buckets": (0, 16)}, "buckets"),
         ({"priorities": 0}, "priorities"),
         ({"latency_s_p99_max": 0.0}, "latency_s_p99_max"),
+        ({"latency_s_p99_max": float("inf")}, "latency_s_p99_max"),
         ({"runs_measured": ((2, 0, 0.5),)}, "runs_measured"),
+        ({"runs_measured": ((0, 0, 0.5),)}, "runs_measured"),
         ({"runs_measured": ((1, 0, 0.0),)}, "runs_measured"),
+        ({"runs_measured": ((1, 0, float("inf")),)}, "runs_measured"),
     ],
 )
 def test_wrong_settings_name_their_key(settings: dict[str, object], key: str) -> None:
@@ -839,3 +1068,25 @@ def test_wrong_settings_name_their_key(settings: dict[str, object], key: str) ->
         BatchSpec(**settings)  # type: ignore[arg-type]
     assert caught.value.code == "invalid-batching"
     assert caught.value.message.startswith(f"batching.{key} is {settings[key]!r}; allowed: ")
+
+
+def test_a_preferred_size_may_be_the_largest_and_a_bucket_the_shortest() -> None:
+    spec = BatchSpec(rows_max=8, rows_preferred=(1, 8), buckets=(1,))
+    assert (spec.rows_preferred, spec.buckets) == ((1, 8), (1,))
+
+
+def test_unless_said_otherwise_2048_rows_may_wait() -> None:
+    batcher = Batcher(BatchSpec())
+    batcher.add(0, now=0.0)
+    assert [batcher.add(ident, now=0.0) for ident in range(1, 2049)] == [[]] * 2048
+    assert batcher.add(2049, now=0.0) == [Refuse(2049, "queue-full")]
+
+
+def test_unless_said_otherwise_all_items_are_of_one_priority() -> None:
+    batcher = Batcher(BatchSpec())
+    batcher.add(0, now=0.0)
+    batcher.add(1, priority=1, now=0.0)
+    batcher.add(2, priority=0, now=0.0)
+    assert batcher.lane_freed(0, now=1.0) == [
+        run_batch(0, (1,), "single", waited_s=1.0, queue_rows=1)
+    ]

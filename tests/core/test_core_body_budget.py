@@ -55,6 +55,38 @@ def test_of_its_own_a_peer_loses_only_what_has_been_coming_for_long() -> None:
     assert bodies.making_room(5, "a", now=5.0 + SLOW_S) == ["slow", "quick"]
 
 
+def test_a_peer_holds_what_its_bodies_have_grown_to() -> None:
+    bodies: UnfinishedBodies[str] = UnfinishedBodies()
+    bodies.grown("x", "a", 4, now=0.0)
+    bodies.grown("x", "a", 6, now=0.1)
+    bodies.grown("y", "b", 7, now=0.2)
+    assert bodies.making_room(1, "new", now=0.3) == ["y"]
+    assert bodies.making_room(6, "new", now=0.3) == ["y"]
+    assert bodies.making_room(7, "new", now=0.3) == []
+
+
+def test_a_peer_no_longer_holds_the_body_that_has_ended() -> None:
+    bodies: UnfinishedBodies[str] = UnfinishedBodies()
+    bodies.grown("x", "a", 6, now=0.0)
+    bodies.grown("x2", "a", 1, now=0.1)
+    bodies.grown("y", "b", 5, now=0.2)
+    bodies.ended("nobody", "a")
+    assert bodies.making_room(1, "new", now=0.3) == ["x"]
+    bodies.ended("x", "a")
+    assert len(bodies) == 2
+    assert bodies.making_room(1, "new", now=0.3) == ["y"]
+    bodies.ended("nobody", "b")
+    assert bodies.making_room(4, "new", now=0.3) == ["y"]
+
+
+def test_of_a_peer_whose_last_body_has_ended_nothing_is_kept() -> None:
+    """Addresses are many: who was here once must not stay in memory."""
+    bodies: UnfinishedBodies[str] = UnfinishedBodies()
+    bodies.grown("x", "a", 1, now=0.0)
+    bodies.ended("x", "a")
+    assert bodies._peers == {}
+
+
 def test_a_body_that_grows_keeps_its_age_and_one_that_ended_counts_no_more() -> None:
     bodies: UnfinishedBodies[str] = UnfinishedBodies()
     bodies.grown("x", "a", 1, now=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from penstock.core.hot_shapes import HotShapes, Shape
 A: Shape = ((1, 8),)
 B: Shape = ((2, 8),)
 C: Shape = ((4, 16),)
+D: Shape = ((8, 16),)
 
 
 def runs(hot: HotShapes, shape: Shape, count: int) -> list[Shape]:
@@ -58,11 +60,37 @@ def test_counts_halve_so_that_the_past_does_not_decide_for_ever() -> None:
     hot = HotShapes(1)
     assert runs(hot, A, 32) == [A]
     hot.built(A)
-    runs(hot, A, 4096 - 32)
+    runs(hot, A, 4095 - 32)
+    assert hot.snapshot() == [{"shape": [[1, 8]], "runs": 4095}]
+    hot.ran(A)
     assert hot.snapshot() == [{"shape": [[1, 8]], "runs": 2048}]
-    assert runs(hot, B, 4096) == []
+    assert runs(hot, B, 4095) == []
+    assert hot.snapshot() == [{"shape": [[1, 8]], "runs": 2048}]
+    assert hot.ran(B) is None
     assert hot.snapshot() == [{"shape": [[1, 8]], "runs": 1024}]
     assert runs(hot, B, 4096) == [B]
+
+
+@pytest.mark.parametrize(("kept", "faded"), [(A, B), (B, A)])
+def test_a_shape_that_no_longer_comes_counts_for_nothing_and_gives_way(
+    kept: Shape, faded: Shape
+) -> None:
+    """Both came 32 times; after five halvings one run is left of each, and one comes once more."""
+    hot = HotShapes(2)
+    for shape in (A, B):
+        assert runs(hot, shape, 32) == [shape]
+        hot.built(shape)
+    assert runs(hot, C, 128) == [C]
+    hot.failed(C)
+    runs(hot, C, 5 * 4096 - 64 - 128)
+    hot.ran(kept)
+    runs(hot, C, 4095)
+    assert hot.snapshot() == [
+        {"shape": [list(sizes) for sizes in kept], "runs": 1},
+        {"shape": [list(sizes) for sizes in faded], "runs": 0},
+    ]
+    assert runs(hot, D, 128) == [D]
+    assert hot.built(D) == faded
 
 
 def test_without_room_nothing_is_asked_for() -> None:

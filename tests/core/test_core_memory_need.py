@@ -42,6 +42,15 @@ def test_an_estimate_is_the_process_and_a_multiple_of_the_weights(
     assert need.basis == "estimated"
 
 
+def test_a_model_of_which_little_is_said_is_held_once_without_a_cache() -> None:
+    said = ModelFacts(runtime="process", file_bytes=0)
+    assert estimated(said) == MemoryNeed(memory_bytes=576 * MIB, least_bytes=0)
+    assert need_of(said, None) == MemoryNeed(memory_bytes=576 * MIB)
+    for processes in (0, 1):
+        facts = ModelFacts(runtime="python", file_bytes=100 * MIB, processes=processes)
+        assert estimated(facts).memory_bytes == 360 * MIB
+
+
 def test_measured_models_are_within_their_estimates() -> None:
     """The measurements that the table was made from: MiB at the height of load and first runs."""
     for runtime, file_mib, measured_mib in (

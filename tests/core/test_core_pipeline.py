@@ -57,6 +57,22 @@ def test_a_step_begins_when_all_that_it_needs_has_ended() -> None:
     assert pipeline.done(3, now=3.0) == [Done()]
 
 
+def test_steps_may_be_declared_before_those_that_they_take_from() -> None:
+    pipeline = made(
+        StepSpec(name="rank", needs=("embed",)),
+        StepSpec(name="mentions", follows="embed"),
+        StepSpec(name="embed"),
+    )
+    assert pipeline.start(now=0.0) == [
+        Start(1, "embed", None, "needs-met"),
+        Start(2, "mentions", None, "source-began"),
+    ]
+    assert pipeline.done(1, now=1.0) == [
+        FeedEnd(2, "done"),
+        Start(3, "rank", None, "needs-met"),
+    ]
+
+
 def test_branches_merge_in_the_order_in_which_they_speak() -> None:
     pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
     pipeline.start(now=0.0)
@@ -77,6 +93,14 @@ def test_a_card_leaves_once_its_sentence_has() -> None:
         Emit("cards", early, "anchor-passed"),
         Emit("cards", after, "ready"),
     ]
+
+
+def test_what_says_of_no_distance_goes_none() -> None:
+    pipeline = made(StepSpec(name="answer"), StepSpec(name="cards"))
+    pipeline.start(now=0.0)
+    pipeline.piece(2, "x", [card("x", after=1)], now=0.1)
+    link = Event("link", "x")
+    assert pipeline.piece(1, "", [link], now=0.2) == [Emit("answer", link, "ready")]
 
 
 def test_a_card_fits_between_two_sentences_that_came_at_once() -> None:
@@ -116,6 +140,7 @@ def test_a_slow_branch_is_replaced_by_its_fallback_and_the_text_never_waits() ->
         Emit("cards", SORRY, "deadline-passed"),
     ]
     assert pipeline.piece(2, "x", [card("x")], now=10.6) == [], "too late to be heard"
+    assert pipeline.failed(2, "connection-lost", now=10.6) == []
     assert pipeline.done(1, now=10.7) == [Done()]
     assert pipeline.outcomes() == {"answer": "done", "cards": "deadline-passed"}
 
@@ -239,6 +264,29 @@ def test_one_call_for_each_piece_a_few_at_once_and_in_order() -> None:
     assert pipeline.done(4, [card("c")], now=0.7) == [Emit("cards", card("c"), "ready"), Done()]
 
 
+def test_unless_said_otherwise_eight_pieces_have_their_calls_at_once() -> None:
+    pipeline = made(StepSpec(name="find"), StepSpec(name="cards", follows="find", each=True))
+    pipeline.start(now=0.0)
+    started = [pipeline.piece(1, number, now=0.1) for number in range(1, 10)]
+    assert started == [
+        *([Start(1 + number, "cards", number, "piece")] for number in range(1, 9)),
+        [],
+    ]
+
+
+def test_a_piece_goes_to_those_who_take_all_and_to_those_who_take_each() -> None:
+    pipeline = made(
+        StepSpec(name="find"),
+        StepSpec(name="cards", follows="find", each=True),
+        StepSpec(name="count", follows="find"),
+    )
+    assert pipeline.start(now=0.0) == [
+        Start(1, "find", None, "needs-met"),
+        Start(2, "count", None, "source-began"),
+    ]
+    assert pipeline.piece(1, "a", now=0.1) == [Feed(2, "a"), Start(3, "cards", "a", "piece")]
+
+
 def test_for_each_of_no_pieces_nothing_is_called() -> None:
     pipeline = made(StepSpec(name="find"), StepSpec(name="cards", follows="find", each=True))
     pipeline.start(now=0.0)
@@ -251,6 +299,74 @@ def test_the_first_piece_may_have_a_deadline_of_its_own() -> None:
     assert pipeline.next_deadline() == 1.0
     pipeline.piece(1, "A", now=0.9)
     assert pipeline.next_deadline() == 30.0
+
+
+def test_a_follower_that_has_spoken_has_no_deadline_for_its_first_piece() -> None:
+    pipeline = made(
+        StepSpec(name="answer"),
+        StepSpec(name="mentions", follows="answer", first_s=1.0, deadline_s=5.0),
+    )
+    pipeline.start(now=0.0)
+    pipeline.piece(2, "x", now=1.0)
+    assert pipeline.done(1, now=2.0) == [FeedEnd(2, "done")]
+    assert pipeline.next_deadline() == 7.0
+
+
+def test_at_the_requests_deadline_what_has_ended_stays() -> None:
+    pipeline = made(
+        StepSpec(name="find"),
+        StepSpec(name="answer", fallback=(text("Sorry."),)),
+        StepSpec(name="rank", needs=("answer",), fallback=()),
+        deadline=5.0,
+    )
+    pipeline.start(now=0.0)
+    pipeline.done(1, now=1.0)
+    assert pipeline.on_timer(now=5.0) == [
+        Stop(2, "deadline-passed"),
+        FellBack("answer", 2, "deadline-passed"),
+        FellBack("rank", 0, "deadline-passed"),
+        Emit("answer", text("Sorry."), "deadline-passed"),
+        Done(),
+    ]
+    assert pipeline.outcomes() == {
+        "find": "done",
+        "answer": "deadline-passed",
+        "rank": "deadline-passed",
+    }
+
+
+@pytest.mark.parametrize("deadline", [5.0, None])
+def test_of_what_is_over_no_piece_waits(deadline: float | None) -> None:
+    pipeline = made(
+        StepSpec(name="find", fallback=()),
+        StepSpec(name="cards", follows="find", each=True, calls_max=1, fallback=()),
+        deadline=deadline,
+    )
+    pipeline.start(now=0.0)
+    pipeline.piece(1, "a", now=1.0)
+    pipeline.piece(1, "b", now=1.0)
+    assert pipeline.snapshot()["steps"]["cards"]["pieces_waiting"] == 1
+    actions = pipeline.on_timer(now=5.0) if deadline else pipeline.cancel()
+    assert [action for action in actions if isinstance(action, Stop)] == [
+        Stop(1, "deadline-passed" if deadline else "cancelled"),
+        Stop(2, "deadline-passed" if deadline else "cancelled"),
+    ]
+    assert pipeline.snapshot()["steps"]["cards"]["pieces_waiting"] == 0
+
+
+def test_what_is_over_has_no_deadline() -> None:
+    for end in ("done", "failed", "cancelled"):
+        pipeline = made(StepSpec(name="answer"), deadline=5.0)
+        pipeline.start(now=0.0)
+        if end == "done":
+            assert pipeline.done(1, now=1.0) == [Done()]
+        elif end == "failed":
+            assert pipeline.failed(1, "no-copies", now=1.0) == [Fail("answer", "no-copies")]
+        else:
+            assert pipeline.cancel() == [Stop(1, "cancelled")]
+        assert pipeline.state == end
+        assert pipeline.next_deadline() is None
+        assert pipeline.on_timer(now=5.0) == []
 
 
 def test_at_the_requests_deadline_all_that_has_not_ended_falls_back() -> None:

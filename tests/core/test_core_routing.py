@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from penstock.core.deployment import (
     VariantRoutes,
 )
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
+from penstock.core.routing.pickers import uniform
 
 
 def variant(
@@ -93,6 +95,17 @@ def test_random_is_uniform_over_copies_with_room() -> None:
     routed = router.pick()
     assert isinstance(routed, Routed)
     assert routed.reason == "random"
+
+
+def test_random_is_as_uniform_where_most_copies_are_full() -> None:
+    copies = [CopyState(copy, "i", "blue", outstanding_max=1) for copy in range(10)]
+    for state in copies[:8]:
+        state.outstanding = 1
+    rng = random.Random(1)
+    drawn = [uniform(copies, rng) for _ in range(1000)]
+    counts = Counter(state.copy for state in drawn if state is not None)
+    assert counts.keys() == {8, 9}
+    assert all(450 < counts[copy] < 550 for copy in (8, 9))
 
 
 def test_random_fills_every_copy_before_it_refuses() -> None:
@@ -174,6 +187,18 @@ def test_weights_share_the_traffic() -> None:
     counts = Counter(pick_copy(router) for _ in range(4000))
     assert set(counts) == {1, 2}
     assert 2850 < counts[1] < 3150
+
+
+class Highest(random.Random):
+    def random(self) -> float:
+        return 1.0 - 2.0**-53
+
+
+def test_the_highest_draw_falls_to_the_last_variant_however_it_is_rounded() -> None:
+    """Of weights as small as these the product is rounded up to their sum."""
+    smallest = 5e-324
+    spec = routes(variant("blue", 1, weight=smallest), variant("green", 2, weight=smallest))
+    assert pick_copy(EndpointRouter(spec, Highest())) == 2
 
 
 def test_a_target_variant_overrides_its_weight() -> None:
@@ -280,6 +305,23 @@ def test_a_copy_that_is_gone_drains_and_is_forgotten_with_its_last_release() -> 
     assert router.snapshot()["draining"] == []
 
 
+def test_a_copy_drains_until_the_last_of_its_requests_is_over() -> None:
+    router = router_of(variant("blue", 1, outstanding_max=5))
+    first = pick_state(router)
+    pick_state(router)
+    router.replace(routes(variant("blue", 2)))
+    router.release(first)
+    assert router.outstanding("blue") == 1
+    assert router.snapshot()["draining"] == [copy_snapshot(1, 1, healthy=True)]
+
+
+def test_a_copy_that_stays_is_known_on_the_instance_of_the_new_routes() -> None:
+    router = router_of(variant("blue", 1))
+    moved = CopyRoute(copy=1, instance_id="i-other", outstanding_max=100)
+    router.replace(routes(replace(variant("blue"), copies=(moved,))))
+    assert pick_state(router).instance_id == "i-other"
+
+
 def test_a_draining_copy_may_come_back_with_its_count() -> None:
     router = router_of(variant("blue", 1))
     pick_state(router)
@@ -316,7 +358,12 @@ def test_a_paused_copy_is_picked_only_where_no_other_has_room() -> None:
     router = router_of(variant("blue", 1, 2, 3, outstanding_max=1))
     router.set_paused(1, True)
     router.set_paused(3, True)
-    assert [pick_copy(router) for _ in range(3)] == [2, 1, 3]
+    picked = [router.pick() for _ in range(3)]
+    assert [(one.state.copy, one.reason) for one in picked if isinstance(one, Routed)] == [
+        (2, "only-copy"),
+        (1, "paused-copy"),
+        (3, "paused-copy"),
+    ]
     assert router.pick() == NoRoute("all-copies-full", 0.1)
 
 
@@ -342,6 +389,12 @@ def test_an_excluded_copy_is_not_preferred_to_a_paused_one() -> None:
     router = router_of(variant("blue", 1, 2))
     router.set_paused(2, True)
     assert pick_copy(router, exclude=(1,)) == 2
+
+
+def test_where_all_have_failed_a_request_it_meets_one_again_that_is_not_paused() -> None:
+    router = router_of(variant("blue", 1, 2))
+    router.set_paused(2, True)
+    assert pick_copy(router, exclude=(1, 2)) == 1
 
 
 def test_pausing_ends_no_session() -> None:

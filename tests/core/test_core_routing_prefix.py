@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from penstock.core.deployment import PREFIX_AWARE, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment import (
+    PREFIX_AWARE,
+    RANDOM,
+    CopyRoute,
+    EndpointRoutes,
+    VariantRoutes,
+)
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.core.routing.prefixes import PrefixIndex, block_ends
 
@@ -55,6 +62,13 @@ def test_prompts_that_begin_alike_go_where_the_first_of_them_went() -> None:
     assert ask(router, SHOP + b"boots?") == (1, "prefix-match")
     assert ask(router, BANK + b"loans?") == (2, "prefix-match")
     assert ask(router, b"hello") == (3, "least-outstanding")
+
+
+def test_prompts_are_read_where_one_of_several_variants_compares_them() -> None:
+    compares = routes(1).variants[0]
+    other = replace(compares, name="green", strategy=RANDOM)
+    both = EndpointRoutes(endpoint="chat", variants=(compares, other))
+    assert EndpointRouter(both, random.Random(1)).reads_prompts
 
 
 def test_at_the_threshold_a_prefix_spills_and_is_known_there_from_then_on() -> None:
@@ -118,7 +132,14 @@ def test_less_than_half_in_common_is_no_reason_to_meet() -> None:
     greeting = SHOP[:256]
     assert ask(router, greeting + BANK[:1000]) == (1, "least-outstanding")
     assert ask(router, greeting + bytes(1000)) == (2, "least-outstanding")
-    assert ask(router, greeting + b"x" * 250) == (2, "prefix-match")
+    assert ask(router, greeting + b"x" * 256) == (2, "prefix-match")
+    assert ask(router, greeting + b"y" * 257) == (1, "least-outstanding")
+
+
+def test_prompts_that_differ_in_their_first_byte_have_nothing_in_common() -> None:
+    router = router_of(1, 2)
+    assert ask(router, b"A" + SHOP) == (1, "least-outstanding")
+    assert ask(router, b"B" + SHOP) == (2, "least-outstanding")
 
 
 def test_only_the_prefix_length_counts() -> None:

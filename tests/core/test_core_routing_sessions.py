@@ -82,6 +82,53 @@ def test_a_session_expires_when_nobody_has_used_it_for_so_long() -> None:
     assert router.snapshot()["sessions"] == 0
 
 
+def test_sessions_expire_each_by_its_own_last_use() -> None:
+    router = router_of(1, 2, idle_s=60.0)
+    router.open_session("a", now=0.0)
+    router.open_session("b", now=50.0)
+    assert ask(router, "b", 61.0) == (2, "session")
+    assert router.pick(session="a", now=61.0) == UNKNOWN
+
+
+def test_a_session_that_was_opened_anew_expires_behind_those_used_before_that() -> None:
+    router = router_of(1, 2, idle_s=60.0)
+    router.open_session("a", now=0.0)
+    router.open_session("b", now=1.0)
+    router.set_healthy(1, False)
+    assert ask(router, "a", 10.0, opens=True) == (2, "only-copy")
+    assert router.pick(session="b", now=61.0) == UNKNOWN
+    assert ask(router, "a", 61.0) == (2, "session")
+
+
+def test_an_expired_session_cannot_be_closed() -> None:
+    router = router_of(1, idle_s=60.0)
+    router.open_session("a", now=0.0)
+    assert router.close_session("a", now=60.0) == UNKNOWN
+
+
+def test_a_copy_that_answers_sessions_has_had_its_turn() -> None:
+    """The next request without one goes to the copy that was asked longest ago."""
+    router = router_of(1, 2)
+    router.open_session("a", now=0.0)
+    for _ in range(2):
+        second = router.pick()
+        assert isinstance(second, Routed)
+        assert second.state.copy == 2
+        router.release(second.state)
+        assert ask(router, "a", 1.0) == (1, "session")
+    assert router.snapshot()["picks"] == 5
+
+
+def test_a_session_is_lost_when_its_copy_begins_to_serve_another_variant() -> None:
+    router = router_of(1)
+    router.open_session("a", now=0.0)
+    router.replace(routes(green=(1,)))
+    assert router.pick(session="a", now=1.0) == LOST
+    router.set_healthy(1, False)
+    router.set_healthy(1, True)
+    assert router.pick(session="a", now=2.0) == LOST
+
+
 def test_a_session_is_lost_with_its_copy_even_if_that_comes_back() -> None:
     """Its state is gone: an answer without it would be wrong, and nobody would notice."""
     router = router_of(1, 2)

@@ -57,10 +57,10 @@ def test_whatever_pays_the_oldest_is_not_kept_beyond_the_level() -> None:
 def test_a_batch_takes_what_ends_within_the_budget_of_its_oldest() -> None:
     """12 rows wait; the oldest has 6 s left, which 10 rows are expected to need."""
     behind = batcher()
-    behind.add(0, rows=16, now=0.0)
-    for ident in range(1, 13):
-        behind.add(ident, now=0.0)
-    (action,) = behind.lane_freed(0, now=3.0, timed=False)
+    behind.add(0, rows=16, now=100.0)
+    for ident in range(101, 113):
+        behind.add(ident, now=100.0)
+    (action,) = behind.lane_freed(0, now=103.0, timed=False)
     assert isinstance(action, RunBatch)
     assert (action.rows, action.queue_rows, action.reason) == (10, 2, "service-level")
 
@@ -86,6 +86,67 @@ def test_a_size_that_would_cost_rate_is_not_cut() -> None:
     assert action.rows == 12
 
 
+def test_a_size_that_keeps_just_four_fifths_of_the_rate_is_cut() -> None:
+    """4 of 10 rows fit into the 3.25 s that are left: 4 in 3 s, and 10 would be done in 6 s."""
+    behind = batcher()
+    behind.add(0, rows=16, now=0.0)
+    for ident in range(1, 11):
+        behind.add(ident, now=0.0)
+    (action,) = behind.lane_freed(0, now=5.75, timed=False)
+    assert isinstance(action, RunBatch)
+    assert (action.rows, action.queue_rows, action.reason) == (4, 6, "service-level")
+
+
+def test_a_single_row_may_be_all_that_ends_in_time() -> None:
+    behind = batcher(rows_max=2, runs_measured=((1, 0, 1.0), (2, 0, 2.0)))
+    behind.add(0, rows=2, now=0.0)
+    behind.add(1, now=0.0)
+    behind.add(2, now=0.0)
+    assert behind.lane_freed(0, now=7.5, timed=False) == [
+        RunBatch(0, (1,), 1, 0, 7.5, 1, "service-level")
+    ]
+
+
+def test_without_batching_what_is_late_runs_as_it_came() -> None:
+    late = batcher(rows_max=1, runs_measured=((1, 0, 1.5),))
+    late.add(0, now=0.0)
+    late.add(1, now=0.0)
+    assert late.lane_freed(0, now=9.0, timed=False) == [RunBatch(0, (1,), 1, 0, 9.0, 0, "single")]
+
+
+def test_a_rate_is_believed_once_two_dozen_items_have_come_at_it() -> None:
+    """Two rows wait for a third where one is expected within half a second."""
+    for ident in range(2, 30):
+        waiting = batcher()
+        for earlier in range(ident):
+            waiting.add(earlier, now=0.125 * earlier)
+            waiting.cancel(earlier, now=0.125 * earlier)
+        waiting.add(100, now=0.125 * ident)
+        waiting.add(101, now=0.125 * ident + 0.125)
+        wait_s = 0.5 if ident >= 23 else 0.0
+        assert waiting.next_deadline() == 0.125 * ident + 0.125 + wait_s, ident
+
+
+def test_no_batch_waits_for_an_item_that_comes_later_than_it_pays() -> None:
+    """One in 0.75 s: a single row may wait for it, and two may not, for they wait twice."""
+    waiting = batcher()
+    for ident in range(60):
+        waiting.add(ident, now=ident * 0.75)
+        waiting.cancel(ident, now=ident * 0.75)
+    waiting.add(60, now=45.0)
+    assert waiting.next_deadline() == 46.0
+    waiting.add(61, now=45.75)
+    assert waiting.next_deadline() == 45.75
+
+
+def test_a_batch_whose_last_moment_is_now_and_which_gains_nothing_leaves_for_the_lane() -> None:
+    """The driver is late: the oldest has 3 s left, which two rows may take, and nobody comes."""
+    late = batcher()
+    late.add(1, now=0.0)
+    late.add(2, now=6.0)
+    assert late.on_timer(now=6.0) == [RunBatch(0, (1, 2), 2, 0, 6.0, 0, "lane-free")]
+
+
 def test_a_wait_that_was_set_stands() -> None:
     knob = batcher(wait_s_max=0.5)
     knob.add(1, now=0.0)
@@ -98,3 +159,9 @@ def test_without_any_run_known_nothing_waits_and_nothing_is_cut() -> None:
     for ident in range(1, 4):
         unknown.add(ident, now=0.0)
     assert unknown.on_timer(now=0.0) == [RunBatch(0, (1, 2, 3), 3, 0, 0.0, 0, "lane-free")]
+
+
+def test_an_item_that_fills_a_batch_by_itself_is_not_cut() -> None:
+    """Its 16 rows take 9 s and the budget is 7.2 s: there is nothing that could be left behind."""
+    full = batcher(latency_s_p99_max=8.0)
+    assert full.add(1, rows=16, now=0.0) == [RunBatch(0, (1,), 16, 0, 0.0, 0, "batch-full")]

@@ -64,6 +64,11 @@ def test_the_last_row_fills_a_hole_that_nobody_takes() -> None:
     machine.finish(1)
     assert machine.plan(now=0.1) == [Move(2, 0, reason="compact"), Step(2, reason="rows-free")]
     assert machine.snapshot()["running"] == {2: [1], 3: [0]}
+    machine.add(4, now=0.2)
+    assert machine.plan(now=0.2) == [
+        Prefill((4,), ((2,),), 0, reason="prefill-first"),
+        Step(3, reason="rows-free"),
+    ]
 
 
 def test_a_beam_search_takes_its_rows_at_once_and_is_not_overtaken() -> None:
@@ -287,10 +292,10 @@ def test_rows_are_dense_owned_once_and_nobody_is_lost(
                     used = sorted(row for rows in where.values() for row in rows)
                     assert used == list(range(action.rows))
             assert bool(where) == any(isinstance(action, Step) for action in actions)
-            first = next(iter(machine.snapshot()["waiting"]), None)
-            if first is not None and not any(isinstance(action, Prefill) for action in actions):
+            eldest = next(iter(machine.snapshot()["waiting"]), None)
+            if eldest is not None and not any(isinstance(action, Prefill) for action in actions):
                 free = 4 - sum(map(len, where.values()))
-                assert operations[first][1] > free, "there was room, and nobody joined"
+                assert operations[eldest][1] > free, "there was room, and nobody joined"
         machine.check_invariants()
         seen = machine.snapshot()
         assert here == {*seen["waiting"], *seen["running"]}

@@ -42,7 +42,9 @@ def names(found: InstructionSet) -> tuple[str, bool, bool]:
 def test_a_processor_is_named_by_the_most_that_it_has(
     flags: frozenset[str], expected: tuple[str, bool, bool]
 ) -> None:
-    assert names(instruction_set("x86_64", flags)) == expected
+    found = instruction_set("x86_64", flags)
+    assert names(found) == expected
+    assert found.x86
 
 
 @pytest.mark.parametrize(

@@ -181,11 +181,15 @@ def test_metrics_are_the_old_ones_or_the_new_ones_behind_a_power_cut(tmp_path: P
     Snapshot.take(metrics(1.0)).write(folder / "metrics.jsonl")
     with FaultyDisk(folder) as disk:
         Snapshot.take(metrics(2.0)).write(folder / "metrics.jsonl")
+    seen = []
     for number, state in enumerate(crash_states(disk)):
         with state.on(tmp_path / f"cut-{number}") as cut:
-            assert read_metrics(cut / "metrics.jsonl") in ([1.0, 1.0], [2.0, 2.0]), state.story
+            seen.append(read_metrics(cut / "metrics.jsonl"))
+            assert seen[-1] in ([1.0, 1.0], [2.0, 2.0]), state.story
             Snapshot.take(metrics(3.0)).write(cut / "metrics.jsonl")
             read_metrics_are(cut / "metrics.jsonl", 3.0)
+    assert [1.0, 1.0] in seen
+    assert [2.0, 2.0] in seen
 
 
 # model.yaml, as `penstock tune --write` leaves it
@@ -223,10 +227,13 @@ def test_model_yaml_is_whole_behind_a_power_cut(tmp_path: Path) -> None:
     with FaultyDisk(folder) as disk:
         tuned(folder, 8)
         disk.mark("written")
+    seen = set()
     for number, state in enumerate(crash_states(disk)):
         with state.on(tmp_path / f"cut-{number}") as cut:
             found = rows_max_of(cut)
             assert found in ((8,) if "written" in state.marks else (4, 8)), state.story
+            seen.add((found, "written" in state.marks))
+    assert seen == {(4, False), (8, False), (8, True)}
 
 
 # The artifact cache
@@ -299,6 +306,8 @@ def test_the_lock_is_taken_behind_a_power_cut(tmp_path: Path) -> None:
     folder.mkdir()
     with FaultyDisk(folder) as disk:
         StateDirLock(folder / "state").release()
-    for number, state in enumerate(crash_states(disk)):
+    states = list(crash_states(disk))
+    assert len(states) > 1
+    for number, state in enumerate(states):
         with state.on(tmp_path / f"cut-{number}") as cut:
             StateDirLock(cut / "state").release()

@@ -84,6 +84,7 @@ def test_what_is_no_instance_type_is_refused(name: str) -> None:
 
 
 def test_every_listed_type_resolves_with_a_price_and_watts() -> None:
+    assert len(LAPTOP.names()) > 3
     for name in LAPTOP.names():
         kind = LAPTOP.resolve(name)
         assert kind.price_per_hour > 0, name

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.gateway.gateway_fakes import routes
+from tests.gateway.gateway_fakes import Bench, reply, routes
 from tests.gateway.virtual_network import Instance, Network, run_virtual
 
-from penstock.errors import ModelError
+from penstock.errors import ModelError, NotNowError
 from penstock.gateway import awaited
 from penstock.gateway.awaited import AwaitedReply
 from penstock.gateway.invocation import Invocation
@@ -62,3 +63,106 @@ def test_more_than_a_whole_answer_may_be_is_an_error_and_not_a_shorter_answer(
         await network.dispatcher.close()
 
     run_virtual(main)
+
+
+def finished(work: Callable[[Bench, AwaitedReply], Awaitable[None]]) -> Bench:
+    """Runs a door's work on a dispatcher of one copy; afterwards nothing may be in flight."""
+
+    async def main() -> None:
+        await work(bench, AwaitedReply(bench.dispatcher))
+
+    bench = Bench(1)
+    asyncio.run(main())
+    assert (bench.dispatcher.in_flight, bench.outstanding()) == (0, {1: 0})
+    return bench
+
+
+def awaited_by(bench: Bench, waiter: AwaitedReply) -> tuple[Invocation, asyncio.Task[frames.Reply]]:
+    now = bench.clock.monotonic()
+    invocation = Invocation("echo", b"[]", b"", waiter, received=now, deadline=now + 1.0)
+    return invocation, asyncio.ensure_future(waiter.get(invocation))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "meta"),
+    [(b"first", b"last", b"first"), (b"", b"last", b"last"), (None, b"last", b"last")],
+)
+def test_what_is_said_of_the_answer_comes_with_its_first_piece_or_with_its_end(
+    first: bytes | None, last: bytes, meta: bytes
+) -> None:
+    async def work(bench: Bench, waiter: AwaitedReply) -> None:
+        invocation, task = awaited_by(bench, waiter)
+        await asyncio.sleep(0)
+        bench.link(1).take()
+        bench.dispatcher.on_chunk(invocation, b"a", first)
+        bench.dispatcher.on_chunk(invocation, b"b", None)
+        bench.dispatcher.on_end(invocation, reply(b"not this", last))
+        whole = await task
+        assert (whole.body, whole.meta, whole.batch_rows) == (b"ab", meta, 2)
+        assert bench.dispatcher.in_flight == 1, "until the door has written it"
+        bench.dispatcher.written(invocation)
+
+    finished(work)
+
+
+def test_an_answer_may_be_as_large_as_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited, "ANSWER_BYTES_MAX", 4)
+
+    async def work(bench: Bench, waiter: AwaitedReply) -> None:
+        invocation, task = awaited_by(bench, waiter)
+        await asyncio.sleep(0)
+        bench.link(1).take()
+        bench.dispatcher.on_chunk(invocation, b"ab", b"")
+        bench.dispatcher.on_chunk(invocation, b"cd", None)
+        bench.dispatcher.on_end(invocation, reply(b""))
+        assert (await task).body == b"abcd"
+        bench.dispatcher.written(invocation)
+
+    finished(work)
+
+
+def test_an_error_is_raised_and_leaves_nothing_to_be_written() -> None:
+    async def work(bench: Bench, waiter: AwaitedReply) -> None:
+        invocation, task = awaited_by(bench, waiter)
+        await asyncio.sleep(0)
+        bench.timers.advance(1.0)
+        with pytest.raises(NotNowError) as caught:
+            await task
+        assert caught.value.code == "deadline-passed"
+        assert invocation.error is caught.value
+
+    finished(work)
+
+
+def test_who_is_cancelled_cancels_the_request() -> None:
+    async def work(bench: Bench, waiter: AwaitedReply) -> None:
+        invocation, task = awaited_by(bench, waiter)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert bench.link(1).cancelled == [invocation]
+
+    bench = finished(work)
+    assert bench.counting.told[-1][2] == "cancelled"
+
+
+@pytest.mark.parametrize(("ends", "status"), [("answered", 200), ("expired", 503)])
+def test_what_ends_in_the_moment_in_which_it_is_cancelled_ends_as_it_did(
+    ends: str, status: int
+) -> None:
+    async def work(bench: Bench, waiter: AwaitedReply) -> None:
+        invocation, task = awaited_by(bench, waiter)
+        await asyncio.sleep(0)
+        task.cancel()  # it hears of it in the loop's next turn
+        if ends == "answered":
+            bench.link(1).reply()
+        else:
+            bench.timers.advance(1.0)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        story = bench.dispatcher.explain(bench.dispatcher.ids.text(invocation.number))
+        assert story is not None
+        assert story["status"] == status
+
+    finished(work)

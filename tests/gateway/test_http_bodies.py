@@ -131,7 +131,7 @@ def test_a_refused_request_keeps_no_body_while_its_answer_waits_for_its_turn() -
             await until(lambda: len(served.door.refused) == 20)
             assert taken(served) == 1
             [connection] = served.listener.connections
-            assert [(call.body, call.headers) for call in connection._queue] == [(b"", [])] * 20
+            assert [(call.body, call.headers) for call in connection._queue] == [(b"", ())] * 20
             served.door.waiting[0].answer(status_line(200), b"first")
             assert [(await client.answer())[0] for _ in range(21)] == [200] + [403] * 20
 

@@ -19,7 +19,7 @@ from tests.gateway.http_site import ScriptedDoor
 from penstock.clock import ManualClock
 from penstock.config import LimitConfig
 from penstock.core.body_budget import UnfinishedBodies
-from penstock.gateway.head_check import FIELDS_MAX
+from penstock.core.head_check import FIELDS_MAX
 from penstock.gateway.http import HttpConnection
 from penstock.gateway.listener import HttpListener
 from penstock.gateway.request_id import RequestIds

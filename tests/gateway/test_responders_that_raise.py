@@ -122,6 +122,7 @@ def test_a_client_that_may_have_half_of_a_whole_answer_is_cut_off_and_not_told_a
     bench.link(1).reply()
     assert (responder.told, invocation.cut) == ([], 1)
     assert is_over(bench)
+    assert [row[3] for row in bench.counting.told if row[2] == "finished"] == [500]
 
 
 def test_a_deadline_that_can_not_be_told_does_not_keep_the_others_from_theirs() -> None:

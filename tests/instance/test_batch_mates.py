@@ -6,14 +6,13 @@ the one that the same request gets alone. The answers tell how large their batch
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import Answer, FrameClient, instance
+from instance_harness import FrameClient, instance
 from tests.fakes import model_files
 
 AFFINE, SUMS, TEXTS, CODE, TRITON = 1, 2, 3, 4, 5
@@ -66,43 +65,10 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
         yield made
 
 
-def always(
-    client: FrameClient,
-    copy: int,
-    requests: st.SearchStrategy[list[Any]],
-    holds: Callable[[Any, Any, Any], None],
-) -> None:
-    """`holds(body, answer together, answer alone)` for all requests of every example; and some did
-    share a batch, or nothing was shown."""
-    shared = 0
-
-    @relaxed
-    @given(bodies=requests)
-    def examples(bodies: list[Any]) -> None:
-        nonlocal shared
-        encoded = [json.dumps(body).encode() for body in bodies]
-        first = client.next_id + 1
-        client.next_id += len(bodies)
-        client.socket.sendall(
-            b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
-        )
-        together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
-        for body, wire, mixed in zip(bodies, encoded, together, strict=True):
-            alone = client.invoke(copy, wire)
-            shared += mixed.reply.batch_rows > alone.reply.batch_rows
-            holds(body, mixed.json, alone.json)
-
-    examples()
-    assert shared > 0, "no request had a mate"
-
-
 def rows(width: int, count: int = 12) -> st.SearchStrategy[list[list[int]]]:
     return st.lists(
         st.lists(st.integers(-99, 99), min_size=width, max_size=width), min_size=1, max_size=count
     )
-
-
-relaxed = settings(max_examples=25, deadline=None)
 
 
 def test_tensors_on_openvino(client: FrameClient) -> None:

@@ -6,17 +6,14 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from tests.environments import python_of
 from tests.instance.generation_client import StreamClient
 from tests.instance.instance_harness import instance
-from tests.runtimes import vllm_set_up
 from tests.runtimes.generation_models import write_weights
 
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        not vllm_set_up.is_ready(), reason="no vLLM: run tests/runtimes/vllm_set_up.py"
-    ),
 ]
 
 CHAT = {"asked": {"operation": "chat"}, "door": "openai"}
@@ -36,7 +33,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamClient]:
         "runtime": "vllm",
         "environment": {"VLLM_CPU_OMP_THREADS_BIND": "nobind"},
         "engine": {
-            "python": str(vllm_set_up.interpreter()),
+            "python": str(python_of("vllm")),
             "context_tokens_max": 256,
             "sequences_max": 8,
             "cache_mb": 1024,

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import Answer, FrameClient, instance
+from instance_harness import FrameClient, instance
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 INTENT, DUPLICATES = 1, 2
@@ -34,9 +34,6 @@ pairs = st.sampled_from(
     [{"text": line[0], "text_pair": line[1]} for line in lines("duplicates")]
     + [{"text": KETTLE * 4, "text_pair": "x"}, {"text": "", "text_pair": ""}]
 )
-relaxed = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +44,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
             loaded = made.load(copy, EXAMPLES / example / "artifact")
             assert loaded.get("ok"), loaded
         yield made
-
-
-def together_and_alone(
-    client: FrameClient, copy: int, bodies: list[Any]
-) -> Iterator[tuple[Any, Any]]:
-    encoded = [json.dumps(body).encode() for body in bodies]
-    first = client.next_id + 1
-    client.next_id += len(bodies)
-    client.socket.sendall(
-        b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
-    )
-    together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
-    for body, answer in zip(encoded, together, strict=True):
-        yield answer.json, client.invoke(copy, body).json
 
 
 def scores(answer: Any) -> Any:
@@ -84,31 +67,26 @@ def plain(answer: Any) -> Any:
     return answer
 
 
-@relaxed
-@given(bodies=st.lists(st.lists(queries, min_size=1, max_size=40), min_size=1, max_size=5))
-def test_query_intent(client: FrameClient, bodies: list[list[str]]) -> None:
-    requests = [{"inputs": body, "parameters": {"top_k": None}} for body in bodies]
-    for together, alone in together_and_alone(client, INTENT, requests):
+def test_query_intent(client: FrameClient) -> None:
+    def holds(_: Any, together: Any, alone: Any) -> None:
         assert plain(together) == scores(alone)
 
-
-@relaxed
-@given(
-    bodies=st.lists(
-        st.tuples(
-            st.lists(pairs, min_size=1, max_size=40),
-            st.sampled_from([["duplicate"], ["similarity", "difference"], None]),
-        ),
-        min_size=1,
-        max_size=5,
+    requests = st.lists(queries, min_size=1, max_size=40).map(
+        lambda texts: {"inputs": texts, "parameters": {"top_k": None}}
     )
-)
-def test_duplicates(client: FrameClient, bodies: list[tuple[list[Any], Any]]) -> None:
-    requests = [
-        {"inputs": body, "parameters": {"top_k": None, "heads": heads}} for body, heads in bodies
-    ]
-    for together, alone in together_and_alone(client, DUPLICATES, requests):
+    always(client, INTENT, st.lists(requests, min_size=1, max_size=5), holds)
+
+
+def test_duplicates(client: FrameClient) -> None:
+    def holds(_: Any, together: Any, alone: Any) -> None:
         assert plain(together) == scores(alone)
+
+    requests = st.builds(
+        lambda texts, heads: {"inputs": texts, "parameters": {"top_k": None, "heads": heads}},
+        st.lists(pairs, min_size=1, max_size=40),
+        st.sampled_from([["duplicate"], ["similarity", "difference"], None]),
+    )
+    always(client, DUPLICATES, st.lists(requests, min_size=1, max_size=5), holds)
 
 
 @pytest.mark.parametrize(

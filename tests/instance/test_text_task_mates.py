@@ -6,22 +6,18 @@ another order leaves; through a real instance, in one write, so that requests sh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from batch_mates import always
 from hypothesis import strategies as st
-from instance_harness import Answer, FrameClient, instance
+from instance_harness import FrameClient, instance
 from tests.fakes.model_files import WORDS
 from text_task_files import multi_head, pair_classifier
 
 PAIRS, HEADED = 1, 2
 
-relaxed = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 texts = st.lists(st.sampled_from(WORDS[1:]), max_size=20).map(" ".join)
 pairs = st.fixed_dictionaries({"text": texts, "text_pair": texts})
 heads = st.lists(st.sampled_from(["better", "gap", "mean-worth"]), min_size=1, unique=True)
@@ -41,20 +37,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrameClient]:
         yield made
 
 
-def together_and_alone(
-    client: FrameClient, copy: int, bodies: list[Any]
-) -> Iterator[tuple[Any, Any]]:
-    encoded = [json.dumps(body).encode() for body in bodies]
-    first = client.next_id + 1
-    client.next_id += len(bodies)
-    client.socket.sendall(
-        b"".join(client.frame(first + at, copy, body) for at, body in enumerate(encoded))
-    )
-    together = [Answer(client.answer(first + at)) for at in range(len(bodies))]
-    for body, answer in zip(encoded, together, strict=True):
-        yield answer.json, client.invoke(copy, body).json
-
-
 def numbers(answer: Any) -> list[float]:
     if isinstance(answer, dict):
         return [number for name in sorted(answer) for number in numbers(answer[name])]
@@ -63,32 +45,32 @@ def numbers(answer: Any) -> list[float]:
     return [answer] if isinstance(answer, float) else []
 
 
-@relaxed
-@given(bodies=st.lists(st.lists(pairs, min_size=1, max_size=4), min_size=1, max_size=6))
-def test_pairs(client: FrameClient, bodies: list[list[dict[str, str]]]) -> None:
-    requests = [{"inputs": body, "parameters": {"top_k": None}} for body in bodies]
-    for together, alone in together_and_alone(client, PAIRS, requests):
+def test_pairs(client: FrameClient) -> None:
+    def holds(_: Any, together: Any, alone: Any) -> None:
         for ours, theirs in zip(together, alone, strict=True):
             by_label = {each["label"]: each["score"] for each in theirs}
             assert {each["label"]: each["score"] for each in ours} == pytest.approx(by_label)
 
-
-@relaxed
-@given(
-    bodies=st.lists(
-        st.tuples(st.lists(texts | pairs, min_size=1, max_size=11), heads), min_size=1, max_size=6
+    requests = st.lists(pairs, min_size=1, max_size=4).map(
+        lambda each: {"inputs": each, "parameters": {"top_k": None}}
     )
-)
-def test_heads(client: FrameClient, bodies: list[tuple[list[Any], list[str]]]) -> None:
-    requests = [
-        {"inputs": body, "parameters": {"heads": asked, "top_k": None}} for body, asked in bodies
-    ]
-    for (body, asked), (together, alone) in zip(
-        bodies, together_and_alone(client, HEADED, requests), strict=True
-    ):
-        assert len(together) == len(body)
-        assert all(set(each) == set(asked) for each in together)
+    always(client, PAIRS, st.lists(requests, min_size=1, max_size=6), holds)
+
+
+def test_heads(client: FrameClient) -> None:
+    def holds(body: Any, together: Any, alone: Any) -> None:
+        assert len(together) == len(body["inputs"])
+        assert [set(each) for each in together] == [set(body["parameters"]["heads"])] * len(
+            together
+        )
         for each in (*together, *alone):
             if "better" in each:  # labels of equal scores may come in either order
                 each["better"] = {entry["label"]: entry["score"] for entry in each["better"]}
         assert numbers(together) == pytest.approx(numbers(alone), abs=1e-5)
+
+    requests = st.builds(
+        lambda each, asked: {"inputs": each, "parameters": {"heads": asked, "top_k": None}},
+        st.lists(texts | pairs, min_size=1, max_size=11),
+        heads,
+    )
+    always(client, HEADED, st.lists(requests, min_size=1, max_size=6), holds)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,12 +160,38 @@ def test_work_is_bounded() -> None:
         endless.series_of("e")
 
 
-@given(st.text(alphabet="m12+-*/^()[],.<>=&|'\"eE SUMFILLIREPAT_", max_size=60))
-def test_any_text_is_computed_or_refused(text: str) -> None:
-    series: list[TimeSeries] = []
-    with contextlib.suppress(CallerError):  # nothing else may come out
-        series = evaluator(e=text).series_of("e")
-    assert all(isinstance(item, TimeSeries) for item in series)
+LETTERS = st.text(alphabet="m12+-*/^()[],.<>=&|'\"eE SUMFILLIREPAT_", max_size=60)
+NUMBERS = st.sampled_from(["m1", "m2", "1", "0", "2.5", "1e9", "AVG(METRICS())", "RATE(m1)"])
+#: Most letters are no formula; these are, but for one that is a list where a number should be.
+FORMULAS = LETTERS | st.recursive(
+    NUMBERS,
+    lambda inner: (
+        st.builds("({}{}{})".format, inner, st.sampled_from([*"+-*/^<=", " > ", " AND "]), inner)
+        | st.builds("IF({}, {}, [m1, m2])".format, inner, inner)
+        | st.builds("FILL({}, REPEAT)".format, inner)
+        | st.builds("-{}".format, inner)
+    ),
+    max_leaves=8,
+)
+
+
+def test_any_text_is_computed_or_refused() -> None:
+    computed = refused = 0
+
+    @given(FORMULAS)
+    def examples(text: str) -> None:
+        nonlocal computed, refused
+        try:
+            series = evaluator(e=text).series_of("e")
+        except CallerError:  # nothing else may come out
+            refused += 1
+        else:
+            computed += 1
+            assert [item for item in series if not isinstance(item, TimeSeries)] == []
+
+    examples()
+    print(f"{computed} computed, {refused} refused")
+    assert min(computed, refused) >= 5
 
 
 METRICS = {

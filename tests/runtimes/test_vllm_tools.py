@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.runtimes import vllm_set_up
+from tests.environments import python_of
 from tests.runtimes.generation_models import write_weights
 
 from penstock.runtimes.generation.vllm_tools import options_of
@@ -34,11 +34,11 @@ def test_the_options_of_vllms_server_name_the_parser(options: dict[str, object],
 
 @pytest.mark.integration
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not vllm_set_up.is_ready(), reason="no vLLM: run tests/runtimes/vllm_set_up.py")
 def test_calls_are_found_in_a_text_that_comes_bit_by_bit(tmp_path: Path) -> None:
+    python = python_of("vllm")
     folder = write_weights(tmp_path / "model")
     done = subprocess.run(
-        [str(vllm_set_up.interpreter()), str(TOUR), str(folder)],
+        [str(python), str(TOUR), str(folder)],
         env=os.environ | {"PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"},
         capture_output=True, text=True, check=False, timeout=540,
     )  # fmt: skip

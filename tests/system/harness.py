@@ -64,11 +64,15 @@ class Server:
         offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
-        wait_until(
-            lambda: "ready" in self.log(offset) or self.process.poll() is not None,
-            seconds=30,
-            what="the word ready",
-        )
+        try:
+            wait_until(
+                lambda: "ready" in self.log(offset) or self.process.poll() is not None,
+                seconds=90,  # idle it takes two; beside other work it was seen to take over 30
+                what="the word ready",
+            )
+        except BaseException:
+            self.kill()
+            raise
         assert self.process.poll() is None, self.log(offset)
         return self
 
@@ -98,7 +102,7 @@ class Server:
         )
 
     def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
             return json.loads(answer.read())
 
     def post(

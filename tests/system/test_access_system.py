@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from tests.clients import set_up
+from tests.environments import printed_by
 from tests.system.harness import EXAMPLES, Server, free_port, wait_until
 
 pytestmark = pytest.mark.system
@@ -79,15 +79,7 @@ def penstock(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def client_says(name: str, script: str, *arguments: str) -> dict[str, Any]:
     """What a script in a client's own environment printed."""
-    if not set_up.is_ready(name):
-        reason = f"client environment {name} is not there: run python tests/clients/set_up.py"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    argv = [str(set_up.interpreter(name)), str(SCRIPTS / script), *arguments]
-    result = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=110)
-    assert result.returncode == 0, result.stderr[-2000:]
-    return dict(json.loads(result.stdout))
+    return dict(json.loads(printed_by(f"client-{name}", str(SCRIPTS / script), *arguments)))
 
 
 @pytest.fixture(scope="module")

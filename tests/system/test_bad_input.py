@@ -172,6 +172,7 @@ def send_malformed(server: Server, rng: random.Random, requests: int) -> dict[in
         data = malformed(rng)
         answer = exchange(server.port, data)
         if not answer:
+            assert not is_whole(data), (number, data[:300])
             continue
         status = int(answer.split(b" ", 2)[1])
         statuses[status] = statuses.get(status, 0) + 1

@@ -14,7 +14,7 @@ from tests.system.harness import Server, python_model, wait_until
 
 pytestmark = [
     pytest.mark.system,
-    pytest.mark.skipif(chromium.path() is None, reason="no Chromium is installed"),
+    pytest.mark.skipif(chromium.path() is None, reason="there is no Chromium"),
 ]
 
 #: Both names lead to this machine, as a stranger's name server may say at any time.

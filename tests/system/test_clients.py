@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.clients import set_up
+from tests.environments import python_of
 from tests.system.harness import EXAMPLES, Server
 
 pytestmark = [pytest.mark.system, pytest.mark.integration]
@@ -21,12 +21,7 @@ ARTIFACT = EXAMPLES / "query_intent" / "artifact"
 
 def client_python(name: str) -> str:
     """The interpreter of a client's environment; `make test` makes it."""
-    if not set_up.is_ready(name):
-        reason = f"client environment {name} is not there: run python tests/clients/set_up.py"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return str(set_up.interpreter(name))
+    return str(python_of(f"client-{name}"))
 
 
 def run(argv: list[str], *, seconds: float = 110, **env: str) -> str:

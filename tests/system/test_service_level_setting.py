@@ -57,7 +57,8 @@ def test_it_reaches_the_batcher_which_learns_run_times_for_it(server: Server) ->
 
 
 def test_without_it_the_artifact_decides(server: Server, query_intent: str) -> None:
-    assert batching(server, query_intent)["batching"]["latency_s_p99_max"] != 0.025
+    assert "latency_ms_p99_max: 10\n" in (ARTIFACT / "model.yaml").read_text()
+    assert batching(server, query_intent)["batching"]["latency_s_p99_max"] == 0.010
 
 
 def test_a_level_that_is_no_number_fails_the_endpoint_and_is_named(server: Server) -> None:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
 from tools.mutants.changes import mutants_of
 from tools.mutants.tests_of import ROOT, SOURCE, TESTS_OF, covered_modules
 
@@ -63,3 +72,141 @@ def f(x):
     raise ValueError(f"not {x + 6}")
 '''
     assert _changes(source) == []
+
+
+def test_of_a_long_statement_only_what_differs_is_shown() -> None:
+    names = ", ".join(f"name_{number}" for number in range(60))
+    source = f"def f():\n    return ({names}, 7 < 8)\n"
+    (said,) = (change for _, words, change in _changes(source) if words.endswith("edge"))
+    before, after = said.split(" -> ")
+    assert before == "... name_55, name_56, name_57, name_58, name_59, 7 < 8)"
+    assert after == "... name_55, name_56, name_57, name_58, name_59, 7 <= 8)"
+
+
+RULE = """\
+def fits(rows, limit):
+    return rows <= limit
+
+def left(rows, limit):
+    while rows > limit:
+        rows -= limit
+    return rows
+
+def price(rows, base=2):
+    return base * rows
+
+def unused(rows):
+    return not rows
+"""
+TESTS = """\
+import rule
+
+def test_the_edge():
+    assert rule.fits(3, 3)
+
+def test_the_rest():
+    assert rule.left(7, 3) == 1
+
+def test_the_price_of_one():
+    assert rule.price(1) == 2
+"""
+
+
+def _run_session(folder: Path, tests: str) -> dict[str, Any]:
+    (folder / "rule.py").write_text(RULE)
+    (folder / "test_rule.py").write_text(tests)
+    wish = {
+        "file": str(folder / "rule.py"),
+        "name": "rule",
+        "root": str(folder),
+        "tests": [str(folder / "test_rule.py")],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.mutants.session", json.dumps(wish)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def test_a_broken_rule_is_killed_by_the_test_that_holds_it_and_what_none_holds_survives(
+    tmp_path: Path,
+) -> None:
+    said = _run_session(tmp_path, TESTS)
+    edge, rest, one = (
+        f"test_rule.py::test_{name}" for name in ("the_edge", "the_rest", "the_price_of_one")
+    )
+    assert {each["change"]: each["killed_by"] for each in said["changes"]} == {
+        "return rows <= limit -> return rows < limit": edge,
+        "while rows > limit: -> while not rows > limit:": rest,
+        "while rows > limit: -> while rows >= limit:": None,
+        "rows -= limit -> (left out)": "its limits",
+        "rows -= limit -> rows += limit": "its limits",
+        "def price(rows, base=2): -> def price(rows, base=3):": one,
+        "def price(rows, base=2): -> def price(rows, base=1):": one,
+        "return base * rows -> return base / rows": None,
+        "return not rows -> return not not rows": None,
+    }
+    assert [each["change"] for each in said["changes"] if not each["reached"]] == [
+        "return not rows -> return not not rows"
+    ]
+
+
+def test_tests_that_fail_without_a_change_are_told_and_prove_nothing(tmp_path: Path) -> None:
+    said = _run_session(tmp_path, "def test_it():\n    assert 1 == 2\n")
+    assert said["failed"] == "test_rule.py::test_it"
+    assert "assert 1 == 2" in said["why"]
+
+
+def test_a_module_that_is_not_there_is_named_with_those_that_are() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.mutants", "core/batch.py"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    first, hint = done.stderr.splitlines()
+    assert first.startswith("error[unknown-module]: core/batch.py: ")
+    assert "core, gateway, wire, artifacts, metrics/sketch.py" in hint
+
+
+def test_an_interruption_leaves_neither_a_process_nor_a_folder(tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-m", "tools.mutants", "core/stepping.py"],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        _wait_until(lambda: len(_processes_with(tmp_path)) >= 3, "a mutant runs")
+        run.send_signal(signal.SIGTERM)
+        run.wait(timeout=60)
+    finally:
+        run.kill()
+        run.communicate()
+    _wait_until(lambda: not _processes_with(tmp_path), "every process has ended")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _processes_with(folder: Path) -> list[str]:
+    """Those that were started with this folder as TMPDIR, and their forks."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if f"TMPDIR={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process.name)
+        except OSError:
+            continue  # not a process, or gone
+    return found
+
+
+def _wait_until(holds: Any, what: str) -> None:
+    ends_at = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < ends_at, f"it did not come to pass that {what}"
+        time.sleep(0.05)

@@ -49,10 +49,8 @@ def test_every_step_gives_what_the_suite_says(path: Path) -> None:
     assert sigv4.signature_of(canonical, STAMP, signed, SECRET_KEY) == signed.signature
 
 
-@pytest.mark.parametrize("path", aws_vectors.signature_cases())
+@pytest.mark.parametrize("path", aws_vectors.signature_cases(without=BROKEN))
 def test_the_signed_request_is_let_in(path: Path) -> None:
-    if path.name in BROKEN:
-        pytest.skip(BROKEN[path.name])
     http = request_of(aws_vectors.read(path, ".sreq"))
     signed = sigv4.parse_authorization(http.headers)
     assert signed.access_key == "AKIDEXAMPLE"

@@ -50,6 +50,15 @@ def _ended(events: list[bytes], seen: list[bytes]) -> list[bytes]:
         ([b"data: a\n\ndata: b\n"], [b"data: a\n\n"], b"data: b\n"),
         ([b"", b"\n"], [], b""),
         ([b": alive\n\n", b"data: a\n\n: alive\n\n", b": al"], [b"data: a\n\n"], b""),
+        ([b"data: a\n", b"data: b\n\n"], [b"data: a\ndata: b\n\n"], b""),
+        ([b"data: a\r\rdata: b\n\n"], [b"data: a\r\r", b"data: b\n\n"], b""),
+        ([b"data: a\n\ndata: b"], [b"data: a\n\n"], b"data: b"),
+        ([b"id: a\n\n"], [b"id: a\n\n"], b""),
+        ([b"data: a\r\n", b"\r", b"\ndata: b\n\n"], [b"data: a\r\n\r", b"\ndata: b\n\n"], b""),
+        ([b"data: a\r", b"\r", b"id: b\r\n", b"\n"], [b"data: a\r\r", b"id: b\r\n\n"], b""),
+        ([b"x", b"\n", b"\n", b"y"], [b"x\n\n"], b"y"),
+        ([b"\n", b"\n", b"\r\n\r\n"], [], b""),
+        ([b":", b"\nx"], [], b":\nx"),
     ],
 )
 def test_an_event_ends_with_an_empty_line(
@@ -66,3 +75,20 @@ def test_an_event_without_end_passes_on_in_pieces() -> None:
         passed += sum(len(event) for event in splitter.feed(piece))
     assert passed >= 2 * EVENT_BYTES_MAX
     assert passed + len(splitter.rest()) == 3 * EVENT_BYTES_MAX
+
+
+def test_what_is_as_large_as_an_event_may_be_waits_for_its_end() -> None:
+    splitter, largest = EventSplitter(), b"x" * (1 << 20)
+    assert splitter.feed(largest) == []
+    assert splitter.feed(b"y") == [largest + b"y"]
+    assert splitter.feed(b"id: 1\n\n") == [b"id: 1\n\n"]
+    assert splitter.feed(largest + b"\n\n") == [largest + b"\n\n"]
+    assert splitter.rest() == b""
+
+
+def test_a_splitter_whose_rest_was_taken_begins_anew() -> None:
+    splitter = EventSplitter()
+    assert splitter.feed(b"data: long enough to be searched") == []
+    assert splitter.rest() == b"data: long enough to be searched"
+    assert splitter.feed(b"x\n\ny") == [b"x\n\n"]
+    assert splitter.rest() == b"y"

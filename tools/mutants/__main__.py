@@ -24,14 +24,17 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from typing import Any
 
 from tools.mutants.equivalents import Equivalent, read_equivalents
-from tools.mutants.tests_of import ROOT, SOURCE, TESTS_OF
+from tools.mutants.lifetime import stop_on_signals
+from tools.mutants.tests_of import COVERED, ROOT, SOURCE, TESTS_OF
 
 
 def main() -> int:
+    stop_on_signals()
     arguments = _parser().parse_args()
     modules = _modules(arguments.module)
     known = read_equivalents()
@@ -41,13 +44,17 @@ def main() -> int:
         lines = _lines_of(module, arguments)
         if lines == []:
             continue
+        began = time.monotonic()
         said = _run(module, lines, arguments)
         if "failed" in said:
             print(f"{module}: the tests fail without a change: {said['failed']}\n{said['why']}")
             results.append({"module": module, "failed": said["failed"]})
             continue
         mine = [one for one in known if one.module == module]
-        results.append(report(said, mine, whole=whole, show_killed=arguments.killed))
+        results.append(
+            report(module, said["changes"], mine, whole=whole, show_killed=arguments.killed)
+        )
+        print(f"  in {time.monotonic() - began:.0f} s")
         sys.stdout.flush()
     print(json.dumps({"mutants": results, "seed": arguments.seed, "max": arguments.max}))
     return 1 if any("failed" in one for one in results) else 0
@@ -73,7 +80,11 @@ def _modules(wanted: list[str]) -> list[str]:
         name = said.removeprefix("src/penstock/").rstrip("/")
         found = [module for module in TESTS_OF if module == name or module.startswith(name + "/")]
         if not found:
-            sys.exit(f"no row for {name} in tools/mutants/tests_of.py")
+            sys.exit(
+                f"error[unknown-module]: {said}: make mutants knows no such module or folder\n"
+                f"hint: name one below {', '.join(COVERED)}, as in MODULE=core/batching.py; a new "
+                "module gets a row in tools/mutants/tests_of.py."
+            )
         chosen += sorted(found)
     return chosen
 
@@ -92,41 +103,50 @@ def _lines_of(module: str, arguments: argparse.Namespace) -> list[tuple[int, int
 
 
 def _run(module: str, lines: list[tuple[int, int]] | None, arguments: Any) -> dict[str, Any]:
-    wish = {"module": module, "lines": lines, "most": arguments.max, "seed": arguments.seed}
+    wish = {
+        "file": str(SOURCE / module),
+        "name": "penstock." + module.removesuffix(".py").replace("/", "."),
+        "root": str(ROOT),
+        "tests": [f"tests/{test}" for test in TESTS_OF[module]],
+        "lines": lines,
+        "most": arguments.max,
+        "seed": arguments.seed,
+        "jobs": arguments.jobs,
+    }
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tools.mutants.session",
-            json.dumps(wish | {"jobs": arguments.jobs}),
-        ],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        return {"failed": "the session", "why": f"it ended with {done.returncode}"}
-    said: dict[str, Any] = json.loads(done.stdout)
+    command = [sys.executable, "-m", "tools.mutants.session", json.dumps(wish)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as session:
+        try:
+            answer, _ = session.communicate()
+        except SystemExit:
+            session.terminate()  # it ends what it started; leaving this block waits for it
+            raise
+    if session.returncode != 0:
+        return {"failed": "the session", "why": f"it ended with {session.returncode}"}
+    said: dict[str, Any] = json.loads(answer)
     return said
 
 
 def report(
-    said: dict[str, Any], equivalents: list[Equivalent], *, whole: bool, show_killed: bool
+    module: str,
+    changes: list[dict[str, Any]],
+    equivalents: list[Equivalent],
+    *,
+    whole: bool,
+    show_killed: bool,
 ) -> dict[str, Any]:
     """Prints one module's mutants. Returns its figures."""
-    module = said["module"]
     reasons = {(one.function, one.change): one for one in equivalents}
     used: Counter[tuple[str, str]] = Counter()
     killed, survived, equal = [], [], []
-    for one in said["changes"]:
+    for one in changes:
         key = (one["function"], one["change"])
         if one["killed_by"]:
             killed.append(one)

@@ -41,6 +41,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult,
 }
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any"}
+#: characters: of a change that is shown whole, and what is shown around one that is not
+_WHOLE_MAX, _AROUND = 600, 40
 _LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _LOGGERS = frozenset({"log", "logger", "_log", "_LOG", "LOG", "logging", "warnings"})
 _SHOWN = frozenset({"__repr__", "__str__", "check_invariants"})
@@ -101,7 +103,7 @@ def mutants_of(source: str) -> list[Mutant]:
                         line_last=_last_line(place.node),
                         function=place.function,
                         words=words,
-                        change=f"{before} -> {after}",
+                        change=_in_brief(before, after),
                         swappable=place.owner,
                         tree=tree,
                         done=change,
@@ -365,6 +367,26 @@ class _BlockChange(_Change):
 
     def undo(self) -> None:
         self._block[self._index] = self._kept
+
+
+def _in_brief(before: str, after: str) -> str:
+    """Of a long statement only what differs, with a few words around it."""
+    if len(before) + len(after) <= _WHOLE_MAX:
+        return f"{before} -> {after}"
+    start = _alike(before, after)
+    end = _alike(before[start:][::-1], after[start:][::-1])
+    first = before.rfind(" ", 0, max(0, start - _AROUND)) + 1
+    parts = []
+    for whole in (before, after):
+        last = len(whole) - max(0, end - _AROUND)
+        parts.append(f"{'... ' * (first > 0)}{whole[first:last]}{' ...' * (last < len(whole))}")
+    return " -> ".join(parts)
+
+
+def _alike(one: str, other: str) -> int:
+    """How many first characters they share."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _shown(statement: ast.stmt) -> str:

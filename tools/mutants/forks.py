@@ -22,7 +22,7 @@ class Fork:
 
     def __init__(self, work: Callable[[], object], *, limit_s: float) -> None:
         reader, writer = os.pipe()
-        self.folder = tempfile.mkdtemp(prefix="penstock-mutant-")
+        self.folder = tempfile.mkdtemp(prefix="mutant-")
         self.pid = os.fork()
         if self.pid == 0:
             os.close(reader)
@@ -39,6 +39,8 @@ class Fork:
         status = 70
         try:
             os.setpgid(0, 0)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             quiet = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(quiet, descriptor)

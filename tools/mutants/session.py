@@ -11,7 +11,10 @@ A fork shares everything that was imported, so a mutant costs its tests and litt
    of the changed source.
 
 Nothing in the tree is written. A mutant that runs away is ended with its process group: by the
-processor time that it takes, or, when it only waits, by the clock.
+processor time that it takes, or, when it only waits, by the clock. What stays behind all the same
+is ended and removed with the session: see `lifetime.py`.
+
+Its argument is what `run_module` takes, as JSON; so is its answer.
 """
 
 from __future__ import annotations
@@ -35,10 +38,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from tools.mutants.changes import Mutant, mutants_of
 from tools.mutants.forks import Fork, Task, run_forks
-from tools.mutants.tests_of import ROOT, SOURCE, TESTS_OF
+from tools.mutants.lifetime import nothing_left_behind
 
 #: start threads when they are imported, so they are not imported before a fork
-_NOT_BEFORE_A_FORK = ("torch", "grpc", "openvino", "onnxruntime", "obstore", "vllm", "tokenizers")
+_NOT_BEFORE_A_FORK = {
+    *("torch", "grpc", "openvino", "onnxruntime", "obstore", "vllm", "tokenizers")
+}
 _OPTIONS = ["-x", "-s", "-p", "no:cacheprovider", "--tb=short"]
 #: of a property; a tenth of a minute per survivor is what more of them would cost
 _EXAMPLES_MAX = 25
@@ -261,10 +266,8 @@ class _ChangedModule(importlib.machinery.SourceFileLoader):
 
 
 def _fresh_tasks(
-    module: str, arguments: list[str], mutants: Sequence[Mutant], limit_s: float
+    file: str, name: str, arguments: list[str], mutants: Sequence[Mutant], limit_s: float
 ) -> Iterator[Task]:
-    file = str(SOURCE / module)
-    name = "penstock." + module.removesuffix(".py").replace("/", ".")
     for mutant in mutants:
 
         def work(mutant: Mutant = mutant) -> object:
@@ -279,19 +282,35 @@ def _fresh_tasks(
 
 
 def run_module(
-    module: str, *, lines: list[tuple[int, int]] | None, most: int | None, seed: int, jobs: int
+    *,
+    file: str,
+    name: str,
+    root: str,
+    tests: list[str],
+    lines: list[tuple[int, int]] | None = None,
+    most: int | None = None,
+    seed: int = 0,
+    jobs: int = 2,
 ) -> dict[str, Any]:
-    """The mutants of one module and what became of each."""
-    file = str(SOURCE / module)
+    """The mutants of one module and what became of each.
+
+    Args:
+        file: the module's source.
+        name: what tests import it as.
+        root: pytest's root directory.
+        tests: files, or folders of them.
+        lines: only mutants that touch one of these ranges.
+        most: at most so many, drawn by `seed`.
+        jobs: mutants at once.
+    """
     mutants = mutants_of(Path(file).read_text())
-    every = mutants
     if lines is not None:
         mutants = [
             one for one in mutants if any(a <= one.line_last and one.line <= b for a, b in lines)
         ]
     if most is not None and len(mutants) > most:
         mutants = random.Random(seed).sample(mutants, most)
-    arguments = [*_OPTIONS, "--rootdir", str(ROOT), *(f"tests/{test}" for test in TESTS_OF[module])]
+    arguments = [*_OPTIONS, "--rootdir", root, *tests]
 
     def collect() -> object:
         collected = Collected(file, mutants, jobs)
@@ -303,19 +322,18 @@ def run_module(
         pass
     answer: Any = collecting.end()
     if answer.get("failed"):
-        return {"module": module, "failed": answer["failed"], "why": answer["why"]}
-    for name in answer["imported"]:
-        if name.split(".")[0] not in ("penstock", "tests", "tools", *_NOT_BEFORE_A_FORK):
-            _import_quietly(name)
+        return {"failed": answer["failed"], "why": answer["why"]}
+    ours = {"penstock", "tests", "tools", name, *(Path(test).stem for test in tests)}
+    for known in answer["imported"]:
+        if known.split(".")[0] not in ours | _NOT_BEFORE_A_FORK:
+            _import_quietly(known)
     again = [one for one in mutants if one.number in set(answer["fresh"])]
     limit_s = 2 * _SPARE_S + _SLOWER * sum(answer["seconds"].values())
     killed: dict[str, str] = answer["killed"]
-    for number, said in run_forks(_fresh_tasks(module, arguments, again, limit_s), jobs):
+    for number, said in run_forks(_fresh_tasks(file, name, arguments, again, limit_s), jobs):
         if said != "survived":
             killed[str(number)] = str(said) if said else "its limits"
     return {
-        "module": module,
-        "possible": len(every),
         "changes": [
             {
                 "line": one.line,
@@ -338,4 +356,6 @@ def _import_quietly(name: str) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_module(**json.loads(sys.argv[1]))))
+    with nothing_left_behind():
+        said = run_module(**json.loads(sys.argv[1]))
+    print(json.dumps(said))

@@ -11,6 +11,7 @@ to say.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from penstock.api.asked import Asked, asked_of, endpoint_in
@@ -67,7 +68,7 @@ class Authenticator:
         self._own_key = own_key.encode()
 
     def check_head(
-        self, method: str, raw_path: bytes, query: bytes, headers: list[tuple[bytes, bytes]]
+        self, method: str, raw_path: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> None:
         """Returns if the request may pass, should its body prove what the head claims.
 
@@ -96,7 +97,7 @@ class Authenticator:
         method: str,
         raw_path: bytes,
         query: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
     ) -> None:
         """Returns if the request may pass. Raises AwsError (403) if not."""
@@ -183,14 +184,14 @@ def permit(grant: Grant, asked: Asked) -> None:
     raise _denied(f"This key is for {names} only, and not for {about}.")
 
 
-def _announces_body(headers: list[tuple[bytes, bytes]]) -> bool:
+def _announces_body(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     return any(
         lower == b"transfer-encoding" or (lower == b"content-length" and value.strip(b" \t0"))
         for lower, value in ((name.lower(), value) for name, value in headers)
     )
 
 
-def _bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes | None:
+def _bearer_of(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
     for name, value in headers:
         if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":
             return value[7:].strip()
@@ -198,7 +199,7 @@ def _bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _http(
-    method: str, raw_path: bytes, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
+    method: str, raw_path: bytes, query: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes
 ) -> HttpRequest:
     return HttpRequest(
         method,

@@ -7,6 +7,7 @@ scope: a path that is read in another way somewhere behind must not open anythin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -37,7 +38,7 @@ class Asked(NamedTuple):
     in_body: str = ""  #: the member of the JSON body that names the endpoint
 
 
-def asked_of(method: str, raw_path: bytes, headers: list[tuple[bytes, bytes]]) -> Asked:
+def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Asked:
     """What the head says. Never raises: what makes no sense is `Unknown`."""
     if raw_path.startswith(_ENDPOINTS):
         return Asked(grants.INVOKE_ENDPOINT, _text(raw_path[len(_ENDPOINTS) :].partition(b"/")[0]))
@@ -57,7 +58,7 @@ def asked_of(method: str, raw_path: bytes, headers: list[tuple[bytes, bytes]]) -
     return Asked(grants.UNKNOWN)
 
 
-def endpoint_in(member: str, headers: list[tuple[bytes, bytes]], body: bytes) -> str | None:
+def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> str | None:
     """The endpoint that a body names; None for a body that names none, or is larger than 1 MiB.
 
     Of the last of several members with the same name, which is what the doors take, too.
@@ -96,7 +97,7 @@ def _oip(raw_path: bytes) -> Asked:
     return Asked(grants.INVOKE_ENDPOINT if asks else grants.MODEL_METADATA, parts[1])
 
 
-def _root(method: str, headers: list[tuple[bytes, bytes]]) -> Asked:
+def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> Asked:
     if method != "POST":
         return Asked(grants.SERVER_METADATA if method in ("GET", "HEAD") else grants.UNKNOWN)
     target = content_type = b""

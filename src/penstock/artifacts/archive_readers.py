@@ -126,8 +126,7 @@ def _guarded(read: Callable[[int], bytes], what: str) -> Callable[[int], bytes]:
 class _Forward(io.RawIOBase):
     """What tarfile reads from: forward only, in bounded steps, remembering the last block.
 
-    tarfile steps one byte back before each header; a gzip stream would be unpacked again from its
-    start for that. The last byte is kept instead.
+    A gzip stream would be unpacked again from its start for a single step back.
     """
 
     def __init__(self, source: BinaryIO | gzip.GzipFile, what: str) -> None:
@@ -135,23 +134,17 @@ class _Forward(io.RawIOBase):
         self._source = source
         self._what = what
         self._position = 0
-        self._last_byte = b""
         self.content_bytes = 0  #: of what was read; the rest are headers
-        self._back = 0  #: 1 while the reader stands one byte before the source
         self.last_block = b""
 
     def tell(self) -> int:
-        return self._position - self._back
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         if whence != io.SEEK_SET:
             raise tarfile.ReadError("unexpected seek")
-        if offset == self._position - 1 and self._last_byte:
-            self._back = 1
-            return offset
         if offset < self._position:
             raise tarfile.ReadError("a member points back into the archive")
-        self._back = 0
         while self._position < offset:
             if not self._pull(min(offset - self._position, HEADER_BYTES_MAX)):
                 break
@@ -160,9 +153,6 @@ class _Forward(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         if size is None or size < 0 or size > HEADER_BYTES_MAX:
             raise _unreadable(self._what, f"a header of {size} bytes")
-        if self._back and size:
-            self._back = 0
-            return self._last_byte + (self.read(size - 1) if size > 1 else b"")
         data = self._pull(size)
         if self._position - self.content_bytes > HEADERS_BYTES_MAX + HEADER_BYTES_MAX:
             raise _unreadable(self._what, f"more than {HEADERS_BYTES_MAX} bytes of headers")
@@ -190,9 +180,7 @@ class _Forward(io.RawIOBase):
             parts.append(data)
             left -= len(data)
         data = b"".join(parts)
-        if data:
-            self._position += len(data)
-            self._last_byte = data[-1:]
+        self._position += len(data)
         return data
 
 
@@ -246,10 +234,10 @@ class _BoundedReads(io.RawIOBase):
         return self._source.tell()
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size > HEADER_BYTES_MAX:
-            raise _unreadable(self._what, f"a directory of {size} bytes")
         if size is None or size < 0:
-            return self._source.read(HEADER_BYTES_MAX)
+            size = HEADER_BYTES_MAX
+        if size > HEADER_BYTES_MAX:
+            raise _unreadable(self._what, f"a directory of {size} bytes")
         return self._source.read(size)
 
 

@@ -144,7 +144,8 @@ def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
     # in the shell of somebody who uses this server is mostly this server.
     endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", "")
     if endpoint:
-        options["endpoint"] = endpoint
+        # By this name: obstore takes the variable over whatever `endpoint` says.
+        options["aws_endpoint_url_s3"] = endpoint
     provider = _s3_credentials()
     if provider is None:
         options["skip_signature"] = True  # public buckets and open stores need no credentials

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -34,3 +34,24 @@ InstanceType = Annotated[
     str, typer.Option("--instance-type", help="Of the catalogue, for example ml.local.small.")
 ]
 Count = Annotated[int, typer.Option("--count", min=1, help="Number of instances.")]
+
+
+def listening(
+    host: str | None,
+    port: int | None,
+    grpc_port: int | None,
+    auth: bool | None,
+    insecure: bool | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> dict[str, Any]:
+    """Settings by their keys: how a server listens, as its command line says. None = not said."""
+    return {
+        "listen.host": host,
+        "listen.port": port,
+        "listen.grpc_port": grpc_port,
+        "listen.auth": auth,
+        "listen.insecure": insecure,
+        "listen.tls_cert": tls_cert,
+        "listen.tls_key": tls_key,
+    }

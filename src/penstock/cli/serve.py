@@ -28,16 +28,8 @@ def serve(
     config: options.ConfigFile = None,
 ) -> None:
     """Start the server with one model deployed, and print how to call it."""
-    flags = {
-        "listen.host": host,
-        "listen.port": port,
-        "listen.grpc_port": grpc_port,
-        "listen.auth": auth,
-        "listen.insecure": insecure,
-        "listen.tls_cert": tls_cert,
-        "listen.tls_key": tls_key,
-        "state_dir": state_dir,
-    }
+    flags = options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key)
+    flags["state_dir"] = state_dir
     resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
     uri = artifact_uri(artifact)
     up.run(resolved.config, {name or name_from(uri): uri}, instance_type=instance_type)

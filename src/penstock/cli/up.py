@@ -49,13 +49,7 @@ def up(
 ) -> None:
     """Start the server; prints one line with the word ready and the addresses once it serves."""
     flags = {
-        "listen.host": host,
-        "listen.port": port,
-        "listen.grpc_port": grpc_port,
-        "listen.auth": auth,
-        "listen.insecure": insecure,
-        "listen.tls_cert": tls_cert,
-        "listen.tls_key": tls_key,
+        **options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key),
         "control.database": database,
         "state_dir": state_dir,
         "log_level": log_level,

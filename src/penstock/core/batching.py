@@ -184,7 +184,7 @@ class Batcher:
                 actions.append(Refuse(id, "queue-full"))
                 return actions
         assert id not in waiting, f"item {id} is queued already"
-        if priority and self._priorities > 1:
+        if priority:
             index += min(priority, self._priorities - 1) * self._widths
         self._number = number = self._number + 1
         if deadline is None:
@@ -401,10 +401,11 @@ class Batcher:
         """Runs ready buckets, the most urgent first, until no lane takes one or none is ready."""
         while self._waiting and (self._lanes_free or self._goes_ahead(now)):
             chosen: tuple[int, int, int, int, str] | None = None
+            starts_at = self._starts_at(now)
             for bucket in range(self._widths):
                 heap = self._deadlines[bucket]
-                if heap and now + self._runs.horizon_s > heap[0][0]:
-                    self._drop_doomed(bucket, self._starts_at(now), actions)
+                if heap and starts_at + self._runs.horizon_s > heap[0][0]:
+                    self._drop_doomed(bucket, starts_at, actions)
                 if not self._bucket_rows[bucket]:
                     continue
                 reason = self._ready(bucket, now, wait_reason)
@@ -447,8 +448,6 @@ class Batcher:
 
     def _oldest(self, bucket: int) -> float:
         """When the oldest item of a bucket that is not empty arrived."""
-        if self._priorities == 1:
-            return self._queues[bucket][0][4]
         return min(queue[0][4] for queue in self._queues_by_bucket[bucket] if queue)
 
     def _run_s_high(self, bucket: int) -> float:
@@ -493,14 +492,13 @@ class Batcher:
             item = heap[0]
             if now + run_s <= item[0]:
                 return
-            if self._waiting.get(item[2]) is not item:
-                heappop(heap)
-            elif self._give_up(bucket):
-                heappop(heap)
+            waits = self._waiting.get(item[2]) is item
+            if waits and not self._give_up(bucket):
+                return
+            heappop(heap)
+            if waits:
                 self._remove(item)
                 actions.append(Expire(item[2], "deadline-cannot-be-met"))
-            else:
-                return
 
     def _give_up(self, bucket: int) -> bool:
         """Whether one more item of a bucket may be given up on the word of a forecast."""
@@ -529,20 +527,14 @@ class Batcher:
 
     def _lead(self, bucket: int) -> int:
         """The queue that goes first: the highest priority, or in its turn the oldest head."""
-        lead, oldest = -1, _INF
-        for index in range(bucket, len(self._queues), self._widths):
-            queue = self._queues[index]
-            if queue:
-                if self._passes < _PASSES_MAX:
-                    return index
-                if queue[0][1] < oldest:
-                    lead, oldest = index, queue[0][1]
-        return lead
+        queues = self._queues
+        indexes = [at for at in range(bucket, len(queues), self._widths) if queues[at]]
+        if self._passes < _PASSES_MAX:
+            return indexes[0]
+        return min(indexes, key=lambda at: queues[at][0][1])
 
     def _order(self, bucket: int, lead: int) -> Sequence[int]:
         """The queues of a bucket in the order in which a batch takes from them."""
-        if self._priorities == 1:
-            return (bucket,)
         indexes = range(bucket, len(self._queues), self._widths)
         return (lead, *(index for index in indexes if index != lead))
 

@@ -31,6 +31,38 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-._")
 _HOST_BYTES_MAX = 262  #: a name of 255, a colon and a port
 
 
+def gate_for(
+    host: str,
+    *,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    machine_names: Iterable[str] = (),
+    asks: bool,
+) -> HostGate:
+    """The gate of a server that listens at `host`.
+
+    Args:
+        hosts, origins: as the settings list them; `*` stands for any.
+        machine_names: what this machine is called; of use where others can reach it.
+        asks: credentials are asked for.
+    """
+    hosts, origins = tuple(hosts), tuple(origins)
+    beyond = not is_loopback(host.strip("[]").lower())
+    # What leads to no other machine than the one that asks (RFC 1122, 3.2.1.3), and is often typed.
+    names = {"0.0.0.0", "::"}
+    names |= {bare(name) for name in (*hosts, host)}
+    if beyond:
+        for name in machine_names:
+            names |= {name.lower(), name.lower().partition(".")[0], f"{name.lower()}.local"}
+    return HostGate(
+        hosts=names - {"", ANY},
+        origins=origins,
+        any_host=ANY in hosts or (asks and not hosts),
+        any_origin=ANY in origins or (asks and not origins),
+        any_address=beyond,
+    )
+
+
 class HostGate:
     """Decides by names. Made once per server."""
 

@@ -208,7 +208,6 @@ class Pipeline:
         if spec.each:
             while step.backlog and len(step.calls) < spec.calls_max:
                 self._begin(step, step.backlog.popleft(), "piece", actions, now)
-                moved = True
         complete = not step.calls and not step.backlog
         if complete and (not spec.each or source is None or source.state == "ended"):
             self._end(step, actions, now)

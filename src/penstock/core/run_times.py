@@ -166,7 +166,7 @@ class RunTimes:
 
     def _estimate(self) -> None:
         """Fills in the cells that were not seen, and forgets those not seen for long."""
-        newest = max((cell.seen_at for cell in self._cells if cell is not None), default=0)
+        newest = max(cell.seen_at for cell in self._cells if cell is not None)
         for at, cell in enumerate(self._cells):
             if cell is not None and cell.seen_at + _STALE_RUNS <= newest:
                 self._cells[at] = None
@@ -187,7 +187,7 @@ class RunTimes:
         cells = [cell for cell in self._of(bucket) if cell is not None]
         ratio = max(cell.high_s / cell.mean_s if cell.mean_s else 1.0 for cell in cells)
         base_s, row_s = _affine([(cell.rows, cell.mean_s) for cell in cells])
-        self._saved_s[bucket] = base_s
+        self._saved_s[bucket] = base_s if len(cells) > 1 else base_s / 2
         least = cells[0]
         for size, cell in enumerate(self._of(bucket)):
             at = bucket * self._sizes + size
@@ -212,10 +212,8 @@ class RunTimes:
 
 
 def _affine(points: list[tuple[float, float]]) -> tuple[float, float]:
-    """Least squares `a + b * x`, neither below 0; of a single point, half is `a`."""
+    """Least squares `a + b * x`, neither below 0; of a single point all is `a`."""
     count = len(points)
-    if count == 1:
-        return points[0][1] / 2, points[0][1] / 2 / points[0][0]
     x_mean = sum(x for x, _ in points) / count
     y_mean = sum(y for _, y in points) / count
     spread = sum((x - x_mean) ** 2 for x, _ in points)

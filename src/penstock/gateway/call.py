@@ -10,7 +10,7 @@ of routing or models.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
@@ -82,7 +82,7 @@ class Call(Invocation):
         connection: HttpConnection,
         method: bytes,
         url: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
         number: int,
         received: float,
@@ -144,7 +144,9 @@ class Call(Invocation):
         if connection is None or self.finished or self.started:
             return
         self.finished = True
-        self.drop_body()
+        if self.body_held:  # `drop_body`, without the call
+            connection.take_back(self)
+        self.headers = ()
         tail = b"%012x\r\ncontent-length: %d\r\n\r\n" % (self.number, len(body))
         common = connection.listener.common_head
         if self.method == b"HEAD":
@@ -218,12 +220,9 @@ class Call(Invocation):
 
     def drop_body(self) -> None:
         """Nobody needs it any more: it must not wait until it is the answer's turn. Idempotent."""
-        held = self.body_held
-        if held and self.connection is not None:
-            self.body_held = 0
-            self.body = b""
-            self.connection.give_back(held)
-        self.headers = []
+        if self.body_held and self.connection is not None:
+            self.connection.take_back(self)
+        self.headers = ()
 
     def take_body(self) -> tuple[bytes, Callable[[], None]]:
         """The body for one who may need it longer than the answer takes, and how it is given back.

@@ -16,7 +16,8 @@ from penstock.core.admission import Admission, admission_spec
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.gateway.invocation import UNBOUND, Invocation
-from penstock.gateway.recording import Recorder, Recorders
+from penstock.gateway.recording import Recorders
+from penstock.metrics.recorder import VariantRecorder
 
 #: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
 IN_FLIGHT_MAX = 100_000
@@ -39,7 +40,7 @@ class Endpoint:
         self.routes = routes
         self.lanes = 0
         self.generates = False  #: its replies say how many tokens went in and out
-        self.recorders: dict[str, Recorder] = {}
+        self.recorders: dict[str, VariantRecorder] = {}
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
@@ -56,7 +57,7 @@ class Endpoint:
             for variant in self.routes.variants
         )
 
-    def recorder_of(self, variant: str | None) -> Recorder | None:
+    def recorder_of(self, variant: str | None) -> VariantRecorder | None:
         """For requests that never met a copy: the named variant's, else the first one's."""
         found = self.recorders.get(variant) if variant is not None else None
         return found or next(iter(self.recorders.values()), None)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
+from penstock.core.head_check import FIELDS_MAX, HOST, RARE, origin_form
 from penstock.errors import InternalError, PenstockError
 from penstock.gateway import http_refusals as refusals
 from penstock.gateway.call import Call, Door
-from penstock.gateway.head_check import FIELDS_MAX, HOST, RARE, origin_form
 from penstock.gateway.holding import HoldingPipeline
+from penstock.gateway.known_heads import HEAD_BYTES_MAX, HEAD_END, TRIES, TRY_EVERY, KnownHead
 from penstock.gateway.pipeline import (
     BODY,
     CLOSE_LINE,
@@ -47,8 +48,9 @@ CONNECTION: Final = b"connection"
 EXPECT: Final = b"expect"
 #: Header names that connections act on; doors add theirs. Compared by identity on the hot path.
 FIELDS: Final = (CONTENT_TYPE, ACCEPT, CONTENT_LENGTH, CONNECTION, EXPECT, HOST, *RARE)
+#: Those of them that a head is judged by, if it has them; HOST unless its value is known.
+JUDGED: Final = frozenset((EXPECT, HOST, *RARE))
 NOTHING: Final[dict[bytes, bytes]] = {}
-UNLEARNED: Final = b""
 
 SLASH: Final = ord("/")
 LINGER_S_MAX: Final = 5.0
@@ -64,9 +66,9 @@ class HttpConnection(HoldingPipeline):
 
     __slots__ = (
         "_accept", "_body", "_body_buffer", "_body_bytes_max", "_connection_header",
-        "_content_type", "_declared", "_fields", "_head_bytes_max", "_headers", "_host",
-        "_known_hosts", "_lingered_bytes", "_parser", "_rare", "_read_bytes", "_unusual", "_url",
-        "_wire_bytes",
+        "_content_type", "_declared", "_fields", "_head_bytes_max", "_headers", "_host", "_judged",
+        "_known_heads", "_known_hosts", "_lingered_bytes", "_new_head", "_parser", "_rare",
+        "_read_bytes", "_unknown", "_unusual", "_url", "_wire_bytes",
     )  # fmt: skip
 
     def __init__(self, listener: HttpListener) -> None:
@@ -76,6 +78,9 @@ class HttpConnection(HoldingPipeline):
         self._wire_bytes = 0  #: of the head or the body that is being read, at least
         self._fields = listener.fields
         self._known_hosts = listener.head_check.known_hosts
+        self._known_heads = listener.known_heads
+        self._new_head: bytes | None = None  #: that the last read began with, if it may be kept
+        self._unknown = 0  #: reads in a row that began with no known head
         self._body_bytes_max = listener.limits.body_bytes_max
         self._head_bytes_max = listener.limits.head_bytes_max
         self._unusual = True
@@ -95,6 +100,8 @@ class HttpConnection(HoldingPipeline):
             self._body_buffer: bytearray | None = None
             self._connection_header = False
             self._declared = 0  #: Content-Length, if it is not small
+            #: the head says something that decides whether the request may go on
+            self._judged = self.listener.authenticator is not None
 
     # The transport's callbacks
 
@@ -116,6 +123,12 @@ class HttpConnection(HoldingPipeline):
                 self.abort()
             return
         self.received = self.listener.monotonic()
+        self._new_head = None
+        if phase == IDLE:
+            unknown = self._unknown
+            if (unknown < TRIES or unknown % TRY_EVERY == 0) and self._take_known(data):
+                return
+            self._unknown = unknown + 1
         self._read_bytes = len(data)
         headers = self._headers
         try:
@@ -147,22 +160,27 @@ class HttpConnection(HoldingPipeline):
 
     # The parser's callbacks
 
+    def on_message_begin(self) -> None:
+        """At the first byte of a request: in phase IDLE the parser holds none."""
+        if self._phase < REFUSED:
+            self._phase = HEAD
+            self._since = self.listener.now
+
     def on_url(self, url: bytes) -> None:
         if self._url:
             self._url += url
-        elif self._phase < REFUSED:
+        elif self._phase == HEAD:
             self._url = url
             if url[0] != SLASH:
-                self._unusual = True  # it may name a host
-            self._phase = HEAD
-            self._since = self.listener.now
+                self._unusual = self._judged = True  # it may name a host
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != HEAD:
             return  # a trailer: nothing of it is used
         self._headers.append((name, value))
-        field = self._fields.get(name, UNLEARNED)
-        if field is UNLEARNED:
+        try:
+            field = self._fields[name]
+        except KeyError:
             field = self.listener.learn_field(name)
         if field is None:
             return
@@ -176,7 +194,7 @@ class HttpConnection(HoldingPipeline):
             if len(value) >= self.listener.length_digits:
                 # llhttp has seen to it that this is one number of digits, below 2**64.
                 self._declared = int(value)
-                self._unusual = True
+                self._unusual = self._judged = True
         elif field is CONNECTION:
             self._connection_header = self._unusual = True
         else:
@@ -185,6 +203,8 @@ class HttpConnection(HoldingPipeline):
     def _note(self, field: bytes, value: bytes) -> None:
         """A header that few requests have, and that this connection or a door has use for."""
         self._unusual = True
+        if field in JUDGED:
+            self._judged = True
         if len(self._headers) > FIELDS_MAX:
             return  # it will be refused; joining values until then would take quadratic time
         if self._rare is None:
@@ -197,35 +217,37 @@ class HttpConnection(HoldingPipeline):
             return
         self._phase = BODY
         self._since = self.listener.now
-        before = self._wire_bytes
-        self._wire_bytes = 0
-        if self._held:
-            self._let_go()  # what the unfinished head held
+        bytes_at_most = self._read_bytes  # of the head; body may be among them
+        if self._wire_bytes:
+            bytes_at_most += self._wire_bytes
+            self._wire_bytes = 0
+            if self._held:
+                self._let_go()  # what the unfinished head held
         if (
-            self._unusual
+            self._judged
             or self._host is None
-            or self.listener.authenticator is not None
-            or before + self._read_bytes > self._head_bytes_max
+            or bytes_at_most > self._head_bytes_max
             or len(self._headers) > FIELDS_MAX
         ) and not (self._connection_header and self._parser.should_upgrade()):
-            self._judge_head()  # an upgrade comes again, see `_ignore_upgrade`
+            self._judge_head(bytes_at_most)  # an upgrade comes again, see `_ignore_upgrade`
 
-    def _judge_head(self) -> None:
+    def _judge_head(self, bytes_at_most: int) -> None:
         """What the head alone decides, before any of the body is waited for."""
         rare = self._rare or NOTHING
-        error = self._head_error(rare)
+        error = self._head_error(rare, bytes_at_most)
         if error is not None:
             self._refuse(error)
         elif EXPECT in rare:
             self._expect(rare[EXPECT])
 
-    def _head_error(self, rare: dict[bytes, bytes]) -> PenstockError | None:
+    def _head_error(self, rare: dict[bytes, bytes], bytes_at_most: int) -> PenstockError | None:
         listener = self.listener
         limits = listener.limits
         if len(self._headers) > FIELDS_MAX:
             return refusals.fields_too_many(FIELDS_MAX)
-        if len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers) > (
-            limits.head_bytes_max
+        if bytes_at_most > limits.head_bytes_max and (
+            len(self._url) + sum(len(n) + len(v) + 4 for n, v in self._headers)
+            > limits.head_bytes_max
         ):
             return refusals.head_too_large(limits)
         method, version = self._parser.get_method(), self._parser.get_http_version()
@@ -236,9 +258,11 @@ class HttpConnection(HoldingPipeline):
             return refusals.body_too_large(limits)
         if listener.authenticator is not None:
             error = listener.head_error(method, origin_form(self._url), self._headers)
-        if error is None and not listener.may_have_room(self._declared, self.peer):
+        if error is not None:
+            return error
+        if self._declared and not listener.may_have_room(self._declared, self.peer):
             return memory_full()
-        return error
+        return None
 
     def on_body(self, data: bytes) -> None:
         if self._phase != BODY:
@@ -264,11 +288,14 @@ class HttpConnection(HoldingPipeline):
             self._refuse(refusals.body_too_large(self.listener.limits))
 
     def on_message_complete(self) -> None:
-        if self._phase != BODY or self._parser.should_upgrade():
-            return  # refused, or an upgrade that `_ignore_upgrade` feeds again without it
+        if self._phase != BODY:
+            return  # refused
+        if self._unusual:
+            if self._parser.should_upgrade():
+                return  # `_ignore_upgrade` feeds it again without that
+            if self._body_buffer is not None:
+                self._body = bytes(self._body_buffer)
         self._phase = IDLE
-        if self._body_buffer is not None:
-            self._body = bytes(self._body_buffer)
         if self._listed:
             self._unlist()
         line = b""
@@ -281,28 +308,92 @@ class HttpConnection(HoldingPipeline):
             line = KEEP_ALIVE_LINE
             self.speaks_1_1 = False
         call = self._new_call(line)
+        if self._new_head is not None:
+            self._keep_head(self._new_head, call)
         self._forget_request()
-        door = call.front_door
         if listener.authenticator is not None:
             error = listener.authentication_error(call)
             if error is not None:
-                door.refuse(call, error)
+                call.front_door.refuse(call, error)
                 return
+        try:
+            if not call.front_door.handle(call):
+                listener.hand_over(call)
+        except Exception:
+            self._fail(call)
+
+    # Heads that came before
+
+    def _take_known(self, data: bytes) -> bool:
+        """Takes a whole request whose head is known; False if `data` is for the parser."""
+        known_heads = self._known_heads
+        listener = self.listener
+        if known_heads is None or listener.draining:
+            return False
+        body_at = data.find(HEAD_END, 0, HEAD_BYTES_MAX) + len(HEAD_END)
+        if body_at < len(HEAD_END):
+            return False
+        head = data[:body_at]
+        known = known_heads.recent.get(head) or known_heads.used_before(head)
+        if known is None:
+            self._new_head = head
+            return False
+        size, method, url, headers, content_type, accept, door = known
+        bodies = self.bodies
+        taken = bodies.bytes_taken + size
+        if len(data) != body_at + size or taken > bodies.bytes_max:
+            return False
+        bodies.bytes_taken = taken
+        self.held_bytes += size
+        self._unknown = 0
+        ids = listener.ids
+        ids.count = number = ids.count + 1
+        call = Call(
+            self, method, url, headers, data[body_at:], number, self.received, content_type,
+            accept, None, b"", door, size,
+        )  # fmt: skip
+        if self.current is None:
+            self.current = call
+        else:
+            self._queue_up(call)
         try:
             if not door.handle(call):
                 listener.hand_over(call)
         except Exception:
-            log.exception("a front door failed on %s", call.url[:256])
-            door.refuse(call, InternalError("internal", "The request failed inside Penstock."))
+            self._fail(call)
+        return True
+
+    def _keep_head(self, head: bytes, call: Call) -> None:
+        """Keeps the head of a request that was all of the last read, if it is a plain one."""
+        self._new_head = None  # what follows in the read is not all of it either
+        known_heads = self._known_heads
+        size = len(call.body)
+        if (
+            known_heads is not None
+            and known_heads.wants(head)
+            and len(head) + size == self._read_bytes
+            and not (call.connection_line or self._judged or self._rare or self._body_buffer)
+        ):
+            known = KnownHead(
+                size, call.method, call.url, tuple(call.headers), call.content_type, call.accept,
+                call.front_door,
+            )  # fmt: skip
+            known_heads.keep(head, known)
 
     # Requests in and out
+
+    def _fail(self, call: Call) -> None:
+        """Answers a request on which its door raised; called while that is handled."""
+        log.exception("a front door failed on %s", call.url[:256])
+        error = InternalError("internal", "The request failed inside Penstock.")
+        call.front_door.refuse(call, error)
 
     def _new_call(self, connection_line: bytes) -> Call:
         listener = self.listener
         ids = listener.ids
         ids.count = number = ids.count + 1
         url = self._url
-        if url and url[0] != SLASH:
+        if self._unusual and url and url[0] != SLASH:
             url = origin_form(url)
         door: Door = listener.fallback
         for prefix, candidate in listener.doors:
@@ -330,9 +421,7 @@ class HttpConnection(HoldingPipeline):
         if self.current is None:
             self.current = call
         else:
-            self._queue.append(call)
-            if self._pipeline_full:
-                self._update_reading()
+            self._queue_up(call)
         return call
 
     # Refusals

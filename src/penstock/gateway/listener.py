@@ -19,13 +19,15 @@ from typing import Protocol
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.body_budget import BodyBudget, UnfinishedBodies
+from penstock.core.connections import connections_for
+from penstock.core.head_check import HeadCheck
 from penstock.core.host_gate import HostGate
 from penstock.errors import CallerError, InternalError, PenstockError
 from penstock.gateway.call import Call, Door
-from penstock.gateway.descriptors import connections_for, limit_now
-from penstock.gateway.head_check import HeadCheck
+from penstock.gateway.descriptors import limit_now
 from penstock.gateway.holding import HoldingPipeline
 from penstock.gateway.http import FIELDS, HttpConnection
+from penstock.gateway.known_heads import KnownHeads
 from penstock.gateway.pipeline import AnswerPipeline
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.tls import TlsAcceptor
@@ -56,7 +58,7 @@ class Authenticator(Protocol):
         method: str,
         raw_path: bytes,
         query: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
     ) -> None:
         """Raises PenstockError or AwsError where the head alone shows that it may not pass.
 
@@ -70,7 +72,7 @@ class Authenticator(Protocol):
         method: str,
         raw_path: bytes,
         query: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: Sequence[tuple[bytes, bytes]],
         body: bytes,
     ) -> None:
         """Raises PenstockError or AwsError for a whole request that may not pass."""
@@ -114,6 +116,8 @@ class HttpListener:
         self.doors = tuple(doors)
         self.fallback = fallback
         self.authenticator = authenticator
+        #: None where each head has credentials of its own to show
+        self.known_heads = KnownHeads() if authenticator is None else None
         self.monotonic = clock.monotonic
         self.now = clock.monotonic()  #: of the last tick: exact enough for timeouts
         self.draining = False
@@ -251,7 +255,7 @@ class HttpListener:
             call.answer_error(CallerError("not-found", "Nothing is served here.", status=404))
 
     def head_error(
-        self, method: bytes, url: bytes, headers: list[tuple[bytes, bytes]]
+        self, method: bytes, url: bytes, headers: Sequence[tuple[bytes, bytes]]
     ) -> PenstockError | None:
         """None if a request with this head may go on to its body."""
         authenticator = self.authenticator

@@ -241,6 +241,22 @@ class AnswerPipeline(asyncio.Protocol):
         if not self._reading:
             self._update_reading()
 
+    def take_back(self, call: Call) -> None:
+        """The body that `call` holds is not needed any more."""
+        size = call.body_held
+        call.body_held = 0
+        call.body = b""
+        self.held_bytes -= size  # `give_back`, without the call
+        self.bodies.bytes_taken -= size
+        if not self._reading:
+            self._update_reading()
+
+    def _queue_up(self, call: Call) -> None:
+        """Its answer comes after those of the requests before it."""
+        self._queue.append(call)
+        if self._pipeline_full:
+            self._update_reading()
+
     @property
     def _pipeline_full(self) -> bool:
         queue = self._queue

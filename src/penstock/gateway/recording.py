@@ -1,7 +1,6 @@
-"""What the dispatcher tells the metrics, as small interfaces of its own.
+"""What the dispatcher tells the metrics: of each variant's requests, to a recorder of its own.
 
-`penstock.metrics.registry.MetricRegistry` has these shapes; tests and the twin put their own in its
-place.
+`penstock.metrics.registry.MetricRegistry` makes them; tests put their own in its place.
 """
 
 from __future__ import annotations
@@ -10,92 +9,30 @@ from typing import Protocol
 
 from penstock.errors import ModelError
 from penstock.gateway.invocation import Invocation
-
-
-class Recorder(Protocol):
-    """Counts of one variant; all calls are on the hot path."""
-
-    def started(self) -> None:
-        """Accepted: in flight from now on."""
-
-    def finished(
-        self,
-        status: int,
-        total_s: float,
-        queue_s: float,
-        run_s: float,
-        batch_rows: int = 0,
-        door: str = "runtime",
-        model_status: int = 0,
-    ) -> None:
-        """The last byte is written."""
-
-    def cancelled(self, door: str = "runtime") -> None:
-        """The client went away while the request was in flight."""
-
-    def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
-        """Turned away before it was in flight."""
-
-    def no_capacity(self) -> None:
-        """The variant has no copy at all that could answer."""
-
-    def streamed(self, first_chunk_s: float) -> None:
-        """The first piece of a streamed answer was made `first_chunk_s` after the request came."""
-
-    def generated(
-        self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
-    ) -> None:
-        """An answer of tokens is complete; 0.0 for a time that is not known."""
-
-    def broken(self) -> None:
-        """A streamed answer ended with an error after its first piece."""
+from penstock.metrics.recorder import VariantRecorder
 
 
 class Recorders(Protocol):
-    def recorder(self, endpoint: str, variant: str) -> Recorder:
+    def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
         """The recorder of a variant, made on first use."""
 
 
-class NoRecorder:
+class NoRecorder(VariantRecorder):
     """Counts nothing; also the `Recorders` that hands itself out."""
 
-    def recorder(self, endpoint: str, variant: str) -> Recorder:
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__("", "")
+
+    def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
         return self
 
-    def started(self) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         return
 
-    def finished(
-        self,
-        status: int,
-        total_s: float,
-        queue_s: float,
-        run_s: float,
-        batch_rows: int = 0,
-        door: str = "runtime",
-        model_status: int = 0,
-    ) -> None:
-        return
-
-    def cancelled(self, door: str = "runtime") -> None:
-        return
-
-    def refused(self, reason: str, status: int = 503, door: str = "runtime") -> None:
-        return
-
-    def no_capacity(self) -> None:
-        return
-
-    def streamed(self, first_chunk_s: float) -> None:
-        return
-
-    def generated(
-        self, tokens_in: int, tokens_out: int, first_token_s: float, per_token_s: float
-    ) -> None:
-        return
-
-    def broken(self) -> None:
-        return
+    started = finished = cancelled = refused = no_capacity = _nothing
+    streamed = generated = broken = _nothing
 
 
 def record_failure(invocation: Invocation, status: int, total_s: float) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.body_budget import BodyBudget
+from penstock.core.host_gate import gate_for
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.asgi import AsgiApp, AsgiDoor
 from penstock.gateway.call import Call, Door
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.head_check import gate_for
 from penstock.gateway.listener import Authenticator, HttpListener
 
 #: When the server stops: for the last bytes of answers that are made.
@@ -57,7 +57,13 @@ class GatewayServer:
             authenticator=authenticator,
             interest=interest,
             bodies=bodies,
-            gate=gate_for(config, (socket.gethostname(),), asks=authenticator is not None),
+            gate=gate_for(
+                config.host,
+                hosts=config.hosts,
+                origins=config.origins,
+                machine_names=(socket.gethostname(),),
+                asks=authenticator is not None,
+            ),
         )
         self.port = 0
 

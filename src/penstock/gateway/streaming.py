@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from penstock.gateway.recording import Recorder
+from penstock.metrics.recorder import VariantRecorder
 from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
@@ -27,13 +27,11 @@ _SECONDS_MAX = 86_400.0
 class StreamSeen:
     """One answer in pieces, or one that an engine generated."""
 
-    __slots__ = ("chunks", "first_at", "first_token_s", "last_at", "per_token_s", "tokens_in",
-                 "tokens_out")  # fmt: skip
+    __slots__ = ("chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out")
 
     def __init__(self) -> None:
         self.chunks = 0
         self.first_at = 0.0  #: monotonic s of the first piece; 0 = none yet
-        self.last_at = 0.0  #: of the last frame
         self.tokens_in = 0
         self.tokens_out = 0
         self.first_token_s = 0.0  #: since the request came
@@ -41,7 +39,6 @@ class StreamSeen:
 
     def ended(self, reply: Reply, received: float, now: float) -> None:
         """The last frame is here: takes what the engine says of the whole answer."""
-        self.last_at = now
         said = generation_of(reply.meta)
         if said is None:
             return
@@ -57,7 +54,7 @@ class StreamSeen:
         if self.tokens_out > 1:
             self.per_token_s = max(0.0, decode_s) / (self.tokens_out - 1)
 
-    def record(self, recorder: Recorder, received: float, *, failed: bool) -> None:
+    def record(self, recorder: VariantRecorder, received: float, *, failed: bool) -> None:
         """Counts it, once the last byte has left."""
         if self.first_at:
             recorder.streamed(self.first_at - received)

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.metrics.generation_counts import GenerationCounts
 from penstock.metrics.sketch import Sketch
 
 #: The status under which a request counts whose client went away (nginx's convention).
@@ -29,7 +30,7 @@ _SKIPPED_S_MAX: Final = 3
 CLOCK_BACK_S_MAX: Final = 60
 
 
-class VariantDelta:
+class VariantDelta(GenerationCounts):
     """What happened at one variant since the last delta.
 
     Attributes:
@@ -40,46 +41,20 @@ class VariantDelta:
         concurrency: wall second -> requests in flight at its sample.
         total_s, queue_s, run_s: durations of requests, in s.
         model_latency_us, overhead_us: CloudWatch's split of the total, in microseconds.
-        first_chunk_us: from a request to the first piece of its streamed answer.
-        first_token_us, token_us: of generated answers; the second is the mean of one answer's
-            tokens behind its first.
-        tokens_in, tokens_out: of each generated answer.
-        broken: streamed answers that ended with an error after their first piece.
     """
 
     __slots__ = (
-        "batch_rows",
-        "broken",
-        "concurrency",
-        "first_chunk_us",
-        "first_token_us",
-        "model_latency_us",
-        "no_capacity",
-        "outcomes",
-        "overhead_us",
-        "queue_s",
-        "refusals",
-        "run_s",
-        "token_us",
-        "tokens_in",
-        "tokens_out",
-        "total_s",
-    )
+        "batch_rows", "concurrency", "model_latency_us", "no_capacity", "outcomes", "overhead_us",
+        "queue_s", "refusals", "run_s", "total_s",
+    )  # fmt: skip
 
     SKETCHES: Final = (
-        "total_s",
-        "queue_s",
-        "run_s",
-        "model_latency_us",
-        "overhead_us",
-        "first_chunk_us",
-        "first_token_us",
-        "token_us",
-        "tokens_in",
-        "tokens_out",
-    )
+        "total_s", "queue_s", "run_s", "model_latency_us", "overhead_us",
+        *GenerationCounts.GENERATION_SKETCHES,
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        super().__init__()
         self.outcomes: dict[tuple[int, int, str], int] = {}
         self.refusals: dict[tuple[str, int, str], int] = {}
         self.no_capacity = 0
@@ -90,12 +65,6 @@ class VariantDelta:
         self.run_s = Sketch()
         self.model_latency_us = Sketch()
         self.overhead_us = Sketch()
-        self.first_chunk_us = Sketch()
-        self.first_token_us = Sketch()
-        self.token_us = Sketch()
-        self.tokens_in = Sketch()
-        self.tokens_out = Sketch()
-        self.broken = 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form for another process."""

@@ -149,8 +149,8 @@ class Sketch:
         For one edge the answer never shrinks as values come in: it can feed a cumulative histogram.
         """
         if edge < 0:
-            limit = math.floor(math.log(-edge) * _INDEX_PER_LOG)
-            return sum(count for index, count in self._negative.items() if index >= limit)
+            limit = round(math.log(-edge) * _INDEX_PER_LOG)
+            return sum(count for index, count in self._negative.items() if index > limit)
         below = self._zeros + sum(self._negative.values())
         if edge == 0:
             return below

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, TypeVar
 
+from penstock.metrics.generation_counts import GenerationCounts
 from penstock.metrics.recorder import CLOCK_BACK_S_MAX, STATUS_CANCELLED, VariantDelta
 from penstock.metrics.sketch import Sketch
 from penstock.metrics.statistics import StatisticSet
@@ -21,17 +22,8 @@ WINDOW_S: Final = 10
 
 OUTCOME_OK: Final = "ok"
 
-#: What deltas, windows and totals keep of answers in pieces and of generated ones.
-GENERATION_SKETCHES: Final = (
-    "first_chunk_us",
-    "first_token_us",
-    "token_us",
-    "tokens_in",
-    "tokens_out",
-)
 
-
-class Window:
+class Window(GenerationCounts):
     """Ten seconds of one variant, on their way into the store.
 
     Attributes:
@@ -39,30 +31,15 @@ class Window:
         errors_4xx, errors_5xx, model_errors, no_capacity: how many of them.
         per_instance: one sample of 1/n per request, n instances.
         concurrency: wall second -> requests in flight, summed over processes.
-        first_chunk_us, first_token_us, token_us, tokens_in, tokens_out, broken: as in a delta.
     """
 
-    SKETCHES: Final = ("model_latency_us", "overhead_us", *GENERATION_SKETCHES)
-
     __slots__ = (
-        "broken",
-        "concurrency",
-        "errors_4xx",
-        "errors_5xx",
-        "first_chunk_us",
-        "first_token_us",
-        "invocations",
-        "model_errors",
-        "model_latency_us",
-        "no_capacity",
-        "overhead_us",
-        "per_instance",
-        "token_us",
-        "tokens_in",
-        "tokens_out",
-    )
+        "concurrency", "errors_4xx", "errors_5xx", "invocations", "model_errors",
+        "model_latency_us", "no_capacity", "overhead_us", "per_instance",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        super().__init__()
         self.invocations = 0
         self.errors_4xx = 0
         self.errors_5xx = 0
@@ -71,12 +48,6 @@ class Window:
         self.per_instance = StatisticSet()
         self.model_latency_us = Sketch()
         self.overhead_us = Sketch()
-        self.first_chunk_us = Sketch()
-        self.first_token_us = Sketch()
-        self.token_us = Sketch()
-        self.tokens_in = Sketch()
-        self.tokens_out = Sketch()
-        self.broken = 0
         self.concurrency: dict[int, int] = {}
 
     def add(self, delta: VariantDelta, instance_count: int) -> None:
@@ -90,9 +61,9 @@ class Window:
         if self.invocations > invocations_before:
             share = 1 / max(1, instance_count)
             self.per_instance.add(share, self.invocations - invocations_before)
-        for name in self.SKETCHES:
-            getattr(self, name).merge(getattr(delta, name))
-        self.broken += delta.broken
+        self.model_latency_us.merge(delta.model_latency_us)
+        self.overhead_us.merge(delta.overhead_us)
+        self.add_generation(delta)
 
     def _count(self, status: int, model_status: int, count: int) -> None:
         self.invocations += count
@@ -105,7 +76,7 @@ class Window:
             self.errors_5xx += count
 
 
-class VariantTotals:
+class VariantTotals(GenerationCounts):
     """One variant since the process started.
 
     Attributes:
@@ -114,32 +85,17 @@ class VariantTotals:
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
         total_s, queue_s, run_s: durations.
-        first_chunk_us, first_token_us, token_us, tokens_in, tokens_out, broken: as in a delta.
         cost: energy and money.
         windows: start -> window not yet published.
     """
 
     __slots__ = (
-        "batch_rows",
-        "broken",
-        "cost",
-        "first_chunk_us",
-        "first_token_us",
-        "in_flight",
-        "instance_count",
-        "published_until",
-        "queue_s",
-        "refusals",
-        "requests",
-        "run_s",
-        "token_us",
-        "tokens_in",
-        "tokens_out",
-        "total_s",
-        "windows",
-    )
+        "batch_rows", "cost", "in_flight", "instance_count", "published_until", "queue_s",
+        "refusals", "requests", "run_s", "total_s", "windows",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: dict[tuple[str, str], int] = {}
         self.refusals: dict[str, int] = {}
         self.batch_rows: dict[int, int] = {}
@@ -148,12 +104,6 @@ class VariantTotals:
         self.total_s = Sketch()
         self.queue_s = Sketch()
         self.run_s = Sketch()
-        self.first_chunk_us = Sketch()
-        self.first_token_us = Sketch()
-        self.token_us = Sketch()
-        self.tokens_in = Sketch()
-        self.tokens_out = Sketch()
-        self.broken = 0
         self.cost = VariantCost()
         self.windows: dict[int, Window] = {}
         self.published_until = 0  #: windows before this second are in the store
@@ -170,9 +120,7 @@ class VariantTotals:
         self.total_s.merge(delta.total_s)
         self.queue_s.merge(delta.queue_s)
         self.run_s.merge(delta.run_s)
-        for name in GENERATION_SKETCHES:
-            getattr(self, name).merge(getattr(delta, name))
-        self.broken += delta.broken
+        self.add_generation(delta)
         if delta.outcomes or delta.refusals or delta.no_capacity:
             self._window(since).add(delta, self.instance_count)
         for second, in_flight in delta.concurrency.items():

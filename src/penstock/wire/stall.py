@@ -39,7 +39,6 @@ class StallWatch:
         """True: the connection is to be dropped. Call it every `LOOK_S` while a frame is cut."""
         decoder = self._decoder
         if decoder.between_frames:
-            self._looks = 0
             return False
         if decoder.begun != self._begun:
             self._begun = decoder.begun

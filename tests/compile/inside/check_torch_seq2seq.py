@@ -153,6 +153,7 @@ def test_a_source_that_a_gpu_could_not_bear_fails_alone(
     assert (wrong.code, wrong.family) == (code, "model")
     assert first == tiny.answers()[kind]["greedy"][2]
     assert isinstance(after, ModelError) or after == first  # it may have shared the prefill
+    assert decode(model, [(good, request)])[0] == first
 
 
 def test_ids_of_the_description_must_be_the_models(tmp_path: Path) -> None:

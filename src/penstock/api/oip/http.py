@@ -15,8 +15,9 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
+from penstock.api.answering import CallResponder, only, reply_head
 from penstock.api.oip.models import OipModels
-from penstock.api.runtime.heads import header_value
+from penstock.api.runtime.heads import kept
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
 from penstock.errors import (
@@ -39,13 +40,10 @@ CONTENT_ENCODING = b"content-encoding"
 #: Header names that the door wants to find in `Call.rare`.
 INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
 
-_CACHE_MAX = 4096
-_KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
 _GENERATE, _GENERATE_STREAM = "generate", "generate_stream"
 _INFERS = ("infer", _GENERATE, _GENERATE_STREAM)
-_EVENT_STREAM = "text/event-stream"
 #: Of a question for the repository's index, which is `{"ready": true}` at most, read on the loop.
 _INDEX_BYTES_MAX = 4096
 #: A small body must not become a large one: beyond a mebibyte tensors hardly ever shrink so much.
@@ -62,7 +60,7 @@ class Target(NamedTuple):
     action: str  #: "", infer, generate, generate_stream, ready, config, stats
 
 
-class OipDoor:
+class OipDoor(CallResponder):
     """The `Door` of `/v2`, and the `Responder` of its inferences."""
 
     def __init__(self, dispatcher: Dispatcher, models: OipModels, limits: LimitConfig) -> None:
@@ -108,13 +106,6 @@ class OipDoor:
         if not invocation.started:
             invocation.start(self._learn_head(meta or b""))
         invocation.send(chunk)
-
-    def on_end(self, invocation: Invocation, reply: Reply) -> None:
-        assert isinstance(invocation, Call)
-        if invocation.started:
-            invocation.finish()
-        else:
-            self.on_reply(invocation, reply)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
@@ -175,9 +166,7 @@ class OipDoor:
             )
         )
         if not version:  # a version is checked each time: it may be gone after an update
-            if len(self._metas) >= _CACHE_MAX:
-                self._metas.clear()
-            self._metas[key] = meta
+            kept(self._metas, key, meta, content_type or b"")
         return meta
 
     def _generate_meta(self, target: Target) -> bytes:
@@ -196,17 +185,11 @@ class OipDoor:
 
     def _learn_head(self, reply_meta: bytes) -> bytes:
         meta = decode_reply_meta(reply_meta)
-        content_type = meta.content_type or "application/json"
-        head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
-        if content_type.startswith(_EVENT_STREAM):
-            # Proxies on the way would otherwise gather events before they pass them on.
-            head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+        head = reply_head(meta.content_type)
         if meta.json_header_bytes is not None:
             head += b"inference-header-content-length: %d\r\n" % meta.json_header_bytes
-        if len(reply_meta) <= _KEY_BYTES_MAX and meta.generation is None:
-            if len(self._heads) >= _CACHE_MAX:
-                self._heads.clear()
-            self._heads[reply_meta] = head
+        if meta.generation is None:
+            kept(self._heads, reply_meta, head, reply_meta)
         return head
 
     # Everything else
@@ -220,13 +203,10 @@ class OipDoor:
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
             target = _model_target(parts[1:], path)
             if target.action in _INFERS:
-                _only(call, b"POST")
-                if len(call.url) <= _KEY_BYTES_MAX:
-                    if len(self._targets) >= _CACHE_MAX:
-                        self._targets.clear()
-                    self._targets[call.url] = target
+                only(call, b"POST")
+                kept(self._targets, call.url, target, call.url)
                 return target
-            _only(call, b"GET", b"HEAD")
+            only(call, b"GET", b"HEAD")
             self._answer_about(call, target)
             return None
         self._answer_server(call, parts)
@@ -247,7 +227,7 @@ class OipDoor:
 
     def _answer_server(self, call: Call, parts: list[str]) -> None:
         if parts == ["repository", "index"]:
-            _only(call, b"POST")
+            only(call, b"POST")
             _answer_json(call, self._models.index(ready_only=_ready_only(call.body)))
             return
         if parts[:1] == ["repository"]:
@@ -256,7 +236,7 @@ class OipDoor:
                 "Models are loaded and unloaded through endpoints, not through the repository.",
                 hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
             )
-        _only(call, b"GET", b"HEAD")
+        only(call, b"GET", b"HEAD")
         if not parts:
             _answer_json(call, self._models.server_metadata())
         elif parts == ["health", "live"]:
@@ -322,15 +302,6 @@ def _model_target(parts: list[str], path: bytes) -> Target:
     if len(rest) > 1 or action not in ("", *_INFERS, "ready", "config", "stats") or not model:
         raise _not_found(path)
     return Target(model, version, action)
-
-
-def _only(call: Call, *methods: bytes) -> None:
-    if call.method not in methods:
-        raise CallerError(
-            "method-not-allowed",
-            f"{call.method.decode('latin-1')} is not allowed here; {methods[0].decode()} is.",
-            status=405,
-        )
 
 
 def _not_found(path: bytes) -> CallerError:

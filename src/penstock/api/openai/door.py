@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from penstock.api.answering import CallResponder, only, reply_head
 from penstock.api.openai import errors
 from penstock.api.openai.models import OpenAiModels
 from penstock.api.openai.request import (
@@ -24,9 +25,9 @@ from penstock.api.openai.request import (
     model_of,
     model_of_large,
 )
-from penstock.api.runtime.heads import header_value, kept
+from penstock.api.runtime.heads import kept
 from penstock.api.runtime.request import DEADLINE_MS, PREFIX_ID, deadline_s
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import PenstockError
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Affinity, Invocation
@@ -39,7 +40,6 @@ __all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
 INTEREST = (DEADLINE_MS, PREFIX_ID)
 
 _JSON_HEAD = b"content-type: application/json\r\n"
-_EVENT_STREAM = "text/event-stream"
 
 
 def _meta(operation: str) -> bytes:
@@ -56,7 +56,7 @@ _METAS = {operation: _meta(operation) for operation in OPERATIONS.values()}
 _RESPONSES = _METAS["responses"]
 
 
-class OpenAiDoor:
+class OpenAiDoor(CallResponder):
     """The `Door` of OpenAI's API, and the `Responder` of its requests."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
@@ -75,7 +75,7 @@ class OpenAiDoor:
             if asked.operation == "models":
                 self._answer_models(call, asked)
                 return True
-            _only(call, b"POST")
+            only(call, b"POST")
             self._read(call, asked)
         except PenstockError as error:
             self.refuse(call, error)
@@ -122,7 +122,7 @@ class OpenAiDoor:
         call.responder = self
 
     def _answer_models(self, call: Call, asked: Asked) -> None:
-        _only(call, b"GET", b"HEAD")
+        only(call, b"GET", b"HEAD")
         models = self._models
         value: Any = models.listed(asked.endpoint) if asked.model is None else None
         if asked.model is not None:
@@ -143,13 +143,6 @@ class OpenAiDoor:
             invocation.context += chunk.count(b"\n\n")
         invocation.send(chunk)
 
-    def on_end(self, invocation: Invocation, reply: Reply) -> None:
-        assert isinstance(invocation, Call)
-        if invocation.started:
-            invocation.finish()
-        else:
-            self.on_reply(invocation, reply)
-
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if invocation.started:
@@ -164,11 +157,7 @@ class OpenAiDoor:
         if head is not None:
             return head
         meta = decode_reply_meta(reply_meta)
-        content_type = meta.content_type or "application/json"
-        head = status_line(200) + b"content-type: %b\r\n" % header_value(content_type)
-        if content_type.startswith(_EVENT_STREAM):
-            # Proxies on the way would otherwise gather events before they pass them on.
-            head += b"cache-control: no-cache\r\nx-accel-buffering: no\r\n"
+        head = reply_head(meta.content_type)
         if meta.generation is None:
             kept(self._heads, reply_meta, head, reply_meta)
         return head
@@ -177,12 +166,3 @@ class OpenAiDoor:
 def _request_id(call: Call) -> bytes:
     """OpenAI's name for the id that every answer has."""
     return b"x-request-id: %b\r\n" % call.request_id.encode() if call.connection else b""
-
-
-def _only(call: Call, *methods: bytes) -> None:
-    if call.method not in methods:
-        raise CallerError(
-            "method-not-allowed",
-            f"{call.method.decode('latin-1')} is not allowed here; {methods[0].decode()} is.",
-            status=405,
-        )

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
+from penstock.api.answering import CallResponder
 from penstock.api.runtime import request
 from penstock.api.runtime.errors import RuntimeErrors
-from penstock.api.runtime.heads import CACHE_MAX, KEY_BYTES_MAX, header_value, kept
+from penstock.api.runtime.heads import header_value, kept
 from penstock.api.runtime.sessions import Sessions
 from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
@@ -30,7 +31,7 @@ _PLAIN = b"invocations"
 _STREAM = b"invocations-response-stream"
 
 
-class RuntimeDoor:
+class RuntimeDoor(CallResponder):
     """The `Door` of the runtime, and the `Responder` of its invocations."""
 
     def __init__(
@@ -139,14 +140,6 @@ class RuntimeDoor:
             call.start(head)
         call.send(chunk)
 
-    def on_end(self, invocation: Invocation, reply: Reply) -> None:
-        assert isinstance(invocation, Call)
-        call = invocation
-        if call.started:
-            call.finish()
-        else:
-            self.on_reply(invocation, reply)
-
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         call = invocation
@@ -174,10 +167,8 @@ class RuntimeDoor:
                 hint="POST /endpoints/{name}/invocations invokes an endpoint.",
                 status=404,
             )
-        if operation == _PLAIN and len(call.url) <= KEY_BYTES_MAX:
-            if len(self._names) >= CACHE_MAX:
-                self._names.clear()
-            self._names[call.url] = name
+        if operation == _PLAIN:
+            kept(self._names, call.url, name, call.url)
         return name, operation
 
     def _learn_head(self, variant: str | None, reply_meta: bytes) -> bytes:

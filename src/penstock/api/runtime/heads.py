@@ -1,4 +1,4 @@
-"""Heads of answers: a model's words as header lines, and a bounded memory of those that repeat."""
+"""A model's words as header lines, and the bounded memory of what repeats."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Hashable
 from typing import TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
-Head = TypeVar("Head")
+Value = TypeVar("Value")
 
 CACHE_MAX = 4096
 KEY_BYTES_MAX = 512  #: longer keys are not kept: strangers choose them
 
 
-def kept(heads: dict[Key, Head], key: Key, head: Head, chosen: bytes) -> None:
-    """Remembers a head under its key, of which `chosen` is the part that has no bound."""
+def kept(memory: dict[Key, Value], key: Key, value: Value, chosen: bytes) -> None:
+    """Remembers a value under its key, of which `chosen` is the part that has no bound."""
     if len(chosen) <= KEY_BYTES_MAX:
-        if len(heads) >= CACHE_MAX:
-            heads.clear()
-        heads[key] = head
+        if len(memory) >= CACHE_MAX:
+            memory.clear()
+        memory[key] = value
 
 
 def header_value(text: str) -> bytes:

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import seq2seq_models as tiny
+from tests.runtimes import seq2seq_models as tiny
 
 from penstock.artifacts import model_yaml
 from penstock.compile.seq2seq import Wanted, compile_seq2seq
 from penstock.errors import CallerError, ModelError
-
-pytest.importorskip("torch", reason="needs the extra `compile`")
-pytest.importorskip("transformers", reason="needs the extra `compile`")
 
 
 @pytest.fixture(scope="module")

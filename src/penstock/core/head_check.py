@@ -6,11 +6,10 @@ and never repaired: a proxy before this server may have read it the other way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
-from penstock.config import ListenConfig
-from penstock.core.host_gate import ANY, HostGate, bare, is_loopback, split_authority
+from penstock.core.host_gate import HostGate, split_authority
 from penstock.errors import CallerError, PenstockError
 
 HOST: Final = b"host"
@@ -24,7 +23,9 @@ RARE: Final = (TRANSFER_ENCODING, ORIGIN, FETCH_SITE, FETCH_MODE)
 #: that in memory.
 FIELDS_MAX: Final = 128
 
-_HOSTS_MAX = 64
+#: Spellings of hosts, and of pages with them, that are remembered.
+_KNOWN_MAX = 64
+Known = TypeVar("Known", bytes, tuple[bytes, bytes])
 _DEFAULT_PORTS = {b"http": "80", b"https": "443"}
 
 
@@ -39,6 +40,7 @@ class HeadCheck:
     def __init__(self, gate: HostGate) -> None:
         self._gate = gate
         self.known_hosts: set[bytes] = set()
+        self._known_pages: set[tuple[bytes, bytes]] = set()  #: Origin, Host
 
     def error(
         self,
@@ -65,19 +67,30 @@ class HeadCheck:
             return CallerError("host-missing", "The request has no Host header.")
         return (
             _framing_error(rare.get(TRANSFER_ENCODING), version)
-            or (None if noted is None else self._learn(noted))
+            or (None if noted is None else self._host_error(noted))
             or self._target_error(url, host)
-            or self._gate.page_error(
-                method, host or b"", rare.get(ORIGIN), rare.get(FETCH_SITE), rare.get(FETCH_MODE)
-            )
+            or self._page_error(method, host or b"", rare)
         )
 
-    def _learn(self, host: bytes) -> PenstockError | None:
+    def _host_error(self, host: bytes) -> PenstockError | None:
         error = self._gate.host_error(host)
         if error is None:
-            if len(self.known_hosts) >= _HOSTS_MAX:
-                self.known_hosts.clear()
-            self.known_hosts.add(host)
+            _remember(self.known_hosts, host)
+        return error
+
+    def _page_error(
+        self, method: bytes, host: bytes, rare: Mapping[bytes, bytes]
+    ) -> PenstockError | None:
+        origin = rare.get(ORIGIN)
+        site, mode = rare.get(FETCH_SITE), rare.get(FETCH_MODE)
+        if origin is None:
+            return self._gate.page_error(method, host, None, site, mode)
+        page = (origin, host)  # all that decides where there is an origin
+        if page in self._known_pages:
+            return None
+        error = self._gate.page_error(method, host, origin, site, mode)
+        if error is None:
+            _remember(self._known_pages, page)
         return error
 
     def _target_error(self, url: bytes, host: bytes | None) -> PenstockError | None:
@@ -95,6 +108,12 @@ class HeadCheck:
         if told is None or of_host is None or _whole(told, default) != _whole(of_host, default):
             return CallerError("host-repeated", "The target and the Host header name two hosts.")
         return None
+
+
+def _remember(known: set[Known], passed: Known) -> None:
+    if len(known) >= _KNOWN_MAX:
+        known.clear()
+    known.add(passed)
 
 
 def authority_of(url: bytes) -> bytes | None:
@@ -129,26 +148,3 @@ def _framing_error(coding: bytes | None, version: str) -> PenstockError | None:
         # RFC 9112, 6.1 would have 501, which SDKs take for a reason to send the same again.
         return CallerError("transfer-coding-unknown", message, hint=hint)
     return None
-
-
-def gate_for(listen: ListenConfig, machine_names: Iterable[str], *, asks: bool) -> HostGate:
-    """The gate of a server with these settings.
-
-    Args:
-        machine_names: what this machine is called; of use where others can reach it.
-        asks: credentials are asked for.
-    """
-    beyond = not is_loopback(listen.host.strip("[]").lower())
-    # What leads to no other machine than the one that asks (RFC 1122, 3.2.1.3), and is often typed.
-    names = {"0.0.0.0", "::"}
-    names |= {bare(name) for name in (*listen.hosts, listen.host)}
-    if beyond:
-        for name in machine_names:
-            names |= {name.lower(), name.lower().partition(".")[0], f"{name.lower()}.local"}
-    return HostGate(
-        hosts=names - {"", ANY},
-        origins=listen.origins,
-        any_host=ANY in listen.hosts or (asks and not listen.hosts),
-        any_origin=ANY in listen.origins or (asks and not listen.origins),
-        any_address=beyond,
-    )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.config import ListenConfig
-from penstock.core.host_gate import HostGate, normal_origin, split_authority
-from penstock.gateway.head_check import HeadCheck, authority_of, gate_for, origin_form
+from penstock.core.host_gate import HostGate, gate_for, is_host, normal_origin, split_authority
 
 
 def code(error: object) -> str | None:
@@ -28,7 +26,10 @@ def code(error: object) -> str | None:
         (b":80", None),
         (b"name:80:80", None),
         (b"name:port", None),
+        (b"name:65535", ("name", "65535")),
         (b"name:123456", None),
+        (b"x" * 255 + b".:65535", ("x" * 255, "65535")),
+        (b"x" * 256 + b".:65535", None),
         (b"user@name", None),
         (b"name/path", None),
         (b"a b", None),
@@ -48,8 +49,30 @@ def test_a_host_is_a_name_or_an_address_and_perhaps_a_port(
     assert split_authority(value) == authority
 
 
-ON_LOOPBACK = gate_for(ListenConfig(), ("box",), asks=False)
-BEYOND = gate_for(ListenConfig(host="0.0.0.0", insecure=True), ("Box.lan",), asks=False)
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("penstock.example", True),
+        ("192.0.2.1", True),
+        ("2001:db8::1", True),
+        ("[2001:db8::1]", True),
+        ("penstock.example:8080", False),
+        ("[2001:db8::1]:8080", False),
+        ("a b", False),
+        ("", False),
+    ],
+)
+def test_a_setting_names_a_host_without_a_port(text: str, good: bool) -> None:
+    assert is_host(text) == good
+
+
+def test_unless_said_otherwise_no_address_but_loopbacks_is_this_servers() -> None:
+    assert HostGate().host_error(b"127.0.0.1") is None
+    assert code(HostGate().host_error(b"192.0.2.1")) == "host-unknown"
+
+
+ON_LOOPBACK = gate_for("127.0.0.1", machine_names=("box",), asks=False)
+BEYOND = gate_for("0.0.0.0", machine_names=("Box.lan",), asks=False)
 
 
 @pytest.mark.parametrize(
@@ -83,24 +106,23 @@ def test_a_server_without_credentials_is_called_by_its_own_names_alone(
 
 
 def test_names_are_added_by_settings_and_the_refusal_says_how() -> None:
-    listed = ListenConfig(host="192.0.2.1", hosts=("Penstock.example", "[2001:DB8::1]"))
-    gate = gate_for(listed, (), asks=False)
+    gate = gate_for("192.0.2.1", hosts=("Penstock.example", "[2001:DB8::1]"), asks=False)
     for host in (b"penstock.example:443", b"[2001:db8::1]", b"192.0.2.1:8080"):
         assert gate.host_error(host) is None
     refused = gate.host_error(b"other.example")
     assert refused is not None
     assert (refused.code, refused.status) == ("host-unknown", 421)
     assert "PENSTOCK_LISTEN_HOSTS" in refused.hint
-    anything = gate_for(ListenConfig(hosts=("*",)), (), asks=False)
+    anything = gate_for("127.0.0.1", hosts=("*",), asks=False)
     assert anything.host_error(b"other.example") is None
 
 
 def test_where_credentials_are_asked_for_names_and_pages_are_free_until_some_are_listed() -> None:
-    free = gate_for(ListenConfig(), (), asks=True)
+    free = gate_for("127.0.0.1", asks=True)
     assert free.host_error(b"public.example") is None
     assert free.page_error(b"POST", b"public.example", b"https://other.example", None, None) is None
-    listed = ListenConfig(hosts=("public.example",), origins=("https://page.example",))
-    narrow = gate_for(listed, (), asks=True)
+    listed, origins = ("public.example",), ("https://page.example",)
+    narrow = gate_for("127.0.0.1", hosts=listed, origins=origins, asks=True)
     assert narrow.host_error(b"public.example") is None
     assert code(narrow.host_error(b"other.example")) == "host-unknown"
     foreign = narrow.page_error(b"POST", b"public.example", b"https://other.example", None, None)
@@ -170,66 +192,3 @@ def test_pages_of_other_servers_send_nothing_here(
 )
 def test_an_origin_has_one_spelling(origin: str, normal: str | None) -> None:
     assert normal_origin(origin) == normal
-
-
-@pytest.mark.parametrize(
-    ("url", "authority", "path"),
-    [
-        (b"/a?b=http://c/d", None, b"/a?b=http://c/d"),
-        (b"*", None, b"*"),
-        (b"http://a:1/b?c", b"a:1", b"/b?c"),
-        (b"HTTPS://a", b"a", b"/"),
-        (b"http://a?b", b"a", b"/?b"),
-        (b"ftp://a/b", None, b"ftp://a/b"),
-    ],
-)
-def test_a_target_in_absolute_form_is_a_host_and_a_path(
-    url: bytes, authority: bytes | None, path: bytes
-) -> None:
-    assert (authority_of(url), origin_form(url)) == (authority, path)
-
-
-@pytest.mark.parametrize(
-    ("url", "version", "known", "rare", "expected"),
-    [
-        (b"/", "1.1", b"localhost", {}, None),
-        (b"/", "1.1", None, {}, "host-missing"),
-        (b"/", "1.0", None, {}, None),
-        (b"/", "1.1", None, {b"host": b"localhost"}, None),
-        (b"/", "1.1", None, {b"host": b""}, "host-malformed"),
-        (b"/", "1.1", None, {b"host": b"localhost,localhost"}, "host-repeated"),
-        (b"/", "1.1", b"localhost", {b"host": b"localhost"}, "host-repeated"),
-        (b"/", "1.1", None, {b"host": b"evil.example"}, "host-unknown"),
-        (b"http://localhost/", "1.1", b"localhost:80", {}, None),
-        (b"http://LOCALHOST:80/", "1.1", b"localhost", {}, None),
-        (b"http://evil.example/", "1.1", b"localhost", {}, "host-repeated"),
-        (b"http://a@localhost/", "1.1", b"localhost", {}, "host-repeated"),
-        (b"http://evil.example/", "1.0", None, {}, "host-unknown"),
-        (b"/", "1.1", b"localhost", {b"transfer-encoding": b"Chunked"}, None),
-        (
-            b"/", "1.1", b"localhost", {b"transfer-encoding": b"gzip, chunked"},
-            "transfer-coding-unknown",
-        ),
-        (
-            b"/", "1.1", b"localhost", {b"transfer-encoding": b"chunked,chunked"},
-            "transfer-coding-unknown",
-        ),
-        (b"/", "1.0", b"localhost", {b"transfer-encoding": b"chunked"}, "http-malformed"),
-        (b"/", "1.1", b"localhost", {b"origin": b"http://evil.example"}, "page-foreign"),
-    ],
-)  # fmt: skip
-def test_a_head_names_exactly_one_host_and_can_be_read_in_one_way(
-    url: bytes, version: str, known: bytes | None, rare: dict[bytes, bytes], expected: str | None
-) -> None:
-    assert code(HeadCheck(HostGate()).error(b"POST", url, version, known, rare)) == expected
-
-
-def test_spellings_that_passed_are_known_and_never_many() -> None:
-    check = HeadCheck(HostGate(any_host=True))
-    for number in range(1000):
-        assert check.error(b"GET", b"/", "1.1", None, {b"host": b"h%d" % number}) is None
-        assert b"h%d" % number in check.known_hosts
-        assert len(check.known_hosts) <= 64
-    refusing = HeadCheck(HostGate())
-    refusing.error(b"GET", b"/", "1.1", None, {b"host": b"evil.example"})
-    assert refusing.known_hosts == set()

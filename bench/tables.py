@@ -1,0 +1,255 @@
+"""Markdown tables of what benchmarks printed last: `python -m bench.tables FILE... [--into PAGE]`.
+
+Reads the lines of JSON in the files, whatever stands around them, and prints tables of each that it
+knows. With `--into` they replace what lies between `<!-- figures: NAME -->` and `<!-- end -->` on
+that page: its figures are never typed by hand. Under the tables stands the machine that they were
+seen on; a ratio says nothing without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def whole(spread: dict[str, float] | None) -> str:
+    """Median and range, in whole numbers."""
+    if not spread:
+        return "-"
+    middle = f"{spread['median']:,.0f}"
+    if spread["samples"] == 1:
+        return middle
+    return f"{middle} ({spread['min']:,.0f} to {spread['max']:,.0f})"
+
+
+def tenth(spread: dict[str, float] | None) -> str:
+    return f"{spread['median']:,.1f}" if spread else "-"
+
+
+def times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f} x"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def seen_on(line: Line) -> str:
+    """The machine, the versions and the command, in one paragraph."""
+    machine = line["hardware"]
+    versions = _listed(line["versions"])
+    for peer, each in line.get("peers", {}).items():
+        versions += f"; {peer}: {_listed(each)}" if isinstance(each, dict) else f", {peer} {each}"
+    others = line.get("others_cores", line.get("climb_others_cores"))
+    busy = f" Other programs took {others} cores." if others is not None else ""
+    return (
+        f"Seen on: {machine['cpu']}, {machine['cores']} cores, {machine['instruction_set']}, "
+        f"{machine['memory_gib']} GiB; {versions}; commit {line['commit']}.{busy} "
+        f"Repeat, in {line['took_s']} s: `{line['command']}`."
+    )
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {each}" for name, each in versions.items())
+
+
+def gateway(line: Line) -> list[str]:
+    return [
+        _at_one_door(line, "json", ("limit", "mosec", "ray_serve")),
+        _at_one_door(line, "tensor", ("triton",)),
+        _at_one_door(line, "binary", ("triton",)),
+        _at_one_door(line, "onnx", ()),
+        table(
+            ["best setting of", "door", "connections", "setting"],
+            (
+                [server, door, ", ".join(counts), setting]
+                for server, doors in line["settings"].items()
+                for door, by_count in doors.items()
+                for setting, counts in _by_value(by_count).items()
+            ),
+        ),
+    ]
+
+
+def _at_one_door(line: Line, door: str, peers: Sequence[str]) -> str:
+    peers = [peer for peer in peers if door in line["rps"].get(peer, {})]
+    heads = [f"{door}: connections", "ours, requests/s", "P99 ms"]
+    for peer in peers:
+        heads += [f"{peer}, requests/s", "P99 ms", "ours is"]
+    rows = []
+    for count, ours in line["rps"]["ours"].get(door, {}).items():
+        row = [count, whole(ours), tenth(line["p99_ms"]["ours"][door][count])]
+        for peer in peers:
+            ratio = line["ratios"].get(peer, {}).get(door, {}).get(count)
+            row.append(whole(line["rps"][peer][door].get(count)))
+            row += [tenth(line["p99_ms"][peer][door].get(count)), times(ratio)]
+        rows.append(row)
+    return table(heads, rows)
+
+
+def _by_value(by_key: dict[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key, value in by_key.items():
+        found.setdefault(value, []).append(key)
+    return found
+
+
+def overhead(line: Line) -> list[str]:
+    rows = [
+        [
+            count, whole(each["served_rps"]), tenth(each["batch_rows"]), whole(each["bare_rps"]),
+            f"{each['served_ratio']:.2f}", tenth(each["p99_ms"]),
+        ]
+        for count, each in line["by_connections"].items()
+    ]  # fmt: skip
+    heads = ["connections", "served rows/s", "rows a batch", "bare rows/s", "ratio", "P99 ms"]
+    bare = ", ".join(f"{rate:,} at {rows}" for rows, rate in line["bare_rps_by_rows"].items())
+    told = (
+        f"At 60 % of the most: P50 {line['p50_ms_at_60']:.1f} ms, "
+        f"P99 {line['p99_ms_at_60']:.1f} ms "
+        f"({line['p99_calm_ms_at_60']:.1f} ms of requests that met no stall of the machine). "
+        f"Bare, rows/s by rows a batch: {bare}; of the fastest, "
+        f"{line['of_best_bare']:.2f} is served."
+    )
+    return [table(heads, rows), told]
+
+
+LEVELS = {
+    "intent": "rps_within_level",
+    "lor": "lor_rps_within_level",
+    "random": "random_rps_within_level",
+}
+
+
+def intent(line: Line) -> list[str]:
+    by_seed = line["rps_within_level_by_seed"]
+    level = f"{line['level_ms']:g} ms"
+    within = {name: _rate(line[key], by_seed[name]) for name, key in LEVELS.items()}
+    rows = [
+        ["sustained, closed loop", f"{line['sustained_rps']:,} requests/s"],
+        ["at 60 % of it", f"P50 {line['p50_ms']:.1f} ms, P99 {line['p99_ms']:.1f} ms"],
+        ["the bare loop under the same arrivals", f"P99 {line['bare_p99_ms']:.1f} ms"],
+        [f"highest rate with P99 within {level}", within["intent"]],
+        ["at 60 % of that", f"P99 {line['p99_ms_at_60_of_level']:.1f} ms"],
+        ["dynamic batching against none", f"{line['batching_gain']:.2f} x the rate"],
+        ["LOR against random, same rate", f"P99 {line['lor_vs_random']:.2f} x shorter"],
+        [f"LOR within {level}", within["lor"]],
+        [f"random within {level}", within["random"]],
+        ["LOR's rate within the level over random's", times(line["lor_vs_random_rps"])],
+    ]  # fmt: skip
+    climb = [
+        [f"{each['rps']:,}", f"{each['p99_ms']:.1f}", f"{each['p99_calm_ms']:.1f}"]
+        for each in line["climb"]["intent"]
+    ]
+    heads = ["Poisson requests/s", "P99 ms", "without the machine's stalls"]
+    return [table(["", ""], rows), table(heads, climb)]
+
+
+def _rate(median: float, by_seed: Sequence[float]) -> str:
+    return f"{median:,} requests/s (by seed: {', '.join(f'{each:,}' for each in by_seed)})"
+
+
+def bert(line: Line) -> list[str]:
+    batches = line["batches"]
+    names = list(next(iter(next(iter(batches.values())).values())))
+    bare = [
+        [model, shape, *(f"{row[name]['ms']['median']:.1f}" for name in names)]
+        for model, shapes in batches.items()
+        for shape, row in shapes.items()
+    ]
+    saved = line["cost_reductions"]
+    peers = list(next(iter(saved.values())))
+    served = [
+        [
+            f"{name}: {line['pytorch_settings'][name]}" if name in peers else name,
+            whole(rps), f"{line['served_rows'][name]:g}", tenth(line["served_p99_ms"][name]),
+            *(percent(saved[name][peer]) if name in saved else "" for peer in peers),
+            f"{line['served_ratio_spread'][name]['median']:.2f}" if name in saved else "",
+            percent(line["served_labels_equal"][name]),
+        ]
+        for name, rps in line["served_rps"].items()
+    ]  # fmt: skip
+    heads = ["served", "answers/s", "rows a batch", "P99 ms"]
+    heads += [*(f"saves of {peer}" for peer in peers), "served / bare", "labels equal"]
+    return [
+        f"{line['processor']}.",
+        table(["ms a batch", "rows x tokens", *names], bare),
+        table(heads, served),
+        _swept(line["pytorch_swept"], "answers/s"),
+    ]
+
+
+def spelling(line: Line) -> list[str]:
+    exact, settings = line["exact_match_held_out"], line["peer_settings"]
+    rows = [
+        [
+            f"{name}: {settings[name]}" if name in settings else "ours: batch 16, one core",
+            whole(seen["rps"]), tenth(seen["p50_ms"]), tenth(seen["p99_ms"]),
+            times(line["ratios"].get(name)), percent(line["answers_agree"][name]),
+            percent(exact[name]) if name in exact else "",
+        ]
+        for name, seen in line["rounds"].items()
+    ]  # fmt: skip
+    heads = ["", "requests/s", "P50 ms at 60 %", "P99 ms", "ours is"]
+    heads += ["equal to PyTorch FP32", f"right, of {line['held_out']:,} held out"]
+    told = f"Queries left as they were typed would be right in {percent(exact['unchanged'])}."
+    return [table(heads, rows), told, _swept(line["peer_swept"], "requests/s")]
+
+
+def _swept(by_setting: dict[str, float], unit: str) -> str:
+    rows = ([setting, f"{rate:,.0f}"] for setting, rate in by_setting.items())
+    return table(["PyTorch, swept", unit], rows)
+
+
+TABLES: dict[str, Callable[[Line], list[str]]] = {
+    "gateway": gateway, "overhead": overhead, "intent": intent, "bert": bert, "spelling": spelling,
+}  # fmt: skip
+
+
+def text_of(line: Line) -> str:
+    """All that a page shows of one benchmark."""
+    return "\n\n".join([*TABLES[line["bench"]](line), seen_on(line)])
+
+
+def lines_in(text: str) -> list[Line]:
+    """Closing lines of benchmarks that have tables."""
+    found = [json.loads(each) for each in text.splitlines() if each.startswith('{"bench"')]
+    return [line for line in found if line["bench"] in TABLES]
+
+
+def put_into(page: str, line: Line) -> str:
+    """Raises ValueError where the page has no place for this benchmark."""
+    begin = f"<!-- figures: {line['bench']} -->"
+    place = re.compile(f"{re.escape(begin)}.*?<!-- end -->", re.DOTALL)
+    if not place.search(page):
+        raise ValueError(f"the page has no place marked {begin}")
+    filled = f"{begin}\n{text_of(line)}\n<!-- end -->"
+    return place.sub(lambda _: filled, page, count=1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.tables")
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--into", type=Path, help="a page with marked places")
+    options = parser.parse_args(sys.argv[1:])
+    seen = [line for path in options.files for line in lines_in(path.read_text())]
+    page = options.into.read_text() if options.into else ""
+    for line in seen:
+        if options.into:
+            page = put_into(page, line)
+        else:
+            print(text_of(line), end="\n\n")
+    if options.into:
+        options.into.write_text(page)
