@@ -236,11 +236,11 @@ def test_what_was_prepared_and_is_not_wanted_any_more_is_forgotten(
     """It would stay for ever, or be started in place of another model."""
     client = shared.client()
     source = {"uri": model_files.affine(tmp_path / "m").as_uri()}
-    call = {"copy": 19, "endpoint": "e", "variant": "v", "cores": 1.0, "source": source}
+    call = {"copy": 40, "endpoint": "e", "variant": "v", "cores": 1.0, "source": source}
     assert client.control(op="prepare", **call)["need"]["memory_bytes"]
-    assert client.control(op="unload", copy=19) == {"ok": True, "found": True}
-    assert client.control(op="unload", copy=19) == {"ok": True, "found": False}
-    loaded = client.load(19, model_files.row_sums(tmp_path / "sums"))
+    assert client.control(op="unload", copy=40) == {"ok": True, "found": True}
+    assert client.control(op="unload", copy=40) == {"ok": True, "found": False}
+    loaded = client.load(40, model_files.row_sums(tmp_path / "sums"))
     assert loaded["description"]["outputs"][0]["name"] == "sum", loaded
 
 
