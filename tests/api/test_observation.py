@@ -20,9 +20,7 @@ VIEW = InstanceView(
     memory_bytes=250,
     pid=1,
     log_path=Path("/nowhere"),
-    copies=(
-        CopyView(copy=1, component="all", phase="ready", load_s=0.5, model_memory_bytes=100),
-    ),
+    copies=(CopyView(copy=1, component="all", phase="ready", load_s=0.5, model_memory_bytes=100),),
 )
 
 

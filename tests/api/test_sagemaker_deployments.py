@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.api.sagemaker.deployments import model_source
-from penstock.control.load_request import load_request
 from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.load_request import load_request
 from penstock.core.wish import ComponentWish
 from penstock.fleet.base import InstanceType
 

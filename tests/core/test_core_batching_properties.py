@@ -91,7 +91,10 @@ class BatcherMachine(RuleBasedStateMachine):
         assert len(held) <= self.spec.batches_ahead
         if held:
             assert len(self.lanes) == self.spec.lanes, "ahead of a run, and a lane was free"
-            full = batch.reason in {"batch-full", "single", "service-level"}
+            # A batch that is cut to a preferred size goes ahead as a full one, if enough waited.
+            mates = (one for one in self.queued if self.bucket_of(one) == batch.bucket)
+            full = sum(map(self.rows_queued, mates)) >= self.spec.rows_max
+            full = full or batch.reason in {"batch-full", "single", "service-level"}
             assert full or self.batcher.snapshot()["run_times"], "ahead without a forecast"
         assert batch.ids
         assert len(batch.ids) == 1 or not self.alone & set(batch.ids), "one to run alone was not"
