@@ -65,6 +65,16 @@ def old_tar(name: bytes = b"a", content: bytes = b"1") -> bytes:
     return bytes(head) + content.ljust(512, b"\0") + bytes(1024)
 
 
+def old_tar_that_fills_its_fields(checksum: bytes) -> bytes:
+    """No space ends the time, and the kind of a file is written out: digits on both sides."""
+    head = bytearray(old_tar())
+    head[136:148] = b"000000000007"
+    head[156:157] = b"0"
+    head[148:156] = b" " * 8
+    head[148:156] = checksum % sum(head[:512])
+    return bytes(head)
+
+
 def with_checksum(head: bytes, text: bytes) -> bytes:
     return head[:148] + text.ljust(8) + head[156:]
 
@@ -80,7 +90,10 @@ def with_checksum(head: bytes, text: bytes) -> bytes:
         pytest.param(b"PK\7\x08", "", id="half-a-zip"),
         pytest.param(tar_bytes([member("a")]), "tar", id="tar"),
         pytest.param(b"x" * 257 + b"ustar", "tar", id="a-magic-is-enough"),
+        pytest.param(b"x" * 257 + b"ustar\0" + b"00", "tar", id="a-magic-and-a-version"),
         pytest.param(old_tar(), "tar", id="old-tar"),
+        pytest.param(old_tar_that_fills_its_fields(b"%-8o"), "tar", id="checksum-from-the-left"),
+        pytest.param(old_tar_that_fills_its_fields(b"%8o"), "tar", id="checksum-to-the-right"),
         pytest.param(old_tar()[:512], "tar", id="a-head-of-an-old-tar"),
         pytest.param(old_tar()[:511], "", id="less-than-a-head"),
         pytest.param(old_tar(name=b""), "", id="without-a-name"),

@@ -98,10 +98,11 @@ def _tar_member(
     if info.islnk():
         return Member(info.name, "hardlink", link=info.linkname)
     # A sparse file claims a size without having the bytes.
-    if not info.isreg() or info.issparse():
-        return Member(info.name, "other")
-    content = archive.extractfile(info)
-    if content is None:
+    if (
+        not info.isreg()
+        or info.issparse()
+        or (content := archive.extractfile(info)) is None  # there is one for each of this kind
+    ):
         return Member(info.name, "other")
     executable = bool(info.mode & stat.S_IXUSR)
 
@@ -220,12 +221,6 @@ class _BoundedReads(io.RawIOBase):
         super().__init__()
         self._source = source
         self._what = what
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._source.seek(offset, whence)
