@@ -214,6 +214,12 @@ def listing(*files: SourceFile, single: bool = False, settled: bool = True) -> L
     return Listing(files=files, single=single, settled=settled)
 
 
+def test_unless_said_otherwise_a_file_is_not_run_and_a_listing_is_as_it_will_stay() -> None:
+    one = SourceFile(name="a", size=1, stamp="s", chunks=lambda: iter(()))
+    assert not one.executable
+    assert Listing(files=(one,), single=True).settled
+
+
 def test_the_size_of_a_listing_is_that_of_its_files() -> None:
     assert listing(file("a", size=3), file("b", size=4)).size == 7
     assert listing().size == 0

@@ -423,3 +423,25 @@ def test_over_a_socket_a_known_head_is_answered_as_any_other() -> None:
             assert len(served.listener.known_heads or ()) == 1, "two were looked up, one kept"
 
     run(main)
+
+
+def known(url: bytes = b"/hot/x", *names: bytes) -> KnownHead:
+    headers = [(name, b"x") for name in names]
+    return KnownHead(0, b"GET", url, headers, None, None, cast(Any, None))
+
+
+def test_a_head_that_may_not_be_kept_is_not_wanted_again() -> None:
+    heads = KnownHeads()
+    assert [heads.wants(b"a") for _ in range(3)] == [False, True, True]
+    heads.keep(b"a", known(b"/hot/x", b"Cookie"))
+    assert [heads.wants(b"a") for _ in range(3)] == [False, False, False]
+    assert len(heads) == 0
+
+
+def test_a_generation_of_heads_is_over_when_it_is_full() -> None:
+    heads = KnownHeads()
+    for number in range(HEADS_MAX):
+        heads.keep(b"%d" % number, known())
+    assert (len(heads.recent), len(heads)) == (HEADS_MAX, HEADS_MAX)
+    heads.keep(b"one more", known())
+    assert (list(heads.recent), len(heads)) == ([b"one more"], HEADS_MAX + 1)

@@ -26,4 +26,4 @@ def raise_limit() -> int:
 def limit_now() -> int | None:
     """Descriptors that this process may have open; None = any number."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return None if limit in (resource.RLIM_INFINITY, -1) else limit
+    return None if limit == resource.RLIM_INFINITY else limit
