@@ -379,3 +379,36 @@ def test_who_waits_for_a_source_waits_no_longer_than_its_time(tmp_path: Path) ->
     assert caught.value.code == "artifact-timeout"
     with cache.source_lock("key", budget()), cache.source_lock("other", budget()):
         pass
+
+
+def test_folders_above_a_cache_are_made_with_it(tmp_path: Path) -> None:
+    commit(ArtifactCache(tmp_path / "a/b/c"), A)
+    assert ArtifactCache(tmp_path / "a/b/c").find(A) is not None
+
+
+def test_a_whole_entry_under_another_name_is_none(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    commit(cache, A)
+    (tmp_path / A).rename(tmp_path / "backup")
+    assert cache.find("backup") is None
+    assert (tmp_path / "backup/files/sub/model.onnx").exists()
+
+
+def descriptors() -> list[str]:
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+def test_work_in_a_cache_leaves_no_folder_and_no_descriptor_open(tmp_path: Path) -> None:
+    cache = ArtifactCache(tmp_path)
+    before = descriptors()
+    commit(cache, A)
+    with cache.staging("test") as staging:
+        staging.joinpath("file").write_text("left")
+        assert len(descriptors()) == len(before) + 1
+    with cache.staging("test") as staging:
+        staging.rmdir()  # somebody else was tidy
+    assert list((tmp_path / ".staging").iterdir()) == []
+    (tmp_path / ".staging/of-a-dead-process").mkdir()
+    ArtifactCache(tmp_path)
+    assert list((tmp_path / ".staging").iterdir()) == []
+    assert descriptors() == before
