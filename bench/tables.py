@@ -197,12 +197,13 @@ def spelling(line: Line) -> list[str]:
         [
             f"{name}: {settings[name]}" if name in settings else "ours: batch 16, one core",
             whole(seen["rps"]), tenth(seen["p50_ms"]), tenth(seen["p99_ms"]),
-            times(line["ratios"].get(name)), percent(line["answers_agree"][name]),
+            percent(seen["lost"]["median"]), times(line["ratios"].get(name)),
+            percent(line["answers_agree"][name]),
             percent(exact[name]) if name in exact else "",
         ]
         for name, seen in line["rounds"].items()
     ]  # fmt: skip
-    heads = ["", "requests/s", "P50 ms at 60 %", "P99 ms", "ours is"]
+    heads = ["", "requests/s", "P50 ms at 60 %", "P99 ms", "lost", "ours is"]
     heads += ["equal to PyTorch FP32", f"right, of {line['held_out']:,} held out"]
     told = f"Queries left as they were typed would be right in {percent(exact['unchanged'])}."
     return [table(heads, rows), told, _swept(line["peer_swept"], "requests/s")]
