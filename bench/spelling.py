@@ -166,7 +166,7 @@ def figures(seen: dict[str, Seen]) -> dict[str, Any]:
         "vs_pytorch": at_best[1],
         "vs_pytorch_at": at_best[0],
         "ratios": by_peer,
-        "rounds": {
+        "by_server": {
             name: {
                 "rps": spread(each.rps),
                 "p50_ms": spread(each.p50_ms),

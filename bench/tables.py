@@ -201,7 +201,7 @@ def spelling(line: Line) -> list[str]:
             percent(line["answers_agree"][name]),
             percent(exact[name]) if name in exact else "",
         ]
-        for name, seen in line["rounds"].items()
+        for name, seen in line["by_server"].items()
     ]  # fmt: skip
     heads = ["", "requests/s", "P50 ms at 60 %", "P99 ms", "lost", "ours is"]
     heads += ["equal to PyTorch FP32", f"right, of {line['held_out']:,} held out"]
