@@ -49,6 +49,7 @@ def _ended(events: list[bytes], seen: list[bytes]) -> list[bytes]:
         ([b"data: a\r\ndata: b"], [], b"data: a\r\ndata: b"),
         ([b"data: a\n\ndata: b\n"], [b"data: a\n\n"], b"data: b\n"),
         ([b"", b"\n"], [], b""),
+        ([b"\n", b"\ndata: a\n\n"], [b"data: a\n\n"], b""),
         ([b": alive\n\n", b"data: a\n\n: alive\n\n", b": al"], [b"data: a\n\n"], b""),
         ([b"data: a\n", b"data: b\n\n"], [b"data: a\ndata: b\n\n"], b""),
         ([b"data: a\r\rdata: b\n\n"], [b"data: a\r\r", b"data: b\n\n"], b""),

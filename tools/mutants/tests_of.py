@@ -121,7 +121,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/descriptors.py": ("gateway/test_descriptors.py",),
     "gateway/dispatcher.py": _DISPATCH,
     "gateway/draining.py": ("gateway/test_draining.py", *_DISPATCH),
-    "gateway/endpoint_table.py": _DISPATCH,
+    "gateway/endpoint_table.py": ("gateway/test_endpoint_table.py", *_DISPATCH),
     "gateway/explain.py": _DISPATCH,
     "gateway/holding.py": (*_HTTP, *_DISPATCH),
     "gateway/http.py": (*_HTTP, "gateway/test_known_heads.py"),

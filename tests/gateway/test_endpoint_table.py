@@ -1,0 +1,72 @@
+"""What a gateway knows of an endpoint follows from its routes, and from the newest only."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, cast
+
+import pytest
+
+from penstock.core.deployment import RANDOM, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.gateway.endpoint_table import Endpoint, EndpointTable
+
+TEXT, PLAIN = {"task": "text-generation"}, {"task": "text-classification"}
+
+
+class NoRecorders:
+    """Nothing is recorded here."""
+
+    def recorder(self, endpoint: str, variant: str) -> Any:
+        return f"{endpoint}/{variant}"
+
+
+def routes(*models: dict[str, Any], copies: int = 1) -> EndpointRoutes:
+    """A variant for each model, with so many copies each on one instance."""
+    variants = []
+    for at, model in enumerate(models):
+        numbers = range(at * copies + 1, (at + 1) * copies + 1)
+        here = tuple(CopyRoute(copy=one, instance_id="i-1", outstanding_max=1) for one in numbers)
+        variants.append(
+            VariantRoutes(name=f"v{at}", weight=1.0, strategy=RANDOM, copies=here, model=model)
+        )
+    return EndpointRoutes(endpoint="shop", variants=tuple(variants))
+
+
+def endpoint(*models: dict[str, Any], copies: int = 1) -> Endpoint:
+    return Endpoint(routes(*models, copies=copies), random.Random(0), cast(Any, NoRecorders()))
+
+
+@pytest.mark.parametrize(
+    ("models", "generates"),
+    [([TEXT], True), ([PLAIN], False), ([PLAIN, TEXT], True), ([], False)],
+)
+def test_an_endpoint_generates_if_any_of_its_variants_does(
+    models: list[dict[str, Any]], generates: bool
+) -> None:
+    assert endpoint(*models).generates is generates
+
+
+@pytest.mark.parametrize(
+    ("lanes", "counted"), [(1, 1), (2, 2), (7, 7), (0, 1), (-3, 1), ("2", 1), (None, 1)]
+)
+def test_a_copy_has_the_lanes_that_it_tells_of_and_one_at_least(lanes: Any, counted: int) -> None:
+    assert endpoint({"lanes": lanes}, copies=3).lanes == 3 * counted
+
+
+def test_for_a_variant_that_is_not_known_the_first_is_recorded() -> None:
+    shop = endpoint(PLAIN, TEXT)
+    told = [shop.recorder_of(name) for name in (None, "v0", "v1", "v2")]
+    assert told == ["shop/v0", "shop/v0", "shop/v1", "shop/v0"]
+
+
+def test_new_routes_are_taken_as_a_whole() -> None:
+    table = EndpointTable(random.Random(0), cast(Any, NoRecorders()))
+    assert table.publish(routes(TEXT, copies=2)) == ()
+    shop = table.endpoints["shop"]
+    assert (shop.generates, shop.lanes) == (True, 2)
+    gone = table.publish(routes(PLAIN, copies=1))
+    assert [state.copy for state in gone] == [2]
+    assert table.endpoints["shop"] is shop
+    assert (shop.generates, shop.lanes) == (False, 1)
+    assert [state.copy for state in table.withdraw("shop")] == [1]
+    assert table.withdraw("shop") == ()
