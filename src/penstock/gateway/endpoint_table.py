@@ -38,17 +38,15 @@ class Endpoint:
         self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
         self.router = EndpointRouter(routes, rng)
         self.routes = routes
-        self.lanes = 0
-        self.generates = False  #: its replies say how many tokens went in and out
-        self.recorders: dict[str, VariantRecorder] = {}
         self.derive(recorders)
 
     def derive(self, recorders: Recorders) -> None:
         """What follows from new routes."""
-        self.recorders = {
+        self.recorders: dict[str, VariantRecorder] = {
             variant.name: recorders.recorder(self.name, variant.name)
             for variant in self.routes.variants
         }
+        #: its replies say how many tokens went in and out
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
         )
@@ -64,7 +62,7 @@ class Endpoint:
 
 
 def _lanes(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 1
+    return max(value, 1) if isinstance(value, int) else 1
 
 
 class EndpointTable:
