@@ -22,7 +22,7 @@ class Fork:
 
     def __init__(self, work: Callable[[], object], *, limit_s: float) -> None:
         reader, writer = os.pipe()
-        self.folder = tempfile.mkdtemp(prefix="mutant-")
+        self.folder = tempfile.mkdtemp(prefix="m")
         self.pid = os.fork()
         if self.pid == 0:
             os.close(reader)

@@ -27,7 +27,7 @@ def nothing_left_behind() -> Iterator[None]:
         library = ctypes.CDLL(None)
         library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         library.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    with tempfile.TemporaryDirectory(prefix="penstock-mutants-", ignore_cleanup_errors=True) as at:
+    with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as at:
         before, tempfile.tempdir = tempfile.tempdir, at
         try:
             yield
