@@ -275,6 +275,7 @@ class FakeInstance:
         self._path = path
         self.cancelled: list[int] = []
         self.invokes: list[frames.Invoke] = []
+        self.flags: list[int] = []  #: of their frames
         self.connections: list[_InstanceConnection] = []
         #: what to do with an INVOKE; the default echoes
         self.on_invoke: Callable[[_InstanceConnection, int, frames.Invoke], None] = echo
@@ -311,6 +312,7 @@ class _InstanceConnection(asyncio.Protocol):
         for frame in self._decoder.feed(data):
             if frame.kind == frames.INVOKE:
                 invoke = frames.decode_invoke(frame.payload, frame.meta_bytes)
+                self._instance.flags.append(frame.flags)
                 self._instance.invokes.append(invoke)
                 self._instance.on_invoke(self, frame.ident, invoke)
             elif frame.kind == frames.CANCEL:

@@ -46,6 +46,7 @@ def test_requests_and_answers_of_any_size_cross_the_connection(tmp_path: Path) -
         await until(lambda: all(each.told for each in told))
         assert [each.told for each in told] == [[("reply", body)] for body in bodies]
         assert [invoke.copy for invoke in instance.invokes] == [1] * 5
+        assert instance.flags == [0] * 5  # none is under suspicion, so all may share a batch
         await dispatcher.close()
         await instance.stop()
 
