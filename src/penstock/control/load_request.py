@@ -28,6 +28,9 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
         "cores": kind.cores if whole or not need.cores else need.cores,
         "memory_bytes_max": kind.share_bytes or kind.memory_bytes,
         "accelerators": kind.accelerators if whole else need.accelerators,
+        "multi_model": {"keeps_models": component.model.keeps_models}
+        if component.model.multi_model
+        else None,
         "download_timeout_s": component.download_timeout_s,
         "startup_timeout_s": component.startup_timeout_s,
     }

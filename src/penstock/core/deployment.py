@@ -25,6 +25,8 @@ class ModelSource:
     compressed: bool | None = None  #: an archive, or files as they are; None: look
     image: str = ""
     environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
+    multi_model: bool = False  #: `uri` is a prefix of target models, each loaded when it is called
+    keeps_models: bool = True  #: ModelCacheSetting: a target model stays when it is idle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class VariantRoutes:
     )  #: description for metadata calls (tensors, labels, platform, versions)
     prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
     concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
+    multi_model: bool = False  #: its copies are hosts of target models: each request names one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

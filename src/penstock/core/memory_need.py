@@ -116,6 +116,24 @@ def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:
     return MemoryNeed(memory_bytes=memory_bytes, least_bytes=guess.least_bytes, basis=MEASURED)
 
 
+def beside_others(facts: ModelFacts, seen: MemorySeen | None, *, first: bool) -> MemoryNeed:
+    """What one more model takes in a process that has others.
+
+    Args:
+        seen: of this model beside others: what it took while it was loaded, and what it kept.
+        first: the process has no model of this runtime, whose libraries come with it.
+    """
+    if seen is not None:
+        memory_bytes = max(seen.load_bytes_max, seen.own_bytes_max)
+        return MemoryNeed(memory_bytes=memory_bytes, basis=MEASURED)
+    rule = _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
+    each_bytes = rule.each_bytes + int(rule.factor * facts.file_bytes)
+    memory_bytes = max(facts.processes, 1) * each_bytes + facts.cache_bytes
+    if first:
+        memory_bytes += rule.fixed_bytes
+    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=int(rule.least * facts.file_bytes))
+
+
 def with_headroom(own_bytes: int) -> int:
     """What to set aside for a copy that takes `own_bytes`."""
     return own_bytes + max(own_bytes // _HEADROOM_SHARE, _HEADROOM_BYTES_MIN)

@@ -73,4 +73,5 @@ def _variant_routes(variant: VariantSpec, copies: Iterable[CopyObserved]) -> Var
         model=ready[0].model if ready else {},
         prefix_length_max=variant.prefix_length_max,
         concurrency_threshold=variant.concurrency_threshold,
+        multi_model=variant.model.multi_model,
     )

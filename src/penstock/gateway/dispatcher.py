@@ -29,7 +29,7 @@ from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.retry import CONNECTION_LOST, FRESH
-from penstock.core.routing import EndpointRouter, NoRoute, Routed
+from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
@@ -154,7 +154,7 @@ class Dispatcher:
             return
         variant = invocation.variant
         router = endpoint.router
-        if invocation.affinity is None and not router.reads_prompts:
+        if invocation.affinity is None and not router.looks_closer:
             routed = router.pick(variant=variant)
         else:
             routed = pick(router, invocation, variant, (), received)
@@ -179,8 +179,17 @@ class Dispatcher:
         invocation.copy = state
         invocation.attempts += 1
         invocation.link = link = self._links[state.instance_id]
+        if route.helper is not None:
+            self._ask_to_load(route.helper, invocation)
         left_ms = int((deadline - now) * 1000.0)
         link.send(invocation, state.copy, left_ms if left_ms > 0 else 1)
+
+    def _ask_to_load(self, host: CopyState, invocation: Invocation) -> None:
+        """A target model is hot: another host is to have it as well."""
+        assert invocation.affinity is not None
+        link = self._links.get(host.instance_id)
+        if link is not None:
+            link.tell({"op": "models", "copy": host.copy, "load": invocation.affinity.model})
 
     def cancel(self, invocation: Invocation) -> None:
         """The client is gone. Harmless in every state."""
@@ -394,6 +403,14 @@ class Dispatcher:
             self.table.set_lost(instance_id, copy, kind != "copy-ready")
             if kind == "copy-ready":
                 self._retries.try_held()
+        elif kind == "models-changed" and isinstance(copy, int):
+            self.table.set_models(
+                instance_id,
+                copy,
+                event.get("loaded", []),
+                event.get("gone", []),
+                free_bytes=int(event.get("free_bytes", 0)),
+            )
 
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
         self.table.set_usable(instance_id, True, fresh=fresh)

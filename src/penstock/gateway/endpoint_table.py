@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from penstock.core.admission import Admission, admission_spec
 from penstock.core.deployment import EndpointRoutes
-from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
+from penstock.core.routing import CopyState, EndpointRouter, ModelsSeen, NoRoute, Routed
 from penstock.gateway.invocation import UNBOUND, Invocation
 from penstock.gateway.recording import Recorders
 from penstock.metrics.recorder import VariantRecorder
@@ -74,6 +74,7 @@ class EndpointTable:
         self._usable: set[str] = set()  #: instances whose link takes requests
         self._paused: set[str] = set()  #: and those of them whose link holds them back for now
         self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
+        self._models: dict[str, dict[int, ModelsSeen]] = {}  #: instance -> host -> its models
         self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
         self.endpoints: dict[str, Endpoint] = {}
 
@@ -117,6 +118,7 @@ class EndpointTable:
         self._paused.discard(instance_id)
         if fresh:
             self._lost.pop(instance_id, None)
+            self._models.pop(instance_id, None)
         self._tell_all(instance_id)
 
     def set_paused(self, instance_id: str, paused: bool) -> None:
@@ -134,6 +136,15 @@ class EndpointTable:
             copies.add(copy)
         else:
             copies.discard(copy)
+        if copy in self._copies:
+            self._tell(copy)
+
+    def set_models(
+        self, instance_id: str, copy: int, loaded: list[str], gone: list[str], *, free_bytes: int
+    ) -> None:
+        """A host says which target models it has loaded and dropped since it last said so."""
+        seen = self._models.setdefault(instance_id, {}).setdefault(copy, ModelsSeen())
+        seen.told(loaded=loaded, gone=gone, free_bytes=free_bytes)
         if copy in self._copies:
             self._tell(copy)
 
@@ -160,6 +171,9 @@ class EndpointTable:
         endpoint, instance_id = self._copies[copy]
         endpoint.router.set_healthy(copy, self._healthy(copy, instance_id))
         endpoint.router.set_paused(copy, instance_id in self._paused)
+        models = self._models.get(instance_id)
+        if models is not None and copy in models:
+            endpoint.router.set_models(copy, models[copy])
 
 
 def pick(
@@ -178,5 +192,6 @@ def pick(
         opens=affinity.opens,
         prefix=affinity.prefix,
         prompt=invocation.body if router.reads_prompts else None,
+        model=affinity.model,
         now=now,
     )

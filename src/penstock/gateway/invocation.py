@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 class Affinity(NamedTuple):
-    """What binds a request to a copy that has seen its like before."""
+    """What binds a request to some copies rather than to others."""
 
     session: str | None = None  #: requests of one session go to one copy while that lives
     prefix: bytes | None = None  #: what the caller says that it shares with others
     opens: bool = False  #: the session begins with this request
+    model: str | None = None  #: TargetModel, of a multi-model endpoint
 
 
 UNBOUND = Affinity()

@@ -76,6 +76,8 @@ class Link(Protocol):
 
     def cancel(self, invocation: Invocation) -> None: ...
 
+    def tell(self, call: dict[str, Any]) -> None: ...
+
     async def open(self, timeout_s: float) -> None: ...
 
     async def close(self) -> None: ...
@@ -300,6 +302,8 @@ class FrameLink(asyncio.Protocol):
             if invocation is not None:
                 self._events.on_returned(invocation, payload.decode("utf-8", "replace"))
             return
+        if kind == frames.CONTROL_REPLY:
+            return  # to something that was told and not asked
         if kind not in (frames.REPLY, frames.ERROR, frames.END):
             raise frames.FrameError(f"an instance sent a frame of kind {kind}")
         # Decoded before the request is taken out: if that fails it is retried, not forgotten.
@@ -352,6 +356,15 @@ class FrameLink(asyncio.Protocol):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(frames.encode(frames.CANCEL, ident))
+
+    def tell(self, call: dict[str, Any]) -> None:
+        """A control operation whose outcome nobody waits for; lost while there is no connection."""
+        if self._transport is None:
+            return
+        self._ident += 1
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frames.encode(frames.CONTROL, self._ident, orjson.dumps(call)))
 
     def _flush(self) -> None:
         out, self._out = self._out, []

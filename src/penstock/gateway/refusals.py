@@ -55,6 +55,18 @@ def endpoint_not_found(endpoint: str) -> PenstockError:
     )
 
 
+_TARGET_MODEL = {
+    "target-model-required": (
+        "needs a TargetModel: it is a multi-model endpoint.",
+        "Name one of the models below its prefix.",
+    ),
+    "target-model-not-allowed": (
+        "takes no TargetModel: it is not a multi-model endpoint.",
+        "Leave TargetModel out.",
+    ),
+}
+
+
 def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockError:
     if route.reason == "unknown-variant":
         return CallerError(
@@ -68,6 +80,9 @@ def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockErro
             f"The session of endpoint {endpoint} {_SESSION_GONE[route.reason]}.",
             hint="Open another with the session id NEW_SESSION.",
         )
+    if route.reason in _TARGET_MODEL:
+        what, hint = _TARGET_MODEL[route.reason]
+        return CallerError(route.reason, f"Endpoint {endpoint} {what}", hint=hint)
     what, hint = _NO_ROUTE[route.reason]
     return NotNowError(
         route.reason,

@@ -20,6 +20,7 @@ from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
+from penstock.instance.models.host import ModelHost
 from penstock.instance.request import Request
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
@@ -31,7 +32,7 @@ _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
 class Host(Protocol):
     """What a connection needs of the instance."""
 
-    copies: dict[int, Copy]
+    copies: dict[int, Copy | ModelHost]
     clock: Clock
 
     def admits(self, peer: socket.socket) -> bool: ...
@@ -55,7 +56,7 @@ class Connection(asyncio.Protocol):
         self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._requests: dict[int, tuple[Copy, Request]] = {}
+        self._requests: dict[int, tuple[Copy | ModelHost, Request]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -91,7 +92,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return  # of one that was not admitted
         now = self._host.clock.monotonic()
-        touched: set[Copy] = set()
+        touched: set[Copy | ModelHost] = set()
         try:
             for kind, flags, meta_bytes, ident, payload in self._decoder.feed(data):
                 if kind == frames.INVOKE:
@@ -113,7 +114,7 @@ class Connection(asyncio.Protocol):
             return
         finally:
             for copy in touched:
-                copy.driver.turn(now)
+                copy.turn(now)
 
     def _look(self) -> None:
         """Whether the frame that has begun is still on its way."""
@@ -128,7 +129,7 @@ class Connection(asyncio.Protocol):
 
     def _invoke(
         self, ident: int, flags: int, meta_bytes: int, payload: bytes, now: float
-    ) -> Copy | None:
+    ) -> Copy | ModelHost | None:
         cut = 9 + meta_bytes
         if len(payload) < cut:
             raise frames.FrameError("an INVOKE is shorter than its head")

@@ -70,7 +70,8 @@ class Work:
 
 
 class Copy:
-    """`on_state(event, error)` tells the server of `copy-lost`, `copy-ready` and `copy-failed`."""
+    """`on_state(event, error)` tells the server of `copy-lost`, `copy-ready` and `copy-failed`;
+    `on_idle()` is called whenever everything taken is answered."""
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class Copy:
         call_at: CallAt,
         elsewhere: Elsewhere | None = None,
         on_state: Callable[[str, PenstockError | None], None] = lambda event, error: None,
+        on_idle: Callable[[], None] | None = None,
         observe: Callable[[list[Action]], None] | None = None,
     ) -> None:
         self.number = number
@@ -98,17 +100,19 @@ class Copy:
         self._on_state = on_state
         self._lanes_lost: set[int] = set()
         self._lanes_held: list[int] = []  #: freed while their worker was lost
-        self._on_idle: Callable[[], None] | None = None
+        self._on_idle = on_idle
         self.driver: BatcherDriver[Any] = BatcherDriver(
             Batcher(spec), clock=clock, call_at=call_at, run=work.run, drop=self._drop,
             observe=observe,
         )  # fmt: skip
+        #: What came in one read of a socket may leave as one batch.
+        self.turn: Callable[[float], None] = self.driver.turn
         work.attach(self)
 
     # requests
 
     def accept(self, request: Request, now: float) -> None:
-        """Takes a request. The connection calls `driver.turn` after all of one socket read."""
+        """Takes a request. The connection calls `turn` after all of one socket read."""
         if self.state in ("lost", "failed", "closed"):
             self._turn_back(request, f"copy-{self.state}")
             return

@@ -34,7 +34,7 @@ class Item:
 class Request(Item):
     __slots__ = (
         "alone", "answered", "body", "deadline", "decoded", "ident", "meta", "parts", "parts_left",
-        "priority", "received", "sink",
+        "priority", "received", "sink", "target",
     )  # fmt: skip
 
     def __init__(
@@ -64,4 +64,5 @@ class Request(Item):
         self.decoded: Decoded | None = None
         self.parts: list[Item] | None = None
         self.parts_left = 1
+        self.target = ""  #: the target model, where a host of them takes it
         self.answered = False  #: or cancelled: nothing more is sent

@@ -5,7 +5,8 @@
              requests
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
-    explain  one copy's batcher
+    explain  one copy's batcher; of a host, one target model
+    models   of a host: a target model is to be loaded, unloaded, pinned
     ping     {}
 
 Long operations run as tasks and hold up nothing. Events go to every connection. Which copies an
@@ -35,12 +36,15 @@ from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.lane_events import LaneEvents
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, load, prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.memory.use import MemoryUse
+from penstock.instance.models.host import ModelHost
+from penstock.instance.models.hosted import HostedModels, prepared_host
 from penstock.instance.settings import InstanceSettings
 from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
@@ -49,34 +53,6 @@ _LOG = logging.getLogger(__name__)
 
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
-
-
-class _Listener:
-    """Passes a runtime's lane events to its copy, which is made after the runtime."""
-
-    def __init__(self) -> None:
-        self.copy: Copy | None = None
-        self._early: list[tuple[str, tuple[Any, ...]]] = []
-
-    def _pass_on(self, name: str, *given: Any) -> None:
-        if self.copy is None:
-            self._early.append((name, given))
-        else:
-            getattr(self.copy, name)(*given)
-
-    def attach(self, copy: Copy) -> None:
-        self.copy = copy
-        for name, given in self._early:
-            getattr(copy, name)(*given)
-
-    def lane_lost(self, lane: int, error: PenstockError) -> None:
-        self._pass_on("lane_lost", lane, error)
-
-    def lane_ready(self, lane: int) -> None:
-        self._pass_on("lane_ready", lane)
-
-    def lane_failed(self, lane: int, error: PenstockError) -> None:
-        self._pass_on("lane_failed", lane, error)
 
 
 class InstanceServer:
@@ -90,10 +66,10 @@ class InstanceServer:
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.copies: dict[int, Copy] = {}
+        self.copies: dict[int, Copy | ModelHost] = {}
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._loaded: dict[int, Loaded] = {}
+        self._loaded: dict[int, Loaded | HostedModels] = {}
         self._loop_lag = LoopLag()
         self._loading: set[int] = set()
         self._prepared: dict[int, Prepared] = {}
@@ -140,6 +116,9 @@ class InstanceServer:
 
     def connected(self, connection: Connection) -> None:
         self._connections.add(connection)
+        for number, copy in self.copies.items():
+            if isinstance(copy, ModelHost):
+                connection.send(_event("models-changed", number, copy.tell_all()))
 
     def disconnected(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -173,6 +152,7 @@ class InstanceServer:
             "unload": self._unload,
             "status": self._status,
             "explain": self._explain,
+            "models": self._models,
             "ping": self._ping,
         }
         if name not in operations:
@@ -186,6 +166,9 @@ class InstanceServer:
 
     async def _prepare(self, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
+        if wanted.multi_model is not None:
+            host_need = await prepared_host(wanted, self._settings)
+            return {"digest": "", "need": dataclasses.asdict(host_need)}
         with self._busy_with(wanted.copy):
             model = await prepared(wanted, self._settings)
             need = await asyncio.to_thread(self._memory.need, model)
@@ -206,9 +189,11 @@ class InstanceServer:
     async def _load(self, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         number = wanted.copy
+        if wanted.multi_model is not None:
+            return self._load_host(wanted)
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
-        listener = _Listener()
+        listener = LaneEvents()
         with self._busy_with(number):
             model = self._prepared.pop(number, None) or await prepared(wanted, self._settings)
             async with self._memory.loading(model):
@@ -234,6 +219,28 @@ class InstanceServer:
             **self._memory.measured(),
         }
 
+    def _load_host(self, wanted: LoadCall) -> dict[str, Any]:
+        """A host has no model yet: it takes requests at once."""
+        number = wanted.copy
+        with self._busy_with(number):
+            hosted = HostedModels(
+                wanted,
+                self._settings,
+                clock=self.clock,
+                call_at=self.call_at,
+                elsewhere=partial(self._helper.submit, 0),
+                on_event=lambda name, fields: self._broadcast(_event(name, number, fields)),
+            )
+        self.copies[number] = hosted.host
+        self._loaded[number] = hosted
+        return {
+            "description": hosted.described,
+            "digest": "",
+            "load_s": 0.0,
+            "memory_bytes": 0,
+            **self._memory.measured(),
+        }
+
     async def _unload(self, call: dict[str, Any]) -> dict[str, Any]:
         """Requests that are not answered within `drain_s` are given back. What was only prepared is
         forgotten."""
@@ -252,7 +259,7 @@ class InstanceServer:
             gc.unfreeze()
         return {"found": True}
 
-    async def _drained(self, copy: Copy, drain_s: float) -> None:
+    async def _drained(self, copy: Copy | ModelHost, drain_s: float) -> None:
         idle = asyncio.Event()
         copy.drain(idle.set)
         try:
@@ -298,14 +305,31 @@ class InstanceServer:
         copy = self.copies.get(number) if isinstance(number, int) else None
         if copy is None:
             raise CallerError("unknown-copy", f"copy {call.get('copy')!r} is not here")
+        if isinstance(copy, ModelHost) and call.get("model"):
+            return await copy.explain_model(str(call["model"]))
         return copy.explain() | await self._loaded[copy.number].explain()
+
+    async def _models(self, call: dict[str, Any]) -> dict[str, Any]:
+        number = call.get("copy")
+        host = self.copies.get(number) if isinstance(number, int) else None
+        if not isinstance(host, ModelHost):
+            raise CallerError("unknown-copy", f"copy {number!r} is no host of target models")
+        if "load" in call:
+            host.load(str(call["load"]))
+        if "unload" in call:
+            host.unload(str(call["unload"]))
+        if "pin" in call:
+            host.pin(str(call["pin"]), bool(call.get("pinned", True)))
+        return {}
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
         fields: dict[str, Any] = {"event": event, "copy": number}
         _LOG.warning("%s: copy %d", event, number)
         if error is not None:
             fields["error"] = logged(error, _LOG.warning).to_dict()
-        frame = frames.encode(frames.EVENT, 0, orjson.dumps(fields))
+        self._broadcast(frames.encode(frames.EVENT, 0, orjson.dumps(fields)))
+
+    def _broadcast(self, frame: bytes) -> None:
         for connection in self._connections:
             connection.send(frame)
 
@@ -336,6 +360,11 @@ class InstanceServer:
             kill = getattr(loaded.runtime, "kill", None)
             if kill is not None:
                 kill()
+
+
+def _event(name: str, copy: int, fields: dict[str, Any]) -> bytes:
+    told = {"event": name, "copy": copy, **fields}
+    return frames.encode(frames.EVENT, 0, orjson.dumps(told))
 
 
 def _written(reply: dict[str, Any]) -> bytes:

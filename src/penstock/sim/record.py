@@ -36,8 +36,8 @@ def admission_row(at: float, request: int, refusal: Refusal) -> Row:
 
 def router_row(at: float, request: int, answer: Routed | NoRoute) -> Row:
     if isinstance(answer, Routed):
-        state, variant, reason, outstanding = answer
-        return (at, "router", request, state.copy, variant, reason, outstanding)
+        copy = answer.state.copy
+        return (at, "router", request, copy, answer.variant, answer.reason, answer.outstanding)
     return (at, "router", request, None, None, answer.reason, answer.retry_after_s)
 
 

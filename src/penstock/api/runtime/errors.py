@@ -53,6 +53,8 @@ class RuntimeErrors:
             return error.status, "ValidationError", {"Message": message}
         if isinstance(error, NotNowError):
             code = "ThrottlingException" if error.status == 429 else "ServiceUnavailable"
+            if error.code == "target-model-not-ready":
+                code = "ModelNotReadyException"
             return error.status, code, {"Message": message}
         return 500, "InternalFailure", {"Message": f"Internal failure ({error.code})."}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.errors import CallerError
 from penstock.gateway.invocation import Affinity
@@ -47,6 +47,7 @@ HEADER_CHARS_MAX = 1024  #: of Content-Type and Accept, as in AWS's model
 #: What the model is told of a request whose answer travels in pieces.
 _STREAMS = '{"stream":true}'
 _VARIANT_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_TARGET_MODEL_NAME = re.compile(r"[!-~][ -~]*")
 _SESSION_ID = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _DEADLINE_DIGITS_MAX = 9
 _CACHE_MAX = 1024
@@ -61,21 +62,31 @@ class Asked(NamedTuple):
     affinity: Affinity | None = None
 
 
-#: What `plain_meta` keeps; the door looks here first.
+#: What `plain_meta` keeps of requests without a target model; the door looks here first.
 PLAIN_METAS: dict[tuple[bytes | None, bytes | None], bytes] = {}
+_target_metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
 
 
-def plain_meta(content_type: bytes | None, accept: bytes | None) -> bytes:
-    """Wire form of the meta of a request without rare headers; kept, because few differ."""
-    key = (content_type, accept)
-    meta = PLAIN_METAS.get(key)
+def plain_meta(
+    content_type: bytes | None, accept: bytes | None, target_model: str | None = None
+) -> bytes:
+    """Wire form of the meta of a request without other rare headers; kept, because few differ."""
+    metas: dict[Any, bytes] = PLAIN_METAS if target_model is None else _target_metas
+    key: Any = (content_type, accept)
+    if target_model is not None:
+        key = (content_type, accept, target_model)
+    meta = metas.get(key)
     if meta is None:
         meta = encode_request_meta(
-            RequestMeta(_text("contentType", content_type), _text("accept", accept))
+            RequestMeta(
+                _text("contentType", content_type),
+                _text("accept", accept),
+                target_model=target_model,
+            )
         )
-        if len(PLAIN_METAS) >= _CACHE_MAX:
-            PLAIN_METAS.clear()
-        PLAIN_METAS[key] = meta
+        if len(metas) >= _CACHE_MAX:
+            metas.clear()
+        metas[key] = meta
     return meta
 
 
@@ -92,12 +103,6 @@ def read(
         accept: what the answer may be; for a stream, what its pieces may be.
         streams: the answer travels as an event stream.
     """
-    if TARGET_MODEL in rare:
-        raise CallerError(
-            "target-model-not-allowed",
-            "TargetModel is not allowed: the endpoint is not a multi-model endpoint.",
-            hint="Leave TargetModel out.",
-        )
     if INFERENCE_COMPONENT in rare:
         raise CallerError(
             "component-not-allowed",
@@ -111,8 +116,9 @@ def read(
     inference_id = _text("inferenceId", rare.get(INFERENCE_ID), INFERENCE_ID_CHARS_MAX)
     affinity = _affinity(rare, streams=streams)
     session_id = affinity.session if affinity is not None else None
+    model = affinity.model if affinity is not None else None
     if custom_attributes is inference_id is session_id is None and not streams:
-        meta = plain_meta(content_type, accept)
+        meta = plain_meta(content_type, accept, model)
     else:
         meta = encode_request_meta(
             RequestMeta(
@@ -120,6 +126,7 @@ def read(
                 _text("accept", accept),
                 custom_attributes,
                 inference_id,
+                target_model=model,
                 session_id=session_id,
                 parameters=_STREAMS if streams else None,
             )
@@ -133,8 +140,9 @@ def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
     """The session and the prefix that the request belongs to; None for the usual one."""
     session = _text("sessionId", rare.get(SESSION_ID), SESSION_ID_CHARS_MAX)
     prefix = rare.get(PREFIX_ID)
+    model = _target_model(rare.get(TARGET_MODEL))
     if session is None and prefix is None:
-        return None
+        return None if model is None else Affinity(model=model)
     _text("prefixAwareId", prefix)
     if session == NEW_SESSION:
         if streams:
@@ -143,14 +151,14 @@ def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
                 "A session can't begin with InvokeEndpointWithResponseStream.",
                 hint="Open it with InvokeEndpoint, then stream with the SessionId that it returns.",
             )
-        return Affinity(str(uuid.uuid4()), prefix, opens=True)
+        return Affinity(str(uuid.uuid4()), prefix, opens=True, model=model)
     if session is not None and not _SESSION_ID.fullmatch(session):
         raise CallerError(
             "session-id-invalid",
             f"1 validation error detected: Value '{session[:64]}' at 'sessionId' failed to satisfy "
             f"constraint: Member must satisfy regular expression pattern: {_SESSION_ID.pattern}",
         )
-    return Affinity(session, prefix)
+    return Affinity(session, prefix, model=model)
 
 
 def deadline_s(value: bytes | None) -> float | None:
@@ -175,6 +183,18 @@ def _variant(value: bytes | None) -> str | None:
             f"1 validation error detected: Value '{name[:64]}' at 'targetVariant' failed to "
             "satisfy constraint: Member must satisfy regular expression pattern: "
             f"{_VARIANT_NAME.pattern}",
+        )
+    return name
+
+
+def _target_model(value: bytes | None) -> str | None:
+    """As AWS's model has it; what it may name is the host's to check."""
+    name = _text("targetModel", value)
+    if name is not None and not _TARGET_MODEL_NAME.fullmatch(name):
+        raise CallerError(
+            "target-model-invalid",
+            f"1 validation error detected: Value '{name[:64]}' at 'targetModel' failed to satisfy "
+            r"constraint: Member must satisfy regular expression pattern: \A\S[\p{Print}]*\z",
         )
     return name
 

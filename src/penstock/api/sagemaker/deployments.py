@@ -17,6 +17,9 @@ from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
 DOWNLOAD_TIMEOUT_S = 3600.0
 STARTUP_TIMEOUT_S = 600.0
 
+#: Of a container: a prefix of target models, each loaded when a request names it.
+MULTI_MODEL = "MultiModel"
+
 #: What this release serves; asking for more is refused when the configuration is made.
 UNSUPPORTED_CONFIG = {
     "AsyncInferenceConfig": "asynchronous inference",
@@ -107,6 +110,8 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
         compressed=compressed(container),
         image=container.get("Image", ""),
         environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
+        multi_model=container.get("Mode") == MULTI_MODEL,
+        keeps_models=_cache_setting(container) == "Enabled",
     )
 
 
@@ -123,24 +128,54 @@ def primary_container(model: Mapping[str, Any]) -> Mapping[str, Any]:
             " pipelines of several containers are not supported."
         )
     container: Mapping[str, Any] = containers[0]
-    if container.get("Mode", "SingleModel") != "SingleModel":
-        raise invalid("Mode MultiModel is not supported by this server.")
     if container.get("ModelPackageName"):
         raise invalid("ModelPackageName is not supported: give ModelDataUrl.")
     if not model_uri(container) and not container.get("Image"):
         raise invalid("A model needs ModelDataUrl (or ModelDataSource), Image, or both.")
+    if container.get("Mode") == MULTI_MODEL:
+        _check_multi_model(container)
+    elif container.get("MultiModelConfig"):
+        raise invalid("MultiModelConfig is for containers with Mode MultiModel.")
     return container
 
 
+def _check_multi_model(container: Mapping[str, Any]) -> None:
+    uri = model_uri(container)
+    if not uri:
+        raise invalid(
+            "A container with Mode MultiModel needs ModelDataUrl: the prefix or folder that its"
+            " target models lie below."
+        )
+    if uri.startswith(("http://", "https://")):
+        raise invalid(
+            "The ModelDataUrl of a container with Mode MultiModel must be an s3:// prefix or a"
+            " file:// folder: what lies below an address of the web can't be listed."
+        )
+    if uri.endswith((".tar.gz", ".tgz", ".zip", ".tar")):
+        raise invalid(
+            f"The ModelDataUrl of a container with Mode MultiModel is a prefix; {uri!r} names an"
+            " archive. Give the folder that it lies in, and name the archive as TargetModel."
+        )
+
+
+def _cache_setting(container: Mapping[str, Any]) -> str:
+    setting = (container.get("MultiModelConfig") or {}).get("ModelCacheSetting")
+    return str(setting or "Enabled")
+
+
 def model_uri(container: Mapping[str, Any]) -> str:
-    """ModelDataUrl, or the S3Uri of ModelDataSource; empty when neither is given."""
+    """ModelDataUrl, or the S3Uri of ModelDataSource; empty when neither is given.
+
+    A prefix ends with a slash: everything below it.
+    """
     source = (container.get("ModelDataSource") or {}).get("S3DataSource") or {}
     url, s3_uri = container.get("ModelDataUrl") or "", source.get("S3Uri") or ""
     if url and s3_uri:
         raise invalid("Give either ModelDataUrl or ModelDataSource, not both.")
     if s3_uri and source.get("S3DataType") == "S3Prefix" and not s3_uri.endswith("/"):
-        s3_uri += "/"  # a prefix is a folder: everything below it
-    return str(url or s3_uri)
+        s3_uri += "/"
+    uri = str(url or s3_uri)
+    return uri + "/" if uri and container.get("Mode") == MULTI_MODEL and uri[-1] != "/" else uri
 
 
 def compressed(container: Mapping[str, Any]) -> bool | None:

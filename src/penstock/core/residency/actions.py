@@ -5,7 +5,7 @@ Load      there is room: load it                                   -> loaded | l
 Unload    nobody is being answered by it: give its memory back     -> unloaded
 Admit     its parked requests may go
 Refuse    its parked requests are to be refused
-"""  # noqa: E501 - a table
+"""
 
 from __future__ import annotations
 

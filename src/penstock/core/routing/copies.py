@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from penstock.core.routing.target_models import ModelsSeen
 
 
 class CopyState:
@@ -13,8 +16,8 @@ class CopyState:
     """
 
     __slots__ = (
-        "copy", "draining", "healthy", "instance_id", "life", "outstanding", "outstanding_max",
-        "paused", "picked", "variant",
+        "copy", "draining", "healthy", "instance_id", "life", "models", "outstanding",
+        "outstanding_max", "paused", "picked", "variant",
     )  # fmt: skip
 
     def __init__(self, copy: int, instance_id: str, variant: str, outstanding_max: int) -> None:
@@ -27,6 +30,7 @@ class CopyState:
         self.paused = False  #: takes no request right now, and has lost nothing: picked last
         self.draining = False  #: no longer in the routes; finishes what it has
         self.picked = 0  #: running number of its last pick: the tie-break
+        self.models: ModelsSeen | None = None  #: of a host of target models
         self.life = 0  #: raised when it dies or leaves: sessions and caches of before are lost
 
     def __repr__(self) -> str:
@@ -42,15 +46,16 @@ class Routed(NamedTuple):
     state: CopyState
     variant: str
     #: only-copy | least-outstanding | random | round-robin | prefix-match | prefix-spill | session
-    #: | retry | paused-copy
+    #: | retry | paused-copy | model-loaded | model-loading | model-cold
     reason: str
     outstanding: int  #: on that copy, this request included
+    helper: CopyState | None = None  #: is to load the target model as well: it is hot
 
 
 class NoRoute(NamedTuple):
     """Nothing was reserved: refuse the request."""
 
     #: unknown-variant | no-copies | no-healthy-copy | all-copies-full | session-unknown |
-    #: session-lost | sessions-full
+    #: session-lost | sessions-full | target-model-required | target-model-not-allowed
     reason: str
     retry_after_s: float | None  #: None: the same request cannot pass later

@@ -32,6 +32,7 @@ from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import Strategy, strategy_of
+from penstock.core.routing.target_models import ModelsSeen, choose
 
 #: A dead worker is replaced in about a second (a process start and a model load).
 _RETRY_AFTER_S_UNHEALTHY = 1.0
@@ -42,6 +43,8 @@ _UNKNOWN_VARIANT = NoRoute("unknown-variant", None)
 _NO_COPIES = NoRoute("no-copies", _RETRY_AFTER_S_UNHEALTHY)
 _NO_HEALTHY_COPY = NoRoute("no-healthy-copy", _RETRY_AFTER_S_UNHEALTHY)
 _ALL_COPIES_FULL = NoRoute("all-copies-full", _RETRY_AFTER_S_FULL)
+_TARGET_MODEL_REQUIRED = NoRoute("target-model-required", None)
+_TARGET_MODEL_NOT_ALLOWED = NoRoute("target-model-not-allowed", None)
 
 
 class _Variant:
@@ -51,7 +54,7 @@ class _Variant:
     paused they are simply open.
     """
 
-    __slots__ = ("copies", "name", "open", "paused", "strategy", "weight")
+    __slots__ = ("copies", "multi_model", "name", "open", "paused", "strategy", "weight")
 
     def __init__(
         self, routes: VariantRoutes, copies: tuple[CopyState, ...], strategy: Strategy
@@ -59,6 +62,7 @@ class _Variant:
         self.name = routes.name
         self.weight = routes.weight
         self.strategy = strategy
+        self.multi_model = routes.multi_model
         self.copies = copies
         self.open: list[CopyState] = []
         self.paused: list[CopyState] = []
@@ -69,7 +73,7 @@ class EndpointRouter:
 
     __slots__ = (
         "_draining", "_drawn", "_drawn_weights", "_number", "_only", "_rng", "_sessions", "_states",
-        "_variants", "reads_prompts",
+        "_variants", "looks_closer", "reads_prompts",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +81,7 @@ class EndpointRouter:
     ) -> None:
         """`sessions`: empty; the default has the bounds of `sessions.py`."""
         self.reads_prompts = False  #: whether `prompt` and `prefix` matter to `pick`
+        self.looks_closer = False  #: whether anything of a request matters besides its variant
         self._rng = rng
         self._sessions = sessions if sessions is not None else Sessions()
         self._number = 0  #: picks so far
@@ -99,6 +104,7 @@ class EndpointRouter:
         opens: bool = False,
         prefix: bytes | None = None,
         prompt: bytes | None = None,
+        model: str | None = None,
         now: float = 0.0,
     ) -> Routed | NoRoute:
         """Chooses a copy and reserves a slot on it.
@@ -110,10 +116,13 @@ class EndpointRouter:
             opens: the session begins with this request, or with an earlier attempt of it.
             prefix: Prefix-Aware-Id: prompts have only in common what begins alike under one of it.
             prompt: what PREFIX_AWARE compares, from its first byte; see `reads_prompts`.
-            now: needed with `session`.
+            model: TargetModel.
+            now: needed with `session` and `model`.
         """
         if session is not None:
-            return self._pick_in_session(session, opens, variant, exclude, prefix, prompt, now)
+            return self._pick_in_session(
+                session, opens, variant, exclude, prefix, prompt, model, now
+            )
         chosen = self._only
         if variant is not None:
             chosen = self._variants.get(variant)
@@ -130,7 +139,16 @@ class EndpointRouter:
         if not copies:
             return self._none_open((chosen,))
         strategy = chosen.strategy
-        if strategy.prefixes is not None:
+        helper = None
+        if chosen.multi_model:
+            if model is None:
+                return _TARGET_MODEL_REQUIRED
+            state, reason, helper = choose(
+                self._not_yet_failed(chosen, exclude) if exclude else copies, model, now=now
+            )
+        elif model is not None:
+            return _TARGET_MODEL_NOT_ALLOWED
+        elif strategy.prefixes is not None:
             state, reason = self._by_prefix(chosen, exclude, prompt or b"", prefix)
         elif exclude:
             state = strategy.pick(self._not_yet_failed(chosen, exclude))
@@ -144,13 +162,16 @@ class EndpointRouter:
             reason = strategy.reason
         if state is None:
             paused = [state for state in chosen.paused if state.copy not in exclude]
-            state = strategy.pick(paused) if paused else None
+            if model is not None:
+                state, _, _ = choose(paused, model, now=now)
+            else:
+                state = strategy.pick(paused) if paused else None
             reason = "paused-copy"
             if state is None:
                 return _ALL_COPIES_FULL
         self._number = state.picked = self._number + 1
         state.outstanding = outstanding = state.outstanding + 1
-        return Routed(state, chosen.name, reason, outstanding)
+        return Routed(state, chosen.name, reason, outstanding, helper)
 
     @staticmethod
     def _not_yet_failed(chosen: _Variant, exclude: tuple[int, ...]) -> list[CopyState]:
@@ -180,13 +201,21 @@ class EndpointRouter:
         exclude: tuple[int, ...],
         prefix: bytes | None,
         prompt: bytes | None,
+        model: str | None,
         now: float,
     ) -> Routed | NoRoute:
         found = self._sessions.find(session, now=now)
         if opens and (isinstance(found, NoRoute) or found.copy in exclude):
             if self._sessions.is_full(session):
                 return FULL
-            answer = self.pick(variant=variant, exclude=exclude, prefix=prefix, prompt=prompt)
+            answer = self.pick(
+                variant=variant,
+                exclude=exclude,
+                prefix=prefix,
+                prompt=prompt,
+                model=model,
+                now=now,
+            )
             if isinstance(answer, Routed):
                 self._sessions.bind(session, answer.state, now=now)
             return answer
@@ -194,6 +223,9 @@ class EndpointRouter:
             return found
         if variant is not None and variant != found.variant:
             return UNKNOWN  # to the variant that is asked for
+        known = self._variants.get(found.variant)
+        if known is not None and known.multi_model != (model is not None):
+            return _TARGET_MODEL_REQUIRED if known.multi_model else _TARGET_MODEL_NOT_ALLOWED
         if found.outstanding >= found.outstanding_max:
             return _ALL_COPIES_FULL
         self._number = found.picked = self._number + 1
@@ -232,6 +264,9 @@ class EndpointRouter:
             self._variants[variant.name] = _Variant(variant, states, strategy)
             self._states.update((state.copy, state) for state in states)
         self.reads_prompts = any(v.strategy.prefixes for v in self._variants.values())
+        self.looks_closer = self.reads_prompts or any(
+            v.multi_model for v in self._variants.values()
+        )
         gone = tuple(state for copy, state in before.items() if copy not in self._states)
         for state in gone:
             state.draining = True
@@ -256,6 +291,12 @@ class EndpointRouter:
         if state is not None and state.paused != paused:
             state.paused = paused
             self._reopen()
+
+    def set_models(self, copy: int, models: ModelsSeen) -> None:
+        """What a host says of its target models. Unknown copies are ignored."""
+        state = self._states.get(copy)
+        if state is not None:
+            state.models = models
 
     def outstanding(self, variant: str) -> int:
         """Requests in flight on a variant, draining copies included."""

@@ -25,6 +25,8 @@ class LoadCall:
     download_timeout_s: float
     startup_timeout_s: float
     batching: dict[str, Any]  #: fields of Batching that overrule the description's
+    multi_model: dict[str, Any] | None = None  #: `source` is a prefix of target models
+    target_model: str = ""  #: of the copy that hosts it
 
     @classmethod
     def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
@@ -42,6 +44,7 @@ class LoadCall:
                 download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
                 startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
                 batching=dict(call.get("batching") or {}),
+                multi_model=dict(call["multi_model"]) if call.get("multi_model") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CallerError(

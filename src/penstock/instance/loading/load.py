@@ -42,9 +42,18 @@ class Prepared:
     digest: str  #: of its artifact in the cache
 
 
-async def prepared(call: LoadCall, settings: InstanceSettings) -> Prepared:
-    """Brings the artifact. Raises a PenstockError that names file, cause and remedy."""
-    detected = await _detected(call, settings)
+#: (cache, what compiles weights, is set when nobody waits any more) -> the artifact, here
+Fetch = Callable[[ArtifactCache, Callable[[Path, str], Path], threading.Event], Detected]
+
+
+async def prepared(
+    call: LoadCall, settings: InstanceSettings, fetch: Fetch | None = None
+) -> Prepared:
+    """Brings the artifact. Raises a PenstockError that names file, cause and remedy.
+
+    `fetch`: how, where `call.source` alone does not say it.
+    """
+    detected = await _detected(call, settings, fetch)
     description = detected.description
     if call.batching:
         description = _overruled(description, call.batching)
@@ -85,12 +94,14 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
     return loaded
 
 
-async def _detected(call: LoadCall, settings: InstanceSettings) -> Detected:
+async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | None) -> Detected:
     cancelled = threading.Event()
     runtime = call.source.runtime or call.source.image.removeprefix("local://")
 
     def work() -> Detected:
         cache = ArtifactCache(settings.cache_dir / "artifacts")
+        if fetch is not None:
+            return fetch(cache, compiled, cancelled)
         return prepare(
             call.source,
             cache,
@@ -145,4 +156,6 @@ def _overruled(description: ModelDescription, fields: dict[str, Any]) -> ModelDe
 
 def _model_log(call: LoadCall) -> Callable[[str], None]:
     name = f"{call.endpoint}/{call.variant} copy {call.copy}"
+    if call.target_model:
+        name += f" model {call.target_model}"
     return lambda line: _LOG.info("[%s] %s", name, line)

@@ -44,3 +44,15 @@ def cpu_s(pid: int) -> float:
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     except (OSError, IndexError, ValueError):
         return 0.0
+
+
+def proportional_bytes(pid: int) -> int:
+    """Resident memory with each page divided by those who share it: the sum over processes is what
+    they take together, pages of files included. Where the kernel does not tell, all of it."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        return next(
+            int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")
+        )
+    except (OSError, ValueError, IndexError, StopIteration):
+        return rss_bytes(pid)

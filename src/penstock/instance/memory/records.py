@@ -1,6 +1,9 @@
 """What models took when they were loaded on this machine, beside the artifacts in the cache.
 
-    <cache>/memory/<key>.json    the key is made of all that decides: content, settings, share
+    <cache>/memory/<key>.json           of an instance with this model alone
+    <cache>/memory-beside/<key>.json    of this model beside others
+
+The key is made of all that decides: content, settings, share.
 
 A record is a help, never needed: one that can't be read or written is none. Several instances may
 write the same one; each replaces it as a whole.
@@ -19,7 +22,9 @@ from penstock.core.memory_need import MemorySeen
 from penstock.runtimes.base import LoadContext
 
 
-def record_path(cache_dir: Path, digest: str, context: LoadContext) -> Path:
+def record_path(
+    cache_dir: Path, digest: str, context: LoadContext, *, folder: str = "memory"
+) -> Path:
     """Where the record of this model, served in this way, is kept."""
     facts = (
         digest,
@@ -30,7 +35,7 @@ def record_path(cache_dir: Path, digest: str, context: LoadContext) -> Path:
         context.accelerators,
     )
     key = hashlib.sha256(repr(facts).encode()).hexdigest()
-    return cache_dir / "memory" / f"{key}.json"
+    return cache_dir / folder / f"{key}.json"
 
 
 def read(path: Path) -> MemorySeen | None:

@@ -1,0 +1,123 @@
+"""Which host of a multi-model endpoint gets a request for a target model.
+
+A host that has the model answers at once, so the order is:
+
+    loaded      the least busy of the hosts that say that they have it
+    on its way  the host that was last sent a request for it: one load serves all who wait
+    cold        where most memory is free, so that loading evicts nobody, or the least valuable
+
+A model whose hosts are all busy while another host is idle is hot: that one is asked to load it as
+well, and the request goes to a host that has it, which is quicker than any load. What hosts say is
+a moment old. One that has dropped the model meanwhile loads it again: late news costs a cold start,
+never a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from penstock.core.routing.copies import CopyState
+
+#: A host that was sent a request for a model and has not said that it loaded it within this time
+#: could not, or was another one in the meantime.
+_ON_ITS_WAY_S = 300.0
+#: Requests on the least busy host that has a model, and how many times as many as on an idler
+#: host, from which on the model is hot.
+_HOT_OUTSTANDING = 8
+_HOT_RATIO = 4
+#: A host is not asked again to load a hot model before it has had the time to.
+_ASK_AGAIN_S = 30.0
+#: Names that are kept of what is on its way, per host; the oldest go first.
+_SENT_MAX = 4096
+
+
+class ModelsSeen:
+    """What a gateway knows of the target models of one host."""
+
+    __slots__ = ("asked", "free_bytes", "loaded", "sent")
+
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()  #: as the host says
+        self.free_bytes = 0  #: of its budget for models, as the host says
+        self.sent: dict[str, float] = {}  #: requested here, not heard of yet -> when
+        self.asked: dict[str, float] = {}  #: to be loaded here as well -> when
+
+    def told(self, *, loaded: Collection[str], gone: Collection[str], free_bytes: int) -> None:
+        """The host's word: what has changed."""
+        self.loaded.update(loaded)
+        self.loaded.difference_update(gone)
+        for model in (*loaded, *gone):
+            self.sent.pop(model, None)
+        self.free_bytes = free_bytes
+
+
+def choose(
+    copies: Sequence[CopyState], model: str, *, now: float
+) -> tuple[CopyState | None, str, CopyState | None]:
+    """(the copy, why, one more that is to load the model); None where all are full.
+
+    Args:
+        copies: hosts that may be picked; their `models` are set.
+    """
+    free = [state for state in copies if state.outstanding < state.outstanding_max]
+    if not free:
+        return None, "", None
+    holders = [state for state in free if model in _seen(state).loaded]
+    if holders:
+        chosen = min(holders, key=_busy)
+        return chosen, "model-loaded", _helper(chosen, free, model, now)
+    waited = [state for state in free if _on_its_way(state, model, now)]
+    if waited:
+        return min(waited, key=_busy), "model-loading", None
+    chosen = max(free, key=_roomy)
+    sent = _seen(chosen).sent
+    sent[model] = now
+    if len(sent) > _SENT_MAX:
+        del sent[next(iter(sent))]
+    return chosen, "model-cold", None
+
+
+def _seen(state: CopyState) -> ModelsSeen:
+    seen = state.models
+    if seen is None:
+        seen = state.models = ModelsSeen()
+    return seen
+
+
+def _on_its_way(state: CopyState, model: str, now: float) -> bool:
+    sent = _seen(state).sent.get(model)
+    return sent is not None and now < sent + _ON_ITS_WAY_S
+
+
+def _helper(
+    chosen: CopyState, free: Sequence[CopyState], model: str, now: float
+) -> CopyState | None:
+    """A host that is to load a hot model as well, if there is one and it has not been asked."""
+    if chosen.outstanding < _HOT_OUTSTANDING:
+        return None
+    idle = [
+        state
+        for state in free
+        if model not in _seen(state).loaded
+        and chosen.outstanding >= _HOT_RATIO * max(state.outstanding, 1)
+    ]
+    if not idle:
+        return None
+    helper = max(idle, key=_roomy)
+    asked = _seen(helper).asked
+    if now < asked.get(model, now - _ASK_AGAIN_S) + _ASK_AGAIN_S:
+        return None
+    asked[model] = now
+    if len(asked) > _SENT_MAX:
+        del asked[next(iter(asked))]
+    return helper
+
+
+def _busy(state: CopyState) -> tuple[int, int, int]:
+    return state.outstanding, state.picked, state.copy
+
+
+def _roomy(state: CopyState) -> tuple[int, int, int, int]:
+    """Larger is better: free memory, then few requests, then the one picked longest ago."""
+    seen = _seen(state)
+    return seen.free_bytes, -len(seen.sent) - state.outstanding, -state.picked, -state.copy

@@ -1,0 +1,545 @@
+"""A host of target models: to its connections and its server one copy, inside many.
+
+    accept     a request for a model that is loaded goes to that model's copy; any other is parked
+    residency  says what is loaded, ended, admitted, refused: this class carries it out
+    unload     only of models that answer nothing; whatever is parked then waits for the next load
+
+Keeps the promise of a copy: each request is answered exactly once. What is parked ends with its
+model's copy, with an error, given back when the host drains, or cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from penstock.artifacts.model_prefix import ModelPrefix
+from penstock.clock import Clock
+from penstock.core.attempts import is_permanent
+from penstock.core.residency import (
+    Action,
+    Admit,
+    Load,
+    Prepare,
+    Refuse,
+    Residency,
+    ResidencySpec,
+    Unload,
+)
+from penstock.core.residency.actions import LOAD_FAILED
+from penstock.errors import CallerError, PenstockError
+from penstock.instance import replies
+from penstock.instance.batcher_driver import CallAt, Timer
+from penstock.instance.copy import Copy, Elsewhere
+from penstock.instance.lane_events import LaneEvents
+from penstock.instance.models.loader import Loader
+from penstock.instance.models.memory import footprint
+from penstock.instance.models.refusals import refused
+from penstock.instance.models.target import Target
+from penstock.instance.request import Request
+from penstock.wire import frames
+
+_LOG = logging.getLogger(__name__)
+
+#: A model's content is looked at again when it is called, not more often than this.
+_LOOK_EVERY_S = 5.0
+#: What the host takes is measured as often, besides around each load.
+_MEASURE_EVERY_S = 1.0
+
+#: (event, fields) to whoever is connected
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+
+class ModelHost:
+    """`number` and the public methods are those of a `Copy`. Made on the running loop."""
+
+    def __init__(
+        self,
+        number: int,
+        spec: ResidencySpec,
+        prefix: ModelPrefix,
+        loader: Loader,
+        *,
+        clock: Clock,
+        call_at: CallAt,
+        elsewhere: Elsewhere,
+        on_event: OnEvent,
+    ) -> None:
+        self.number = number
+        self.state = "ready"  #: ready | draining | closed
+        self.clock = clock
+        self._used = footprint()
+        self._budget = spec.budget
+        self._residency = Residency(spec, used=self._used)
+        self._prefix = prefix
+        self._loader = loader
+        self._call_at = call_at
+        self._elsewhere = elsewhere
+        self._on_event = on_event
+        self._targets: dict[str, Target] = {}
+        self._parked = 0
+        self._touched: set[Copy] = set()
+        self._timer: Timer | None = None
+        self._timer_at = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._on_idle: Callable[[], None] | None = None
+        self._copies_made = 0
+        self._begin(self._measure_on())
+
+    # requests
+
+    @property
+    def unanswered(self) -> int:
+        return self._parked + sum(copy.unanswered for copy in self._copies())
+
+    @property
+    def requests(self) -> int:
+        return sum(
+            target.requests + (target.copy.requests if target.copy else 0)
+            for target in self._targets.values()
+        )
+
+    def accept(self, request: Request, now: float) -> None:
+        if self.state != "ready":
+            self._turn_back(request, self.state)
+            return
+        name = frames.decode_request_meta(request.meta).target_model
+        if not name:
+            self._fail(request, _target_model_required())
+            return
+        request.target = name
+        target = self._targets.get(name)
+        if target is not None and target.takes_requests and self._residency.is_loaded(name):
+            target.hits += 1
+            self._go(target, request, now)
+            if now >= target.looked_at + _LOOK_EVERY_S and not target.looking:
+                self._begin(self._look(target))
+            return
+        self._park(name, request, now)
+
+    def turn(self, now: float) -> None:
+        """What came in one read of a socket may leave."""
+        touched, self._touched = self._touched, set()
+        for copy in touched:
+            copy.driver.turn(now)
+
+    def cancel(self, request: Request) -> None:
+        target = self._targets.get(request.target)
+        if target is None or request.answered:
+            return
+        if id(request) in target.parked:
+            self._unpark(target, request)
+            request.answered = True
+            request.sink.forget(request.ident)
+            if not self._comes_back(target):
+                self._carry_out(
+                    self._residency.abandoned(
+                        target.name, now=self._now(), deadline=request.deadline
+                    )
+                )
+            self._look_idle()
+        elif target.copy is not None:
+            target.copy.cancel(request)
+
+    def _go(self, target: Target, request: Request, now: float) -> None:
+        copy = target.copy
+        assert copy is not None
+        self._residency.began(target.name, now=now)
+        copy.accept(request, now)
+        self._touched.add(copy)
+
+    def _park(self, name: str, request: Request, now: float) -> None:
+        target = self._targets.get(name)
+        if target is None:
+            try:
+                self._prefix.resolve(name)
+            except PenstockError as error:
+                self._fail(request, error)
+                return
+            self._copies_made += 1
+            target = self._targets[name] = Target(name, self._copies_made)
+        target.misses += 1
+        target.parked[id(request)] = request
+        self._parked += 1
+        if self._comes_back(target):
+            return
+        if target.failed:
+            # What could not be loaded may have been replaced since.
+            if not target.looking:
+                self._begin(self._look_then_ask(target))
+        else:
+            self._carry_out(self._residency.request(name, now=now, deadline=request.deadline))
+
+    def _comes_back(self, target: Target) -> bool:
+        """It is loaded and its worker is being started again: what is parked waits for that."""
+        return target.copy is not None and self._residency.is_loaded(target.name)
+
+    def _unpark(self, target: Target, request: Request) -> None:
+        del target.parked[id(request)]
+        self._parked -= 1
+
+    def _take_parked(self, target: Target) -> list[Request]:
+        parked = list(target.parked.values())
+        target.parked.clear()
+        self._parked -= len(parked)
+        return parked
+
+    def _fail(self, request: Request, error: PenstockError) -> None:
+        request.answered = True
+        request.sink.forget(request.ident)
+        request.sink.send(replies.error_frame(request.ident, error))
+
+    def _turn_back(self, request: Request, reason: str) -> None:
+        request.answered = True
+        request.sink.forget(request.ident)
+        request.sink.send(replies.returned_frame(request.ident, reason))
+
+    # what the residency decides
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            target = self._targets.get(action.model)
+            if target is None:  # a prefetch or a wish of one that nobody has called yet
+                self._copies_made += 1
+                target = self._targets[action.model] = Target(action.model, self._copies_made)
+            match action:
+                case Prepare():
+                    self._begin(self._prepare(target))
+                case Load():
+                    self._begin(self._load(target))
+                case Unload():
+                    self._unload(target, action.reason)
+                case Admit():
+                    self._admit(target)
+                case Refuse():
+                    self._refuse(target, action)
+        self._set_timer()
+
+    def _admit(self, target: Target) -> None:
+        now = self._now()
+        parked = self._take_parked(target)
+        for request in parked:
+            if target.takes_requests:
+                self._go(target, request, now)
+            else:
+                self._turn_back(request, "copy-lost")
+        self.turn(now)
+        if target.copy is None or not target.copy.unanswered:
+            self._idle(target)
+
+    def _refuse(self, target: Target, action: Refuse) -> None:
+        target.failed = target.failed or action.reason == LOAD_FAILED
+        error = refused(target.name, action, target.error)
+        refused_requests = list(target.parked.values())
+        if action.newest_only:
+            refused_requests = refused_requests[-1:]
+        elif action.deadline_max is not None:
+            refused_requests = [
+                request
+                for request in refused_requests
+                if request.deadline is not None and request.deadline <= action.deadline_max
+            ]
+        for request in refused_requests:
+            self._unpark(target, request)
+            self._fail(request, error)
+        self._look_idle()
+
+    async def _prepare(self, target: Target) -> None:
+        started = self._now()
+        try:
+            target.prepared, target.stamp, need, measured = await self._loader.prepare(target.name)
+        except Exception as error:
+            await self._failed(target, error, "preparing")
+            return
+        now = target.looked_at = self._now()
+        self._carry_out(
+            self._residency.prepared(
+                target.name,
+                need,
+                now=now,
+                prepare_s=now - started,
+                artifact=target.prepared.digest,
+                measured=measured,
+            )
+        )
+
+    async def _load(self, target: Target) -> None:
+        prepared = target.prepared
+        assert prepared is not None, "prepared before it is loaded"
+        events = LaneEvents()
+        try:
+            took = await self._loader.load(prepared, events)
+        except Exception as error:
+            await self._failed(target, error, "loading")
+            return
+        target.loaded, target.error = took.loaded, None
+        target.copy = took.loaded.copy(
+            target.number,
+            clock=self.clock,
+            call_at=self._call_at,
+            elsewhere=self._elsewhere,
+            on_state=partial(self._copy_state, target),
+            on_idle=partial(self._idle, target),
+        )
+        events.attach(target.copy)
+        self._used = took.used
+        _LOG.info("model %s loaded in %.3f s", target.name, took.seconds)
+        self._carry_out(
+            self._residency.loaded(
+                target.name, took.model, now=self._now(), load_s=took.seconds, used=took.used
+            )
+        )
+        if self.state != "closed":
+            self._tell(loaded=[target.name])
+
+    async def _failed(self, target: Target, error: Exception, what: str) -> None:
+        known = replies.as_error(error, f"{what} model {target.name}")
+        _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
+        target.error, target.failed = known, True
+        self._used = await self._loader.measured()
+        self._carry_out(
+            self._residency.load_failed(
+                target.name,
+                now=self._now(),
+                message=known.message,
+                permanent=is_permanent(known),
+                used=self._used,
+            )
+        )
+
+    def _unload(self, target: Target, reason: str) -> None:
+        copy, loaded = target.copy, target.loaded
+        target.copy = target.loaded = target.prepared = None
+        if copy is not None:
+            assert not copy.unanswered, "a model is not ended while it answers"
+            target.requests += copy.requests
+            target.batches += copy.batches
+            copy.close()
+        self._begin(self._end(target, loaded, reason))
+
+    async def _end(self, target: Target, loaded: Any, reason: str) -> None:
+        if self.state != "closed":
+            self._tell(gone=[target.name])
+        if loaded is not None:
+            self._used = await self._loader.end(loaded)
+            del loaded
+        else:
+            self._used = await self._loader.measured()
+        _LOG.info("model %s unloaded: %s", target.name, reason)
+        self._carry_out(self._residency.unloaded(target.name, now=self._now(), used=self._used))
+
+    def _idle(self, target: Target) -> None:
+        """Everything that its copy had taken is answered."""
+        self._carry_out(self._residency.idle(target.name, now=self._now()))
+        self._look_idle()
+
+    def _copy_state(self, target: Target, event: str, error: PenstockError | None) -> None:
+        """Its worker died, came back, or does not."""
+        _LOG.warning("model %s: %s", target.name, event)
+        if event == "copy-ready":
+            self._admit(target)
+        elif event == "copy-failed":
+            target.error = error
+            self._begin(self._crashed(target))
+
+    async def _crashed(self, target: Target) -> None:
+        copy, loaded = target.copy, target.loaded
+        target.copy = target.loaded = target.prepared = None
+        self._tell(gone=[target.name])
+        if copy is not None:
+            copy.close()
+        if loaded is not None:
+            self._used = await self._loader.end(loaded)
+        now = self._now()
+        self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
+        self._ask_for_parked(target)
+
+    # artifacts that change
+
+    async def _look(self, target: Target) -> None:
+        """Whether its content is still what was loaded."""
+        target.looking = True
+        try:
+            stamp = await asyncio.to_thread(self._prefix.stamp, target.name)
+        except PenstockError as error:
+            # What is loaded serves on while its place can't be reached.
+            _LOG.warning("model %s can't be looked at: %s", target.name, error.message)
+            return
+        finally:
+            target.looking, target.looked_at = False, self._now()
+        if stamp != target.stamp:
+            target.stamp, target.error = stamp, None
+            self._carry_out(self._residency.replaced(target.name, now=self._now()))
+
+    async def _look_then_ask(self, target: Target) -> None:
+        await self._look(target)
+        self._ask_for_parked(target)
+
+    def _ask_for_parked(self, target: Target) -> None:
+        """The residency has not heard of them yet."""
+        target.failed = False
+        for request in list(target.parked.values()):
+            self._carry_out(
+                self._residency.request(target.name, now=self._now(), deadline=request.deadline)
+            )
+
+    # memory and time
+
+    async def _measure_on(self) -> None:
+        while True:
+            self._used = await self._loader.measured()
+            self._carry_out(self._residency.measured(self._used, now=self._now()))
+            await asyncio.sleep(_MEASURE_EVERY_S)
+
+    def _set_timer(self) -> None:
+        when = self._residency.next_deadline()
+        if self._timer is not None and (when is None or when != self._timer_at):
+            self._timer.cancel()
+            self._timer = None
+        if when is not None and self._timer is None and self.state != "closed":
+            self._timer_at = when
+            self._timer = self._call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._carry_out(self._residency.on_timer(now=self._now()))
+
+    def _now(self) -> float:
+        return self.clock.monotonic()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("hosting models failed", exc_info=task.exception())
+
+    def _copies(self) -> list[Copy]:
+        return [target.copy for target in self._targets.values() if target.copy is not None]
+
+    # control operations
+
+    def load(self, name: str) -> None:
+        """Raises CallerError for a name that can't be one."""
+        self._prefix.resolve(name)
+        self._carry_out(self._residency.wish(name, now=self._now()))
+
+    def unload(self, name: str) -> None:
+        self._carry_out(self._residency.dismiss(name, now=self._now()))
+
+    def pin(self, name: str, pinned: bool) -> None:
+        self._prefix.resolve(name)
+        self._carry_out(self._residency.pin(name, pinned, now=self._now()))
+
+    # the end
+
+    def drain(self, on_idle: Callable[[], None]) -> None:
+        self.state = "draining"
+        self._on_idle = on_idle
+        for target in self._targets.values():
+            for request in self._take_parked(target):
+                self._turn_back(request, "draining")
+            if target.copy is not None:
+                target.copy.drain(self._look_idle)
+        self._look_idle()
+
+    def _look_idle(self) -> None:
+        if self._on_idle is not None and not self.unanswered:
+            self._on_idle()
+
+    def close(self) -> None:
+        """Whoever is parked or queued is given back."""
+        self.state = "closed"
+        self._on_idle = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for target in self._targets.values():
+            for request in self._take_parked(target):
+                self._turn_back(request, "draining")
+            if target.copy is not None:
+                target.copy.close()
+
+    async def end(self) -> None:
+        """After `close`: ends every model."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
+        await asyncio.gather(*ends)
+
+    # what is told
+
+    def tell_all(self) -> dict[str, Any]:
+        """For one who knows nothing yet: every model that is loaded."""
+        loaded = [name for name, target in self._targets.items() if target.copy is not None]
+        return self._news(loaded, [])
+
+    def _tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None:
+        self._on_event("models-changed", self._news(loaded or [], gone or []))
+
+    def _news(self, loaded: list[str], gone: list[str]) -> dict[str, Any]:
+        free_bytes = self._budget.host_bytes - self._used.host_bytes
+        return {"loaded": loaded, "gone": gone, "free_bytes": max(0, free_bytes)}
+
+    def pids(self) -> list[int]:
+        return [
+            pid
+            for target in self._targets.values()
+            if target.loaded is not None
+            for pid in target.loaded.pids()
+        ]
+
+    def kill_workers(self) -> None:
+        for target in self._targets.values():
+            kill = getattr(target.loaded.runtime, "kill", None) if target.loaded else None
+            if kill is not None:
+                kill()
+
+    def status(self) -> dict[str, Any]:
+        copies = self._copies()
+        return {
+            "copy": self.number,
+            "state": self.state,
+            "queue_rows": self._parked + sum(copy.driver.queue_rows for copy in copies),
+            "running": sum(copy.driver.running for copy in copies),
+            "batches": sum(copy.batches for copy in copies)
+            + sum(target.batches for target in self._targets.values()),
+            "requests": self.requests,
+            "unanswered": self.unanswered,
+            "models_loaded": len(copies),
+        }
+
+    def explain(self) -> dict[str, Any]:
+        return self.status() | {"residency": self._residency.snapshot()}
+
+    async def explain_model(self, name: str) -> dict[str, Any]:
+        """Raises CallerError for a name that can't be one."""
+        self._prefix.resolve(name)
+        told: dict[str, Any] = {"residency": self._residency.explain(name)}
+        target = self._targets.get(name)
+        if target is not None:
+            told |= {
+                "hits": target.hits,
+                "misses": target.misses,
+                "waiting": len(target.parked),
+                "error": target.error.to_dict() if target.error is not None else None,
+            }
+            if target.copy is not None and target.loaded is not None:
+                told["copy"] = target.copy.explain() | await target.loaded.explain()
+        return told
+
+
+def _target_model_required() -> CallerError:
+    return CallerError(
+        "target-model-required",
+        "The endpoint is a multi-model endpoint, and the request names no model.",
+        hint="Give TargetModel, one of the models below its prefix.",
+    )

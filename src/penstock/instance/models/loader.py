@@ -1,0 +1,133 @@
+"""Brings, loads and ends target models: the blocking and waiting parts, one model at a time.
+
+One load runs at a time, and nothing is ended beside it: only so can be told apart what each model
+takes. Downloads run beside loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.model_prefix import ModelPrefix
+from penstock.clock import Clock
+from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
+from penstock.core.residency import Footprint
+from penstock.core.room import MEASURED
+from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import Prepared, load, prepared
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.memory import records
+from penstock.instance.memory.facts import facts_of
+from penstock.instance.models import memory
+from penstock.instance.settings import InstanceSettings
+from penstock.runtimes.base import LaneListener
+
+#: While a model is loaded: the height of it may last no longer.
+_LOOK_LOADING_S = 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """What one load took."""
+
+    loaded: Loaded
+    model: Footprint
+    used: Footprint  #: by the whole host afterwards
+    seconds: float
+
+
+class Loader:
+    def __init__(
+        self,
+        call: LoadCall,
+        settings: InstanceSettings,
+        prefix: ModelPrefix,
+        clock: Clock,
+    ) -> None:
+        """`call` is the host's own."""
+        self._call = call
+        self._settings = settings
+        self._prefix = prefix
+        self._runtimes: set[str] = set()  #: whose libraries this process has
+        self._clock = clock
+        self._turn = asyncio.Lock()
+        self._highest_bytes = 0
+
+    async def prepare(self, name: str) -> tuple[Prepared, str, Footprint, bool]:
+        """(what was brought, its stamp, what it will take, whether that was measured before).
+
+        Raises what fetching and reading an artifact raises.
+        """
+        source = self._prefix.resolve(name)
+        call = dataclasses.replace(self._call, source=source, multi_model=None, target_model=name)
+        stamps: list[str] = []
+
+        def fetch(cache: Any, compiled: Any, cancelled: Any) -> Any:
+            fetched = self._prefix.fetch(
+                name, cache, compile_uncompiled=compiled, cancelled=cancelled
+            )
+            stamps.append(fetched.stamp)
+            return fetched.detected
+
+        model = await prepared(call, self._settings, fetch)
+        need = await asyncio.to_thread(self._need, model)
+        footprint = Footprint(host_bytes=need.memory_bytes)
+        return model, stamps[0], footprint, need.basis == MEASURED
+
+    async def load(self, model: Prepared, listener: LaneListener) -> Took:
+        """Raises what loading raises; nothing of the model is left then."""
+        async with self._turn:
+            started = self._clock.monotonic()
+            before = (await self.measured()).host_bytes
+            height = asyncio.create_task(self._height())
+            try:
+                loaded = await load(model, listener)
+            except BaseException:
+                memory.give_back()
+                raise
+            finally:
+                height.cancel()
+            seconds = self._clock.monotonic() - started
+            memory.settle()
+            used = await self.measured()
+        self._runtimes.add(model.context.description.runtime)
+        kept_bytes = max(0, used.host_bytes - before)
+        seen = MemorySeen(
+            load_bytes_max=max(kept_bytes, self._highest_bytes - before),
+            own_bytes_max=kept_bytes,
+            ran=False,
+        )
+        await asyncio.to_thread(records.write, self._record(model), seen)
+        return Took(
+            loaded=loaded, model=Footprint(host_bytes=kept_bytes), used=used, seconds=seconds
+        )
+
+    async def end(self, loaded: Loaded) -> Footprint:
+        """Returns what the host takes afterwards."""
+        async with self._turn:
+            await loaded.close()
+            del loaded
+            memory.give_back()
+            return await self.measured()
+
+    async def measured(self) -> Footprint:
+        return await asyncio.to_thread(memory.footprint)
+
+    async def _height(self) -> None:
+        """Looks for the most that is taken while a model is loaded."""
+        self._highest_bytes = 0
+        while True:
+            await asyncio.sleep(_LOOK_LOADING_S)
+            self._highest_bytes = max(self._highest_bytes, (await self.measured()).host_bytes)
+
+    def _need(self, model: Prepared) -> MemoryNeed:
+        first = model.context.description.runtime not in self._runtimes
+        seen = records.read(self._record(model))
+        return beside_others(facts_of(model.context), seen, first=first)
+
+    def _record(self, model: Prepared) -> Path:
+        cache_dir = self._settings.cache_dir
+        return records.record_path(cache_dir, model.digest, model.context, folder="memory-beside")

@@ -1,0 +1,31 @@
+"""What a host of target models takes, for the budget that its models share."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+
+from penstock.core.residency import Footprint
+from penstock.instance.memory.process_usage import proportional_bytes, tree_pids
+
+
+def footprint() -> Footprint:
+    """Of this process and all below it, as the operating system measures. Pages of files that they
+    have mapped count, once: a compiled model that is evicted from the page cache is slow."""
+    return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
+
+
+def give_back() -> None:
+    """What a model has left behind returns to the operating system. Takes milliseconds."""
+    gc.unfreeze()
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # a libc without it keeps what it keeps
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def settle() -> None:
+    """After a load: what stays need not be walked again by collections under traffic."""
+    gc.collect()
+    gc.freeze()

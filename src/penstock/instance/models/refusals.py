@@ -1,0 +1,37 @@
+"""What callers are told of a target model that does not answer them."""
+
+from __future__ import annotations
+
+from penstock.core.residency import Refuse
+from penstock.core.residency.actions import LARGER_THAN_BUDGET, LOAD_FAILED, QUARANTINED
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+
+#: SageMaker's status for a target model that is not there yet (ModelNotReadyException).
+NOT_READY_STATUS = 429
+_RETRY_AFTER_S = 1.0
+
+
+def refused(model: str, action: Refuse, error: PenstockError | None) -> PenstockError:
+    """`error`: of the last attempt to load it."""
+    if action.reason == LOAD_FAILED and error is not None:
+        return error
+    if action.reason == LARGER_THAN_BUDGET:
+        return CallerError(
+            "target-model-too-large",
+            f"Target model {model} does not fit: {action.message}",
+            hint="Choose a larger instance type.",
+        )
+    if action.reason == QUARANTINED:
+        return ModelError(
+            "target-model-quarantined",
+            f"Target model {model} is not loaded for now: {action.message}",
+            hint="Replace its artifact, or wait.",
+            retry_after_s=action.retry_after_s,
+        )
+    return NotNowError(
+        "target-model-not-ready",
+        f"Target model {model} is not ready: {action.message}",
+        hint="Try again in a moment, or allow more time.",
+        status=NOT_READY_STATUS,
+        retry_after_s=action.retry_after_s or _RETRY_AFTER_S,
+    )

@@ -1,0 +1,35 @@
+"""One target model on its host: what is loaded of it, and who waits for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from penstock.errors import PenstockError
+from penstock.instance.copy import Copy
+from penstock.instance.loading.load import Prepared
+from penstock.instance.loading.loaded import Loaded
+from penstock.instance.request import Request
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Target:
+    name: str
+    number: int  #: of its copies on this host, for logs
+    #: requests that wait for it, oldest first; by identity: ids are unique per connection only
+    parked: dict[int, Request] = dataclasses.field(default_factory=dict)
+    prepared: Prepared | None = None
+    loaded: Loaded | None = None
+    copy: Copy | None = None
+    stamp: str | None = None  #: of the content that was fetched last, or was looked at last
+    looked_at: float = 0.0  #: when that was
+    looking: bool = False
+    error: PenstockError | None = None  #: of the last attempt to load it
+    failed: bool = False  #: that attempt is the last word; its place is looked at before the next
+    hits: int = 0  #: requests that found it loaded
+    misses: int = 0  #: requests that had to wait for a load
+    requests: int = 0  #: answered by copies of it that are gone
+    batches: int = 0
+
+    @property
+    def takes_requests(self) -> bool:
+        return self.copy is not None and self.copy.state == "ready"
