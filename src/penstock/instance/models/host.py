@@ -11,6 +11,7 @@ model's copy, with an error, given back when the host drains, or cancelled.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -48,6 +49,11 @@ _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_S = 5.0
 #: What the host takes is measured as often, besides around each load.
 _MEASURE_EVERY_S = 1.0
+
+#: Models that a host knows of, loaded or not, and how many of them are forgotten when there are
+#: more: those that are not loaded, the oldest first.
+_TARGETS_MAX = 16_384
+_FORGOTTEN = 1024
 
 #: (event, fields) to whoever is connected
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -87,6 +93,7 @@ class ModelHost:
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
+        self._moving = 0  #: models that are being fetched
         self._begin(self._measure_on())
 
     # requests
@@ -159,8 +166,7 @@ class ModelHost:
             except PenstockError as error:
                 self._fail(request, error)
                 return
-            self._copies_made += 1
-            target = self._targets[name] = Target(name, self._copies_made)
+            target = self._new_target(name)
         target.misses += 1
         target.parked[id(request)] = request
         self._parked += 1
@@ -172,6 +178,15 @@ class ModelHost:
                 self._begin(self._look_then_ask(target))
         else:
             self._carry_out(self._residency.request(name, now=now, deadline=request.deadline))
+
+    def _new_target(self, name: str) -> Target:
+        self._copies_made += 1
+        target = self._targets[name] = Target(name, self._copies_made)
+        if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
+            unused = (one for one in self._targets.values() if one.is_unused and one is not target)
+            for one in list(itertools.islice(unused, _FORGOTTEN)):
+                del self._targets[one.name]
+        return target
 
     def _comes_back(self, target: Target) -> bool:
         """It is loaded and its worker is being started again: what is parked waits for that."""
@@ -203,8 +218,7 @@ class ModelHost:
         for action in actions:
             target = self._targets.get(action.model)
             if target is None:  # a prefetch or a wish of one that nobody has called yet
-                self._copies_made += 1
-                target = self._targets[action.model] = Target(action.model, self._copies_made)
+                target = self._new_target(action.model)
             match action:
                 case Prepare():
                     self._begin(self._prepare(target))
@@ -249,11 +263,14 @@ class ModelHost:
 
     async def _prepare(self, target: Target) -> None:
         started = self._now()
+        self._moving += 1
         try:
             target.prepared, target.stamp, need, measured = await self._loader.prepare(target.name)
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
+        finally:
+            self._moving -= 1
         now = target.looked_at = self._now()
         self._carry_out(
             self._residency.prepared(
@@ -515,6 +532,8 @@ class ModelHost:
             "requests": self.requests,
             "unanswered": self.unanswered,
             "models_loaded": len(copies),
+            "models_loading": self._moving,
+            "digests": [one.prepared.digest for one in self._targets.values() if one.prepared],
         }
 
     def explain(self) -> dict[str, Any]:

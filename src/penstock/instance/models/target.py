@@ -31,5 +31,10 @@ class Target:
     batches: int = 0
 
     @property
+    def is_unused(self) -> bool:
+        """Nothing of it is here, and nobody waits for it."""
+        return not (self.parked or self.prepared or self.copy or self.looking)
+
+    @property
     def takes_requests(self) -> bool:
         return self.copy is not None and self.copy.state == "ready"
