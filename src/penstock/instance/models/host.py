@@ -94,6 +94,7 @@ class ModelHost:
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
         self._moving = 0  #: models that are being fetched
+        self._loads = 0
         self._begin(self._measure_on())
 
     # requests
@@ -292,6 +293,7 @@ class ModelHost:
         except Exception as error:
             await self._failed(target, error, "loading")
             return
+        self._loads += 1
         target.loaded, target.error = took.loaded, None
         target.copy = took.loaded.copy(
             target.number,
@@ -533,6 +535,9 @@ class ModelHost:
             "unanswered": self.unanswered,
             "models_loaded": len(copies),
             "models_loading": self._moving,
+            "model_loads": self._loads,
+            "model_hits": sum(target.hits for target in self._targets.values()),
+            "model_misses": sum(target.misses for target in self._targets.values()),
             "digests": [one.prepared.digest for one in self._targets.values() if one.prepared],
         }
 
