@@ -201,6 +201,15 @@ def test_a_model_is_unloaded_on_demand_and_comes_back_with_its_next_call(
     assert again["pid"] != first["pid"]
 
 
+def test_without_a_cache_a_model_is_ended_when_it_has_answered(host: Host, tmp_path: Path) -> None:
+    adding(tmp_path, host.prefix / "m.tar.gz", 1)
+    assert host.client.control(op="unload", copy=HOST)["found"]
+    assert host.load(multi_model={"keeps_models": False}).get("ok")
+    first = host.ask("m.tar.gz", 0).json
+    wait_until(lambda: host.status()["models_loaded"] == 0, "the model is unloaded")
+    assert host.ask("m.tar.gz", 0).json["pid"] != first["pid"]
+
+
 def test_a_wish_loads_a_model_that_nobody_has_called(host: Host, tmp_path: Path) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     assert host.models(load="m.tar.gz").get("ok")

@@ -37,7 +37,7 @@ from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
 from penstock.instance.lane_events import LaneEvents
 from penstock.instance.models.loader import Loader
-from penstock.instance.models.memory import footprint
+from penstock.instance.models.memory import footprint, footprints
 from penstock.instance.models.refusals import refused
 from penstock.instance.models.target import Target
 from penstock.instance.request import Request
@@ -409,8 +409,17 @@ class ModelHost:
 
     async def _measure_on(self) -> None:
         while True:
-            self._used = await self._loader.measured()
-            self._carry_out(self._residency.measured(self._used, now=self._now()))
+            used = await self._loader.measured()
+            own_pids = {
+                name: target.loaded.pids()
+                for name, target in self._targets.items()
+                if target.loaded is not None and target.loaded.pids()
+            }
+            by_model = await asyncio.to_thread(footprints, own_pids)
+            # One that was ended meanwhile is no longer there to be told of.
+            still = {name: taken for name, taken in by_model.items() if self._targets[name].loaded}
+            self._used = used
+            self._carry_out(self._residency.measured(used, now=self._now(), by_model=still))
             await asyncio.sleep(_MEASURE_EVERY_S)
 
     def _set_timer(self) -> None:
