@@ -272,15 +272,11 @@ class WorkerSharing:
     ) -> int:
         self._workers_made += 1
         number = self._workers_made
-        self._workers[number] = _Worker(
-            kind, apart=apart, search=search, unexplained=unexplained
-        )
+        self._workers[number] = _Worker(kind, apart=apart, search=search, unexplained=unexplained)
         actions.append(StartWorker(number, kind, reason, wait_s))
         return number
 
-    def _seat(
-        self, worker: int, model: int, lane: int, reason: str, actions: list[Action]
-    ) -> None:
+    def _seat(self, worker: int, model: int, lane: int, reason: str, actions: list[Action]) -> None:
         self._workers[worker].models[model] = lane
         actions.append(LoadModel(worker, model, lane, reason))
 
