@@ -117,6 +117,16 @@ async def ask(runtime: Any, data: Any = None, *, lane: int = 0) -> Any:
     return reply.error if reply.error is not None else orjson.loads(reply.body)
 
 
+async def ask_until_answered(runtime: Any, data: Any = None) -> Any:
+    """As a gateway holds a request that came back."""
+    async with asyncio.timeout(PATIENCE_S):
+        told = await ask(runtime, data)
+        while isinstance(told, Returned):
+            await asyncio.sleep(0.05)
+            told = await ask(runtime, data)
+        return told
+
+
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110 - any condition

@@ -14,6 +14,7 @@ from pool_harness import PATIENCE_S, Pool, ask, model, pool, start, until
 from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import ModelError
 from penstock.runtimes.base import NOT_BEGUN, PayloadReply, Returned
+from penstock.runtimes.workers.memory import own_bytes
 
 #: Does what its request says.
 OBEYS = """
@@ -218,7 +219,7 @@ def test_a_closed_pool_leaves_no_process_and_takes_no_model(tmp_path: Path) -> N
             await b.close()
             assert isinstance((await under_way)[0], PayloadReply)
             await some.workers.close()
-            assert not Path(f"/proc/{pid}").exists()
+            assert own_bytes(pid) == 0
             assert list((tmp_path / "shown").iterdir()) == []
             assert await ask(a, 1) == NOT_BEGUN
             with pytest.raises(Exception, match="the host of the model is ending"):

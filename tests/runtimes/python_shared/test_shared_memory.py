@@ -9,7 +9,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from pool_harness import ask, model, pool, until
+from pool_harness import ask, ask_until_answered, model, pool, until
 
 from penstock.runtimes.base import Returned
 from penstock.runtimes.workers.memory import own_bytes
@@ -134,9 +134,7 @@ def test_models_that_are_too_many_for_one_worker_are_split_and_none_fails(tmp_pa
             runtimes = {each: await some.load(holding(tmp_path / each, 50)) for each in "abc"}
             await until(lambda: len(some.workers.pids) == 2)
             for name, runtime in runtimes.items():
-                while isinstance(told := await ask(runtime), Returned):
-                    await asyncio.sleep(0.05)
-                assert told == 25 * MIB
+                assert await ask_until_answered(runtime) == 25 * MIB
                 assert "failed 0" not in some.said(name)
 
     asyncio.run(scenario())

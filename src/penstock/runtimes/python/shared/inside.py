@@ -135,7 +135,6 @@ def serve(channel: socket.socket) -> None:
         else:
             told = models.unload(model)
         channel.sendall(told)
-        busy.end()
     models.close()
 
 

@@ -11,7 +11,7 @@ order, and answered with one message each:
     UNLOADED     JSON: own_bytes
     BATCH        answered by REPLIES (`batches`)
 
-In memory that both share stands what the worker is busy with: number (0: nothing), model and item.
+In memory that both share stands what the worker began last: its number, model and item.
 """
 
 from __future__ import annotations
@@ -57,9 +57,6 @@ class Busy:
 
     def item(self, index: int) -> None:
         self._words[2] = index
-
-    def end(self) -> None:
-        self._words[0] = 0
 
     def read(self) -> tuple[int, int, int]:
         """(number, model, item)."""
