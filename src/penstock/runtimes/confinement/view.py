@@ -12,6 +12,7 @@ cache compares the file's bytes again. One whose artifact is gone from the cache
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 from contextlib import suppress
@@ -53,6 +54,21 @@ class Views:
 
     def close(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def fresh_root(folder: Path) -> Path:
+    """A folder for a host's `Views`; those of processes that are gone are removed on the way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.iterdir():
+        pid = left.name.partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    for number in itertools.count(1):
+        with suppress(FileExistsError):
+            made = folder / f"{os.getpid()}-{number}"
+            made.mkdir(mode=0o700)
+            return made
+    raise AssertionError("numbers do not end")
 
 
 def _link_tree(source: Path, place: Path) -> None:

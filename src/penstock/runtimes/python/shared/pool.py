@@ -9,11 +9,8 @@ of by their own listeners: `lane_lost`, then `lane_ready` or `lane_failed`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import itertools
-import os
-import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +27,7 @@ from penstock.core.worker_sharing import (
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-from penstock.runtimes.confinement.view import Views
+from penstock.runtimes.confinement.view import Views, fresh_root
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.python.runtime import init_message
 from penstock.runtimes.python.shared import kinds
@@ -88,7 +85,7 @@ class WorkerPool:
         self._worker_bytes_max = worker_bytes_max
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._views = Views(_fresh(folder))
+        self._views = Views(fresh_root(folder))
         self._showing = asyncio.Lock()
         self._scratch = make_scratch()
         self._numbers = itertools.count(1)
@@ -381,18 +378,3 @@ def _failure(reason: str, member: Member, bytes_max: int) -> PenstockError:
             hint="Its own output is in the instance's log. The other models were not touched.",
         )
     return InternalError(reason, f"{member.name} was given up")
-
-
-def _fresh(folder: Path) -> Path:
-    """A folder of this pool's own; those of processes that are gone are removed on the way."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.iterdir():
-        pid = left.name.partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    for number in itertools.count(1):
-        with contextlib.suppress(FileExistsError):
-            made = folder / f"{os.getpid()}-{number}"
-            made.mkdir(mode=0o700)
-            return made
-    raise AssertionError
