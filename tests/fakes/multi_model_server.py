@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_POST = do_DELETE = _answer  # noqa: N815 - http.server's names
+    do_GET = do_POST = do_DELETE = _answer
 
     def log_message(self, *_: Any) -> None:
         pass

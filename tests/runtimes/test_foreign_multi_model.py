@@ -1,4 +1,4 @@
-"""Several models in one foreign server, by the container contract, against a server that holds it."""
+"""Several models in one foreign server, by the container contract, against one that holds it."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_a_model_that_can_not_be_loaded_is_told_in_the_servers_words(tmp_path: P
     async def scenario() -> None:
         async with host(tmp_path) as some:
             (tmp_path / "empty").mkdir()
-            with pytest.raises(ModelError, match="answered 400 .*it has no file weights"):
+            with pytest.raises(ModelError, match=r"answered 400 .*it has no file weights"):
                 await some.load(tmp_path / "empty")
             with pytest.raises(ModelError) as caught:
                 await some.load(weights(tmp_path / "slow", "!slow"), startup_timeout_s=0.5)
