@@ -415,7 +415,7 @@ class Residency:
         self, known: TargetModel, message: str, retry_after_s: float | None, now: float
     ) -> list[Action]:
         """Whoever waits for it, for the failure that it is remembered for."""
-        asked = known.parked or known.wished
+        asked = bool(known.parked) or known.wished
         refused = refuse_all(
             self._table, known, known.failed_reason, message, retry_after_s, now=now
         )
