@@ -241,7 +241,7 @@ class Residency:
         known.failures = 0
         known.taken = taken
         self._loads.learn(known, load_s)
-        known.story.tell("loaded", known.cause, now=now, cost_s=load_s)
+        known.story.tell("loaded", known.load_reason, now=now, cost_s=load_s)
         self._table.recency[model] = known
         self._table.contest.resized(known)
         self._foresight.loaded(known)
@@ -298,7 +298,8 @@ class Residency:
         known.crashes = (0 if ran_long else known.crashes) + counts
         self._gave_up(known, used)
         known.retry_expected = known.prefetched = False
-        known.story.tell("crashed", f"{known.crashes} in a row", now=now)
+        in_a_row = f"{known.crashes} in a row"
+        known.story.tell("crashed", "worker-died", now=now, text=in_a_row)
         if known.crashes >= self._spec.crashes_max:
             message = f"model {model} crashed {known.crashes} times in a row"
             return [*self._quarantine(known, message, now), *self._go_on(now)]
@@ -414,7 +415,7 @@ class Residency:
         self, known: TargetModel, message: str, retry_after_s: float | None, now: float
     ) -> list[Action]:
         """Whoever waits for it, for the failure that it is remembered for."""
-        asked = known.parked or known.wished
+        asked = bool(known.parked) or known.wished
         refused = refuse_all(
             self._table, known, known.failed_reason, message, retry_after_s, now=now
         )
