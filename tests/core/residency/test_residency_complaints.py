@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency import GDSF, LRU, Admit, Load, Prepare, Refuse, Unload
-from tests.core.residency.residency_words import Host, bytes_
 
 
 def test_455_loading_one_model_does_not_evict_many() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tests.core.residency.residency_words import bytes_
+
 from penstock.core.residency.contest import Contest
 from penstock.core.residency.history import Population
 from penstock.core.residency.model import TargetModel
-from tests.core.residency.residency_words import bytes_
 
 
 class Calls:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency import Footprint, ResidencySpec
 from penstock.core.residency.story import Story
 from penstock.errors import CallerError
-from tests.core.residency.residency_words import Host, bytes_
 
 
 def test_a_loaded_model_is_told_whole() -> None:

@@ -44,7 +44,7 @@ def test_a_rate_falls_by_itself_when_nobody_calls_any_more() -> None:
 
 
 def test_only_the_last_eight_calls_count() -> None:
-    old, population = called(*[1000.0 + 2 * at for at in range(100)], 2000.0, 2007.0, 2100.0)
+    old, _ = called(*[1000.0 + 2 * at for at in range(100)], 2000.0, 2007.0, 2100.0)
     assert len(old.times) == 8
     assert old.times[0] == 1190.0
     assert old.calls == 103

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.residency.residency_words import Host
 
 from penstock.core.residency import Admit, Load, Prepare, Refuse, Unload
-from tests.core.residency.residency_words import Host
 
 # wishes
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.core.residency import Admit, Load, Refuse, Unload
 from tests.core.residency.residency_words import Host, bytes_
+
+from penstock.core.residency import Admit, Load, Refuse, Unload
 
 
 def test_a_model_that_took_more_than_its_estimate_is_made_up_for_by_idle_ones() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency import Admit, Footprint, Load, Prepare, Refuse, Unload
-from tests.core.residency.residency_words import Host, bytes_
 
 
 def test_a_first_call_prepares_loads_and_is_admitted() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency import Admit, Load, Prepare, Refuse, Unload
-from tests.core.residency.residency_words import Host, bytes_
 
 
 def test_a_load_begins_only_when_those_who_make_room_have_left() -> None:

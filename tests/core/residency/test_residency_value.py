@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.core.residency import Load, Prepare, Unload
 from tests.core.residency.residency_words import Host
+
+from penstock.core.residency import Load, Prepare, Unload
 
 
 def test_the_model_that_is_called_less_goes_though_it_was_called_last() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.residency.residency_words import bytes_
 
 from penstock.core.residency.victims import (
     Candidate,
@@ -11,7 +12,6 @@ from penstock.core.residency.victims import (
     by_value,
     spared,
 )
-from tests.core.residency.residency_words import bytes_
 
 
 def candidate(
