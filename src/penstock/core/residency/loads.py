@@ -63,6 +63,10 @@ class Loads:
             self.leave_queue(model)
             model.state = State.UNLOADED
 
+    def may_guess(self, model: TargetModel) -> bool:
+        """Whether fetching it for a guess is not in vain from the start."""
+        return self._evictor.by_value or self._account.has_room(model.size or NOTHING)
+
     def leave_queue(self, model: TargetModel) -> None:
         self.queue.pop(model.name, None)
         model.promised = model.blocked = False
@@ -180,9 +184,10 @@ class Loads:
     def _make_room(self, model: TargetModel, shortage: Shortage, now: float) -> list[Action]:
         """Unloads what is enough for it, and promises it the place; else it stays where it was."""
         model.promised = model.blocked = False
+        asked = bool(model.parked) or model.wished
         refused = self._never(model, now)
         if refused is not None:
-            return [refused]
+            return [refused] if asked else []
         guess = model.urgency == _URGENCY_GUESS
         due = now if guess else model.given_up_at(self.load_s(model))
         victims, again_at = self._evictor.victims(shortage, now=now, due=due)
@@ -191,7 +196,7 @@ class Loads:
             self.drop(model)
             return []
         if not victims:
-            if again_at == inf and not (model.parked or model.wished):
+            if again_at == inf and not asked:
                 model.retry_expected = False
                 self.drop(model)
                 return []
@@ -203,7 +208,7 @@ class Loads:
 
     def _worth_it(self, model: TargetModel, victims: list[Candidate], now: float) -> bool:
         """Whether a guess may evict them: only by value, and what is worth far less."""
-        if not victims or self._evictor.reason != why.LOWEST_VALUE:
+        if not victims or not self._evictor.by_value:
             return False
         loss = sum(victim.loss for victim in victims)
         return loss <= _GUESS_SHARE * self._evictor.candidate(model, now=now).loss
