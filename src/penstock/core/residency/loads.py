@@ -27,6 +27,8 @@ from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Candidate, Shortage
 
 _OVERTAKEN_MAX = 8
+#: How many times longer, or shorter, a load is expected to take because of a model's size.
+_SIZES_APART = 4.0
 #: How long loads behind a model that was overtaken so often wait for it.
 _HELD_S = 10.0
 #: A guess may evict what is worth at most this share of it.
@@ -46,7 +48,8 @@ class Loads:
         self.preparing = 0
         self.loading = 0
         self.wake_at = inf  #: when more may go than now
-        self._load_s_per_byte = 0.0  #: learned; of models that were never loaded
+        self._usual_load_s = 0.0  #: of the last loads, for models that were never loaded
+        self._usual_bytes = 0.0  #: that these took
 
     # the queue
 
@@ -76,18 +79,20 @@ class Loads:
         return sorted(self.queue.values(), key=_turn)
 
     def load_s(self, model: TargetModel) -> float:
-        """What its load is expected to take: by its last ones, else by its size; 0 = not known."""
+        """What its load is expected to take: by its last ones, else as others; 0 = not known.
+
+        A larger model takes longer, but sizes say little across kinds: they count within bounds.
+        """
         if model.load_s is not None:
             return model.load_s
-        return (model.need or NOTHING).host_bytes * self._load_s_per_byte
+        share = (model.need or NOTHING).host_bytes / max(self._usual_bytes, 1.0)
+        return self._usual_load_s * min(max(share, 1 / _SIZES_APART), _SIZES_APART)
 
     def learn(self, model: TargetModel, load_s: float) -> None:
         model.learn_load(load_s)
-        host_bytes = (model.size or NOTHING).host_bytes
-        if host_bytes:
-            new = load_s / host_bytes
-            known = self._load_s_per_byte
-            self._load_s_per_byte = known + (new - known) / 8 if known else new
+        weight = 1 / 8 if self._usual_load_s else 1.0
+        self._usual_load_s += weight * (load_s - self._usual_load_s)
+        self._usual_bytes += weight * ((model.size or NOTHING).host_bytes - self._usual_bytes)
 
     # what begins now
 
