@@ -46,6 +46,7 @@ class Loads:
         self.preparing = 0
         self.loading = 0
         self.wake_at = inf  #: when more may go than now
+        self.blocked = False  #: a load waits for models to be idle, or old enough
         self._load_s_per_byte = 0.0  #: learned; of models that were never loaded
 
     # the queue
@@ -94,6 +95,7 @@ class Loads:
     def begin(self, *, now: float) -> list[Action]:
         """Whatever may begin, in order; sets `wake_at`."""
         self.wake_at = inf
+        self.blocked = False
         loads_max = self._spec.loads_max
         if not self.queue or (self.loading >= loads_max and self.preparing >= loads_max):
             return []
@@ -119,7 +121,7 @@ class Loads:
     def _load(self, order: list[TargetModel], now: float) -> list[Action]:
         actions: list[Action] = []
         ahead, ahead_count = NOTHING, 0
-        blocked: list[TargetModel] = []
+        blocked: list[TargetModel] = []  #: those before it whose room can't be had yet
         for model in order:
             if model.state is not State.PREPARED or model.need is None:
                 continue
@@ -132,7 +134,9 @@ class Loads:
                 begun = self._make_room(model, shortage, now)
                 actions += begun
                 if not model.promised:
-                    blocked += [model] if model.blocked else []
+                    if model.blocked:
+                        blocked.append(model)
+                        self.blocked = True
                     continue
             elif self._account.has_room(model.need):
                 actions.append(self._start(model, now))

@@ -87,7 +87,7 @@ class Residency:
             return [self._loads.unload_one(known, known.drains, now=now), *self._go_on(now)]
         if not self._spec.keep and not known.pinned:
             return [self._loads.unload_one(known, why.CACHE_DISABLED, now=now), *self._go_on(now)]
-        return self._go_on(now) if self._over or self._loads.queue else []
+        return self._go_on(now) if self._over or self._loads.blocked else []
 
     def request(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
         """A request for a model that is not loaded; the driver has parked it.
