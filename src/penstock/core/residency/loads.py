@@ -63,6 +63,7 @@ class Loads:
         if model.state in (State.QUEUED, State.PREPARED):
             self.leave_queue(model)
             model.state = State.UNLOADED
+            model.stale = False
 
     def may_guess(self, model: TargetModel) -> bool:
         """Whether fetching it for a guess is not in vain from the start."""
@@ -193,7 +194,7 @@ class Loads:
         if refused is not None:
             return [refused] if asked else []
         guess = model.urgency == _URGENCY_GUESS
-        due = now if guess else model.given_up_at(self.load_s(model))
+        due = inf if guess else model.given_up_at(self.load_s(model))
         victims, again_at = self._evictor.victims(shortage, now=now, due=due)
         if guess and not self._worth_it(model, victims, now):
             model.prefetched = False
