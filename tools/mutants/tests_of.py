@@ -52,6 +52,10 @@ _RECONCILE = (
 )
 _PLACEMENT = ("core/test_core_placement.py", "core/test_core_instance_room.py")
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
+_RESIDENCY = tuple(
+    f"core/residency/test_residency_{name}.py"
+    for name in ("requests", "room", "lifecycle", "memory", "value", "complaints", "explain")
+)
 _PREPARE = (
     "artifacts/test_artifact_prepare.py",
     "artifacts/test_artifact_cache.py",
@@ -96,6 +100,20 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
     "core/reconcile.py": _RECONCILE,
+    "core/residency/account.py": _RESIDENCY,
+    "core/residency/actions.py": _RESIDENCY,
+    "core/residency/contest.py": ("core/residency/test_residency_contest.py", *_RESIDENCY),
+    "core/residency/evictor.py": _RESIDENCY,
+    "core/residency/explain.py": _RESIDENCY,
+    "core/residency/history.py": ("core/residency/test_residency_history.py", *_RESIDENCY),
+    "core/residency/loads.py": _RESIDENCY,
+    "core/residency/machine.py": (*_RESIDENCY, "core/residency/test_residency_properties.py"),
+    "core/residency/model.py": _RESIDENCY,
+    "core/residency/prefetch.py": ("core/residency/test_residency_prefetch.py", *_RESIDENCY),
+    "core/residency/spec.py": _RESIDENCY,
+    "core/residency/story.py": _RESIDENCY,
+    "core/residency/table.py": _RESIDENCY,
+    "core/residency/victims.py": ("core/residency/test_residency_victims.py", *_RESIDENCY),
     "core/retry.py": ("core/test_core_retry.py",),
     "core/room.py": ("core/test_core_room.py",),
     "core/routes.py": ("core/test_core_routes.py", *_RECONCILE),

@@ -222,7 +222,7 @@ def mixed(number: int, rng: random.Random) -> dict[str, TargetSpec]:
     targets = {}
     for at in range(number):
         mib = int(20 * 100 ** rng.random())
-        load_s = (0.1 + mib / 400) * 3 ** (2 * rng.random() - 1)
+        load_s = (0.1 + mib / 1000) * 3 ** (2 * rng.random() - 1)
         targets[f"model-{at:04}"] = TargetSpec(Footprint(host_bytes=mib * MIB), load_s)
     return targets
 

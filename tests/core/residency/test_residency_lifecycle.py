@@ -129,6 +129,15 @@ def test_a_load_that_is_dismissed_while_it_runs_is_undone() -> None:
     assert host.loaded("a", 10, 2.0) == [Unload("a", "dismissed")]
 
 
+def test_a_dismissed_model_does_not_load_on_for_those_it_was_too_late_for() -> None:
+    host = Host(loads_max=1)
+    host.request("running", 0.0)
+    host.request("a", 1.0, 5.0)
+    host.dismiss("a", 2.0)
+    assert [action.reason for action in host.timer(5.0)] == ["not-in-time"]
+    assert host.machine.snapshot()["queue"] == ["running"]
+
+
 def test_dismissing_what_is_not_loaded_is_nothing() -> None:
     host = Host()
     assert host.dismiss("a", 0.0) == []

@@ -321,3 +321,13 @@ def test_a_model_called_while_it_is_unloaded_comes_back() -> None:
     assert host.ask("b", 60, 20.0) == [Unload("a", "least-recently-used", "b")]
     assert host.request("a", 20.5) == []
     assert host.unloaded("a", 21.0) == [Prepare("a", "called-again"), Load("b", "room-made")]
+
+
+def test_a_load_that_runs_keeps_its_room_while_others_leave() -> None:
+    """Measured memory alone would let `c` begin: `b` has taken nothing yet, `a` is still there."""
+    host = Host(loads_max=2)
+    host.bring("a", 50, 0.0)
+    assert host.ask("b", 50, 20.0) == [Load("b", "first-call")]
+    assert host.ask("c", 50, 21.0) == [Unload("a", "least-recently-used", "c")]
+    assert host.request("d", 22.0) == [Prepare("d", "first-call")]
+    assert host.unloaded("a", 23.0) == [Load("c", "room-made")]

@@ -264,3 +264,25 @@ def test_a_model_that_fails_is_not_guessed_at() -> None:
     host.failed("a", 2100.0)
     assert host.timer(2391.0) == []
     assert host.deadline is None
+
+
+def test_a_guess_does_not_evict_who_was_just_loaded() -> None:
+    host = Host(residency_s_min=100.0)
+    host.follow_value()
+    regular(host, "a")
+    assert host.swap("large", 95, 1900.0) == ["a"]
+    host.dismiss("large", 2000.0)
+    host.unloaded("large", 2000.0)
+    host.bring("young", 95, 2390.0, load_s=1e-3)
+    assert host.timer(2391.0) == [Prepare("a", "prefetch")]
+    assert host.prepared("a", 10, 2391.0) == []
+    assert host.loaded_models == ["young"]
+
+
+def test_a_model_that_was_forgotten_is_not_guessed_at() -> None:
+    host = Host()
+    evicted(host, "a")
+    host.dismiss("large", 2000.0)
+    host.unloaded("large", 2000.0)
+    del host.machine._table.models["a"]
+    assert host.timer(2391.0) == []

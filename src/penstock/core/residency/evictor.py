@@ -12,17 +12,19 @@ again at once, whatever the policy says:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from math import inf
 
 from penstock.core.residency import actions as why
 from penstock.core.residency.contest import candidate
 from penstock.core.residency.model import State, TargetModel
-from penstock.core.residency.spec import LRU, NOTHING, ResidencySpec
+from penstock.core.residency.spec import LRU, NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Candidate, Shortage, by_last_use, by_value, spared
 
-#: Loaded models looked at for one decision; half of them the longest unused.
-_LOOKED_AT = 256
+#: Loaded models looked at for one decision, half of them the longest unused; by LRU mostly fewer.
+_LOOKED_AT = 128
+_LOOKED_AT_FIRST = 8
 #: How much dearer it is to evict what was called, and what was loaded, a moment ago.
 _USED_DEARER = 1e3
 _YOUNG_DEARER = 1e6
@@ -53,10 +55,9 @@ class Evictor:
             The victims, none if those that may go are not enough; and the moment at which more may
             go by themselves, inf if there is none.
         """
-        found = self._chosen(shortage, now=now, young=False)
-        if found:
-            return found, inf
-        ends = self._old_enough_at(shortage, now=now)
+        enough, ends = self._enough(shortage, now=now)
+        if enough:
+            return self._chosen(shortage, now=now, young=False) or [], inf
         if ends <= due:
             return [], ends
         return self._chosen(shortage, now=now, young=True) or [], inf
@@ -83,11 +84,17 @@ class Evictor:
         return self._spec.policy != LRU and self._table.contest.by_value
 
     def _chosen(self, shortage: Shortage, *, now: float, young: bool) -> list[Candidate] | None:
-        few = list(self._candidates(now, young=young, limit=_LOOKED_AT))
-        found = self._pick(few, shortage)
-        if found is None and len(self._table.recency) > len(few):
-            found = self._pick(list(self._candidates(now, young=young)), shortage)
-        return found
+        """The cheapest of a bounded number of models, and of all only where those won't do."""
+        if not self.by_value:
+            first = self._pick(
+                list(self._candidates(now, young=young, limit=_LOOKED_AT_FIRST)), shortage
+            )
+            if first is not None and len(first) == 1:
+                return first
+        few = self._pick(list(self._candidates(now, young=young, limit=_LOOKED_AT)), shortage)
+        if few is not None or len(self._table.recency) <= _LOOKED_AT:
+            return few
+        return self._pick(list(self._candidates(now, young=young)), shortage)
 
     def _pick(self, candidates: list[Candidate], shortage: Shortage) -> list[Candidate] | None:
         if self._spec.policy == LRU:
@@ -114,30 +121,44 @@ class Evictor:
         yield from late
 
     def _looked_at(self, limit: int) -> Iterable[TargetModel]:
-        loaded = list(self._table.recency.values())
-        if not limit or len(loaded) <= limit:
-            return loaded
+        recency = self._table.recency
+        if not limit or len(recency) <= limit:
+            return list(recency.values())
         if not self.by_value:
-            return loaded[:limit]
-        half = limit // 2
+            return list(islice(recency.values(), limit))
+        loaded, half = list(recency.values()), limit // 2
         others = loaded[half:]
         start = self._hand % len(others)
         self._hand = start + half
         return loaded[:half] + (others + others[:half])[start : start + half]
 
-    def _old_enough_at(self, shortage: Shortage, *, now: float) -> float:
-        """When enough of those loaded a moment ago may go; inf: that would not be enough."""
+    def _enough(self, shortage: Shortage, *, now: float) -> tuple[bool, float]:
+        """Whether those who may go now are enough; and when those too young will be, else inf."""
         residency_s_min = self._spec.residency_s_min
-        loaded = [model for model in self._table.recency.values() if may_go(model)]
-        loaded.sort(key=lambda model: (model.loaded_at, model.name))
         host, accelerator = shortage.memory.host_bytes, shortage.memory.accelerator_bytes
-        for count, model in enumerate(loaded, start=1):
+        models = shortage.models
+        young: list[tuple[float, Footprint]] = []
+        for model in self._table.recency.values():
+            if not may_go(model):
+                continue
             size = model.size or NOTHING
-            host, accelerator = host - size.host_bytes, accelerator - size.accelerator_bytes
             end = model.loaded_at + residency_s_min
-            if now < end and host <= 0 and accelerator <= 0 and count >= shortage.models:
-                return end
-        return inf
+            if now < end:
+                young.append((end, size))
+                continue
+            host -= size.host_bytes
+            accelerator -= size.accelerator_bytes
+            models -= 1
+            if host <= 0 and accelerator <= 0 and models <= 0:
+                return True, inf
+        young.sort(key=lambda one: one[0])
+        for end, size in young:
+            host -= size.host_bytes
+            accelerator -= size.accelerator_bytes
+            models -= 1
+            if host <= 0 and accelerator <= 0 and models <= 0:
+                return False, end
+        return False, inf
 
 
 def may_go(model: TargetModel) -> bool:

@@ -48,6 +48,7 @@ class Loads:
         self.preparing = 0
         self.loading = 0
         self.wake_at = inf  #: when more may go than now
+        self.blocked = False  #: a load waits for models to be idle, or old enough
         self._usual_load_s = 0.0  #: of the last loads, for models that were never loaded
         self._usual_bytes = 0.0  #: that these took
 
@@ -65,6 +66,7 @@ class Loads:
         if model.state in (State.QUEUED, State.PREPARED):
             self.leave_queue(model)
             model.state = State.UNLOADED
+            model.stale = False
 
     def may_guess(self, model: TargetModel) -> bool:
         """Whether fetching it for a guess is not in vain from the start."""
@@ -99,6 +101,7 @@ class Loads:
     def begin(self, *, now: float) -> list[Action]:
         """Whatever may begin, in order; sets `wake_at`."""
         self.wake_at = inf
+        self.blocked = False
         loads_max = self._spec.loads_max
         if not self.queue or (self.loading >= loads_max and self.preparing >= loads_max):
             return []
@@ -124,7 +127,7 @@ class Loads:
     def _load(self, order: list[TargetModel], now: float) -> list[Action]:
         actions: list[Action] = []
         ahead, ahead_count = NOTHING, 0
-        blocked: list[TargetModel] = []
+        blocked: list[TargetModel] = []  #: those before it whose room can't be had yet
         for model in order:
             if model.state is not State.PREPARED or model.need is None:
                 continue
@@ -137,7 +140,9 @@ class Loads:
                 begun = self._make_room(model, shortage, now)
                 actions += begun
                 if not model.promised:
-                    blocked += [model] if model.blocked else []
+                    if model.blocked:
+                        blocked.append(model)
+                        self.blocked = True
                     continue
             elif self._account.has_room(model.need):
                 actions.append(self._start(model, now))
@@ -194,7 +199,7 @@ class Loads:
         if refused is not None:
             return [refused] if asked else []
         guess = model.urgency == _URGENCY_GUESS
-        due = now if guess else model.given_up_at(self.load_s(model))
+        due = inf if guess else model.given_up_at(self.load_s(model))
         victims, again_at = self._evictor.victims(shortage, now=now, due=due)
         if guess and not self._worth_it(model, victims, now):
             model.prefetched = False

@@ -91,7 +91,7 @@ class Residency:
             return [self._loads.unload_one(known, known.drains, now=now), *self._go_on(now)]
         if not self._spec.keep and not known.pinned:
             return [self._loads.unload_one(known, why.CACHE_DISABLED, now=now), *self._go_on(now)]
-        return self._go_on(now) if self._over or self._loads.queue else []
+        return self._go_on(now) if self._over or self._loads.blocked else []
 
     def request(self, model: str, *, now: float, deadline: float | None = None) -> list[Action]:
         """A request for a model that is not loaded; the driver has parked it.
@@ -356,7 +356,7 @@ class Residency:
         for known in list(self._table.waiting.values()):
             actions += self._late(known, now)
         for known in self._foresight.due(now=now):
-            if self._loads.may_guess(known):
+            if self._table.models.get(known.name) is known and self._loads.may_guess(known):
                 self._guess(known, now)
         return actions + self._go_on(now)
 
@@ -430,7 +430,7 @@ class Residency:
         if known.parked:
             known.story.tell("refused", reason, now=now, text=message)
             return [Refuse(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
-        goes_on = known.wished, not known.blocked
+        goes_on = known.wished, not (known.blocked or known.dismissed)
         refused = refuse_all(self._table, known, reason, message, retry_after_s, now=now)
         known.wished, known.retry_expected = goes_on
         if not known.wanted:
