@@ -1,11 +1,11 @@
-"""A loopback HTTP server that holds objects: plain GETs, and S3's ListObjectsV2 for one bucket."""
+"""A loopback HTTP server that holds objects: GET and HEAD, and S3's ListObjectsV2 by bucket."""
 
 from __future__ import annotations
 
 import hashlib
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -19,6 +19,7 @@ class ObjectServer:
         self.url = url
         self.objects: dict[str, bytes] = {}
         self.requests: list[str] = []  #: "GET /path?query"
+        self.before: Callable[[str], None] = lambda path: None  #: called before each answer
         self.authorizations: list[str] = []
         self.cut_at: int | None = None  #: answer with this many bytes and hang up
         self.chunked = False  #: answer without Content-Length
@@ -53,7 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         state: ObjectServer = self.server.state  # type: ignore[attr-defined]
-        state.requests.append(f"GET {self.path}")
+        state.requests.append(f"{self.command} {self.path}")
+        state.before(self.path)
         state.authorizations.append(self.headers.get("Authorization", ""))
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
@@ -70,6 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._object(state, state.objects[unquote(parts.path)])
         else:
             self._answer(404, b"")
+
+    do_HEAD = do_GET
 
     def _object(self, state: ObjectServer, content: bytes) -> None:
         if state.chunked:
@@ -89,7 +93,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("ETag", f'"{etag}"')
             self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _listing(self, state: ObjectServer, path: str, prefix: str) -> bytes:
         bucket = path.strip("/")

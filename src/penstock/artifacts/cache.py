@@ -26,7 +26,7 @@ import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class CacheEntry:
     digest: str
     root: Path  #: the folder with its files
     size: int  #: bytes of its files
+    #: Of the source that it was fetched from; empty where that could not be looked at.
+    stamp: str = field(default="", compare=False)
 
 
 class ArtifactCache:

@@ -54,6 +54,8 @@ class Detected:
     description: ModelDescription
     root: Path  #: the folder that the description's paths are relative to
     digest: str = ""  #: of the artifact in the cache; empty outside of it
+    #: Of the source that it was fetched from (`Listing.stamp`); empty where it gives none.
+    stamp: str = dataclasses.field(default="", compare=False)
 
 
 def detect(

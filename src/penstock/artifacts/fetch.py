@@ -24,17 +24,31 @@ _SCHEMES = "s3://, https://, file:// or an absolute path (http:// only for this 
 
 
 def look(
-    uri: str, settings: ArtifactSettings, budget: Budget, *, clock: Clock | None = None
+    uri: str,
+    settings: ArtifactSettings,
+    budget: Budget,
+    *,
+    clock: Clock | None = None,
+    within: str = "",
 ) -> Listing:
     """Says what lies at `uri`, without copying it.
+
+    `within`: the URI of a directory or prefix that `uri` is below, and that no link may lead out
+    of.
 
     Raises `CallerError` (`artifact-not-found`, `artifact-scheme-unsupported`,
     `artifact-uri-invalid`, `artifact-access-denied` ...), or `NotNowError` where only the network
     or the time failed.
     """
     clock = clock or SystemClock()
-    if uri.startswith("/"):
-        return _local(Path(uri), settings, budget, clock)
+    path = local_path(uri, settings, budget)
+    if path is not None:
+        folder = local_path(within, settings, budget) if within else None
+        return list_local(
+            path, budget=budget, files_max=settings.files_max, clock=clock, within=folder
+        )
+    if uri[:5].lower() == "s3://":
+        return _s3(uri, settings, budget)
     try:
         parts = urlsplit(uri)
         host = parts.hostname or ""
@@ -42,10 +56,6 @@ def look(
     except ValueError as error:
         raise _invalid(budget, str(error)) from error
     scheme = parts.scheme.lower()
-    if scheme == "file":
-        return _local(_file_uri_path(parts, budget), settings, budget, clock)
-    if scheme == "s3":
-        return _s3(uri, settings, budget, clock)
     if scheme == "https" or (scheme == "http" and is_loopback(host)):
         return _http(uri, parts, budget)
     if scheme == "http":
@@ -89,13 +99,41 @@ def directory_digest(files: Iterable[tuple[str, int, bool, str]]) -> str:
     return digest.hexdigest()
 
 
-def _local(path: Path, settings: ArtifactSettings, budget: Budget, clock: Clock) -> Listing:
-    if "\0" in str(path):
+def local_path(uri: str, settings: ArtifactSettings, budget: Budget) -> Path | None:
+    """The path on this machine that a URI means; None for one that means something else.
+
+    Raises `CallerError` (`artifact-uri-invalid`).
+    """
+    path = None
+    if uri.startswith("/"):
+        path = Path(uri)
+    elif uri[:5].lower() == "file:":
+        path = _file_uri_path(uri, budget)
+    elif uri[:5].lower() == "s3://":
+        bucket, key = s3_parts(uri, budget)
+        folder = settings.local_bucket(bucket)
+        if folder is not None:
+            if any(part == ".." for part in key.split("/")):
+                raise _invalid(budget, "the key contains '..'")
+            path = folder / key.strip("/")
+    if path is not None and "\0" in str(path):
         raise _invalid(budget, "the path contains a null byte")
-    return list_local(path, budget=budget, files_max=settings.files_max, clock=clock)
+    return path
 
 
-def _file_uri_path(parts: SplitResult, budget: Budget) -> Path:
+def s3_parts(uri: str, budget: Budget) -> tuple[str, str]:
+    """Bucket and key. Not from urlsplit: "?" and "#" are ordinary characters of a key."""
+    bucket, _, key = uri[len("s3://") :].partition("/")
+    if not bucket or bucket in (".", ".."):
+        raise _invalid(budget, "s3:// needs a bucket: s3://bucket/key")
+    return bucket, key
+
+
+def _file_uri_path(uri: str, budget: Budget) -> Path:
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise _invalid(budget, str(error)) from error
     if parts.netloc not in ("", "localhost"):
         raise _invalid(
             budget, f"file:// with the host {parts.netloc!r}; a local file has three slashes"
@@ -106,18 +144,10 @@ def _file_uri_path(parts: SplitResult, budget: Budget) -> Path:
     return Path(path)
 
 
-def _s3(uri: str, settings: ArtifactSettings, budget: Budget, clock: Clock) -> Listing:
-    # Not from urlsplit: "?" and "#" are ordinary characters of a key.
-    bucket, _, key = uri[len("s3://") :].partition("/")
-    if not bucket or bucket in (".", ".."):
-        raise _invalid(budget, "s3:// needs a bucket: s3://bucket/key")
-    folder = settings.local_bucket(bucket)
-    if folder is not None:
-        if any(part == ".." for part in key.split("/")):
-            raise _invalid(budget, "the key contains '..'")
-        return _local(folder / key.strip("/"), settings, budget, clock)
+def _s3(uri: str, settings: ArtifactSettings, budget: Budget) -> Listing:
     from penstock.artifacts.object_store import list_s3  # noqa: PLC0415 - kept off local starts
 
+    bucket, key = s3_parts(uri, budget)
     return list_s3(
         bucket,
         key,

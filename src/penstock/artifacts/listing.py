@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 CHUNK_BYTES = 1024 * 1024
+_STAMP_CHARS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Listing:
     single: bool  #: the URI names one object, which may be an archive
     #: False: the newest file is so young that it may still change under an equal stamp.
     settled: bool = True
+    changed_at: float = 0.0  #: last change of the newest file, in s since the epoch; 0 = not told
 
     @property
     def size(self) -> int:
@@ -42,7 +44,23 @@ class Listing:
 
     def fingerprint(self) -> str:
         """Equal for equal content; "" when the stamps can't tell."""
-        if not self.settled or any(not file.stamp for file in self.files):
-            return ""
+        return self._digest() if self.settled and self._is_stamped() else ""
+
+    def stamp(self) -> str:
+        """Another one after each change; "" when the source gives no stamps.
+
+        That of a young file is another one again once it has settled, changed or not.
+        """
+        young = "" if self.settled else "-young"
+        return self._digest()[:_STAMP_CHARS] + young if self._is_stamped() else ""
+
+    def is_as(self, other: Listing) -> bool:
+        """Whether both were made of the same files, as far as the stamps tell."""
+        return self._digest() == other._digest()
+
+    def _is_stamped(self) -> bool:
+        return all(file.stamp for file in self.files)
+
+    def _digest(self) -> str:
         facts = [[file.name, file.size, file.stamp, file.executable] for file in self.files]
         return hashlib.sha256(json.dumps([self.single, facts]).encode()).hexdigest()

@@ -24,16 +24,26 @@ from penstock.errors import CallerError, NotNowError
 RACY_S = 2.0
 
 
-def list_local(path: Path, *, budget: Budget, files_max: int, clock: Clock) -> Listing:
-    """Lists a file or a directory. Raises `CallerError` when it is missing or not servable."""
+def list_local(
+    path: Path, *, budget: Budget, files_max: int, clock: Clock, within: Path | None = None
+) -> Listing:
+    """Lists a file or a directory. Raises `CallerError` when it is missing or not servable.
+
+    `within`: a folder that no link on the way may lead out of.
+    """
     what = budget.what
     try:
+        real_within = ""
+        if within is not None:
+            real_within = os.path.realpath(within)
+            _refuse_outside(path, os.path.realpath(path), real_within, what)
         facts = os.stat(path)
         if stat.S_ISDIR(facts.st_mode):
             files = _directory_files(path, budget=budget, files_max=files_max)
             single = False
         elif stat.S_ISREG(facts.st_mode):
-            files = [_source_file(path, safe_path(path.name, where=what), facts, what)]
+            name = safe_path(path.name, where=what)
+            files = [_source_file(path, name, facts, what, real_within)]
             single = True
         else:
             raise CallerError(
@@ -54,7 +64,18 @@ def list_local(path: Path, *, budget: Budget, files_max: int, clock: Clock) -> L
         files=tuple(sorted(files, key=lambda file: file.name)),
         single=single,
         settled=newest_s < clock.wall() - RACY_S,
+        changed_at=newest_s,
     )
+
+
+def _refuse_outside(path: Path, real: str, real_within: str, what: str) -> None:
+    """`what` goes on at `real`, where links have led."""
+    if real != real_within and not real.startswith(real_within.rstrip(os.sep) + os.sep):
+        raise CallerError(
+            "artifact-link-refused",
+            f"{what}: {shown(str(path))} leads to {shown(real)}, outside {shown(real_within)}",
+            hint="Copy what the link leads to in its place.",
+        )
 
 
 def _directory_files(top: Path, *, budget: Budget, files_max: int) -> list[SourceFile]:
@@ -104,17 +125,19 @@ def _linked_or_plain(
             f"{what}: {shown(name)} is a device, a pipe or a socket",
             hint="Remove it from the model's directory.",
         )
-    return _source_file(path, name, facts, what)
+    return _source_file(path, name, facts, what, real_top)
 
 
-def _source_file(path: Path, name: str, facts: os.stat_result, what: str) -> SourceFile:
+def _source_file(
+    path: Path, name: str, facts: os.stat_result, what: str, real_within: str
+) -> SourceFile:
     stamp = _stamp(facts)
     return SourceFile(
         name=name,
         size=facts.st_size,
         stamp=stamp,
         executable=bool(facts.st_mode & stat.S_IXUSR),
-        chunks=lambda: _chunks(path, stamp, what),
+        chunks=lambda: _chunks(path, stamp, what, real_within),
     )
 
 
@@ -122,11 +145,15 @@ def _stamp(facts: os.stat_result) -> str:
     return f"{facts.st_mtime_ns}-{facts.st_ctime_ns}-{facts.st_ino}-{facts.st_size}"
 
 
-def _chunks(path: Path, stamp: str, what: str) -> Iterator[bytes]:
+def _chunks(path: Path, stamp: str, what: str, real_within: str) -> Iterator[bytes]:
+    """`real_within`: the folder that the opened file must be in; "" = any."""
     try:
         # Not blocking: a pipe put in the file's place must not hang the thread.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb", buffering=0) as file:
+            if real_within:  # a folder may have become a link since it was listed
+                real = os.readlink(f"/proc/self/fd/{descriptor}")
+                _refuse_outside(path, real, real_within, what)
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
@@ -138,6 +165,7 @@ def _chunks(path: Path, stamp: str, what: str) -> Iterator[bytes]:
             "artifact-changed",
             f"{what}: {path} changed while it was read",
             hint="Deploy when the file is completely written; better, write new files and rename.",
+            retry_after_s=1.0,
         )
 
 

@@ -8,15 +8,30 @@ endpoints, nor of what is loaded.
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
+import importlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
+from penstock.artifacts.budget import Budget
 from penstock.artifacts.cache import ArtifactCache
 from penstock.artifacts.detect import Detected
-from penstock.artifacts.source import ArtifactSettings, ArtifactSource
-from penstock.clock import Clock
+from penstock.artifacts.fetch import local_path, look, s3_parts
+from penstock.artifacts.listing import Listing
+from penstock.artifacts.models.names import checked
+from penstock.artifacts.prepare import prepare
+from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.clock import Clock, SystemClock
+from penstock.errors import CallerError, PenstockError
+
+#: A look is no download. A bucket that does not answer for so long is asked again later.
+LOOK_S_MAX: Final = 60.0
+_ABSENT: Final = ("artifact-not-found", "artifact-empty")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +39,9 @@ class ModelEntry:
     """One target model of the index."""
 
     name: str
-    stamp: str  #: as `ModelPrefix.stamp` gives it
+    #: As `ModelPrefix.stamp` gives it; empty for what can't be served as it lies there, and
+    #: `stamp` says why.
+    stamp: str
     size_bytes: int  #: of what lies below the prefix: of an archive, not of what is in it
 
 
@@ -33,7 +50,9 @@ class FetchedModel:
     """A target model that is on this machine and understood, and not loaded."""
 
     detected: Detected  #: its `digest` is the artifact's in the cache
-    stamp: str  #: of the version that was fetched
+    #: Of the version that was fetched; empty where its bucket could not be reached and what was
+    #: last fetched is used.
+    stamp: str
 
 
 class ModelPrefix:
@@ -54,14 +73,34 @@ class ModelPrefix:
 
         Raises `CallerError` (`artifact-scheme-unsupported`, `artifact-uri-invalid`).
         """
-        raise NotImplementedError
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._shown = shown_uri(uri)
+        #: The prefix as a directory of this machine; None: a bucket.
+        self._folder = local_path(uri, settings, self._budget())
+        self._bucket, self._key = "", ""
+        if self._folder is None:
+            self._bucket, self._key = s3_parts(_only_s3(uri, self._shown), self._budget())
+        self._is_file_uri = uri[:5].lower() == "file:"
+        # Names are put behind it: what urlsplit would cut off a file:// URI goes now.
+        self._uri = _plain_file_uri(uri) if self._is_file_uri else uri.rstrip("/") + "/"
+        self._store: Any = None
+        self._common = ArtifactSource(
+            image=image,
+            compressed=compressed,
+            environment=dict(environment or {}),
+            seconds_max=seconds_max,
+            within=self._uri,
+        )
 
     def resolve(self, target_model: str) -> ArtifactSource:
         """Where a target model lies. Looks at nothing: it need not be there.
 
         Raises `CallerError` (`target-model-invalid`).
         """
-        raise NotImplementedError
+        name = checked(target_model)
+        uri = self._uri + (quote(name) if self._is_file_uri else name)
+        return dataclasses.replace(self._common, uri=uri)
 
     def stamp(self, target_model: str) -> str | None:
         """What lies there now, as a text that changes with it; None: nothing.
@@ -72,14 +111,26 @@ class ModelPrefix:
         Raises `CallerError` (`target-model-invalid`, `artifact-access-denied`,
         `artifact-link-refused` ...) and `NotNowError` (`artifact-unreachable`).
         """
-        raise NotImplementedError
+        try:
+            return self._look(target_model).stamp()
+        except CallerError as error:
+            if error.code in _ABSENT:
+                return None
+            raise
 
-    def list(self, *, after: str = "", limit: int = 1000) -> list[ModelEntry]:
+    def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ModelEntry]:
         """The models below the prefix in the order of their names, from the first above `after`.
 
         Hidden and temporary files are left out. Raises as `stamp` does.
         """
-        raise NotImplementedError
+        index = importlib.import_module("penstock.artifacts.models.index")
+        if self._folder is None:
+            found = index.in_bucket(self._opened(), self._key, self._budget())
+            names = sorted(name for name in found if name > after)[:limit]
+            return [_entry(name, found[name]) for name in names]
+        names = index.names_in_folder(self._folder, self._budget())
+        page = sorted(name for name in names if name > after)[:limit]
+        return [entry for name in page if (entry := self._local_entry(name)) is not None]
 
     def fetch(
         self,
@@ -95,4 +146,79 @@ class ModelPrefix:
         `target-model-not-found`) or `NotNowError` (`artifact-changed`, `artifact-incomplete`) for
         one that is replaced or uploaded at this moment.
         """
-        raise NotImplementedError
+        source = self.resolve(target_model)
+        try:
+            detected = prepare(
+                source,
+                cache,
+                self._settings,
+                compile_uncompiled=compile_uncompiled,
+                cancelled=cancelled,
+                clock=self._clock,
+            )
+        except CallerError as error:
+            if error.code == "artifact-not-found":
+                raise not_found(target_model, self._shown) from error
+            raise
+        return FetchedModel(detected=detected, stamp=detected.stamp)
+
+    def _look(self, target_model: str) -> Listing:
+        source = self.resolve(target_model)
+        budget = self._budget()
+        if self._folder is not None:
+            return look(source.uri, self._settings, budget, clock=self._clock, within=source.within)
+        object_store = importlib.import_module("penstock.artifacts.object_store")
+        _, key = s3_parts(source.uri, budget)
+        listing: Listing = object_store.list_in_store(
+            self._opened(), key, budget=budget, files_max=self._settings.files_max, peek=True
+        )
+        return listing
+
+    def _local_entry(self, name: str) -> ModelEntry | None:
+        try:
+            return _entry(name, self._look(name))
+        except PenstockError as error:
+            gone = error.code in _ABSENT
+            return None if gone else ModelEntry(name=name, stamp="", size_bytes=0)
+
+    def _opened(self) -> Any:
+        """The bucket. Making it takes longer than asking it, so it is kept."""
+        if self._store is None:
+            object_store = importlib.import_module("penstock.artifacts.object_store")
+            self._store = object_store.open_store(
+                self._bucket, endpoint=self._settings.s3_endpoint, budget=self._budget()
+            )
+        return self._store
+
+    def _budget(self) -> Budget:
+        return Budget(self._shown, bytes_max=0, seconds_max=LOOK_S_MAX, clock=self._clock)
+
+
+def not_found(target_model: str, prefix: str) -> CallerError:
+    """There is nothing of that name below the prefix, or nothing any more."""
+    return CallerError(
+        "target-model-not-found",
+        f"there is no target model {target_model!r} below {prefix}",
+        hint="Check its spelling, suffix included, or copy its artifact there: it is served from "
+        "then on.",
+        status=404,
+        param="TargetModel",
+    )
+
+
+def _entry(name: str, listing: Listing) -> ModelEntry:
+    return ModelEntry(name=name, stamp=listing.stamp(), size_bytes=listing.size)
+
+
+def _plain_file_uri(uri: str) -> str:
+    return "file://" + quote(unquote(urlsplit(uri).path)).rstrip("/") + "/"
+
+
+def _only_s3(uri: str, shown: str) -> str:
+    if uri[:5].lower() == "s3://":
+        return uri
+    raise CallerError(
+        "artifact-scheme-unsupported",
+        f"{shown}: this is no prefix of target models",
+        hint="Use s3://bucket/prefix/, file:///directory/ or the absolute path of a directory.",
+    )

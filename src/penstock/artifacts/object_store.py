@@ -10,7 +10,7 @@ import functools
 import importlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -34,58 +34,77 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 
 def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int) -> Listing:
     """An object, or all objects below a prefix where there is no object of that name."""
+    store = open_store(bucket, endpoint=endpoint, budget=budget)
+    return list_in_store(store, key, budget=budget, files_max=files_max)
+
+
+def list_in_store(
+    store: Any, key: str, *, budget: Budget, files_max: int, peek: bool = False
+) -> Listing:
+    """As `list_s3`. `peek`: no answer is opened to be read, as `chunks` would need it."""
     obstore = importlib.import_module("obstore")
-    store = _s3_store(bucket, endpoint=endpoint, budget=budget)
     if key and not key.endswith("/"):
         try:
-            result = obstore.get(store, key)
+            result = obstore.head(store, key) if peek else obstore.get(store, key)
         except Exception as error:
             mapped = _remote_error(budget.what, error)
             if mapped.code != "artifact-not-found":
                 raise mapped from error
         else:
             name = safe_path(key.rsplit("/", 1)[-1], where=budget.what)
-            return Listing(files=(_opened_file(name, result, budget),), single=True)
-    prefix = key.strip("/")
-    files = _prefix_files(obstore, store, prefix, budget=budget, files_max=files_max)
-    if not files:
-        raise not_found(budget.what)
-    return Listing(files=tuple(sorted(files, key=lambda file: file.name)), single=False)
-
-
-def _prefix_files(
-    obstore: Any, store: Any, prefix: str, *, budget: Budget, files_max: int
-) -> list[SourceFile]:
+            if peek:
+                return listing_of(store, {name: result}, single=True, budget=budget)
+            file = _opened_file(name, result, budget)
+            return Listing(files=(file,), single=True, changed_at=_changed_at(result.meta))
     objects: dict[str, Any] = {}
+    for name, item in objects_below(store, key, budget=budget):
+        objects[safe_path(name, where=budget.what)] = item
+        if len(objects) > files_max:
+            raise CallerError(
+                "artifact-too-many-files",
+                f"{budget.what}: more than {files_max} objects below the prefix",
+                hint="Name the prefix of one model.",
+            )
+    listing = listing_of(store, objects, single=False, budget=budget)
+    if not listing.files:
+        raise not_found(budget.what)
+    return listing
+
+
+def objects_below(store: Any, prefix: str, *, budget: Budget) -> Iterator[tuple[str, Any]]:
+    """(name below the prefix, what the store says of it), in no order, without clutter."""
+    obstore = importlib.import_module("obstore")
+    prefix = prefix.strip("/")
     try:
         for page in obstore.list(store, prefix=prefix or None, chunk_size=1000):
             budget.check()
             for item in page:
                 name = item["path"][len(prefix) :].lstrip("/")
                 if name and not is_clutter(name):
-                    objects[safe_path(name, where=budget.what)] = item
-            if len(objects) > files_max:
-                raise CallerError(
-                    "artifact-too-many-files",
-                    f"{budget.what}: more than {files_max} objects below the prefix",
-                    hint="Name the prefix of one model.",
-                )
+                    yield name, item
     except PenstockError:
         raise
     except Exception as error:
         raise _remote_error(budget.what, error) from error
+
+
+def listing_of(store: Any, objects: Mapping[str, Any], *, single: bool, budget: Budget) -> Listing:
+    """The listing of some objects of a store, by their names."""
+    obstore = importlib.import_module("obstore")
     # Consoles mark a folder by an empty object of its name; it is no file if files lie below it.
     folders = {name[:end] for name in objects for end, char in enumerate(name) if char == "/"}
-    return [
+    files = [
         SourceFile(
             name=name,
             size=int(item["size"]),
             stamp=_stamp(item),
             chunks=functools.partial(_later_chunks, obstore, store, item, budget),
         )
-        for name, item in objects.items()
+        for name, item in sorted(objects.items())
         if not (name in folders and item["size"] == 0)
     ]
+    newest = max((_changed_at(item) for item in objects.values()), default=0.0)
+    return Listing(files=tuple(files), single=single, changed_at=newest)
 
 
 def _later_chunks(obstore: Any, store: Any, item: Any, budget: Budget) -> Iterator[bytes]:
@@ -98,6 +117,7 @@ def _later_chunks(obstore: Any, store: Any, item: Any, budget: Budget) -> Iterat
             "artifact-changed",
             f"{budget.what}: the object {item['path']} changed while the prefix was read",
             hint="Deploy when the upload is complete; better, upload each version to a new prefix.",
+            retry_after_s=1.0,
         )
     yield from _chunks(result, budget)
 
@@ -137,7 +157,12 @@ def _stamp(meta: Any) -> str:
     return "" if modified <= _EPOCH else str(modified.timestamp())
 
 
-def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
+def _changed_at(meta: Any) -> float:
+    return float(max(0.0, meta["last_modified"].timestamp()))
+
+
+def open_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
+    """A bucket, with the credentials that the environment gives. Raises `CallerError`."""
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
     # The AWS tools' own variable for this one service goes before the one for all services, which

@@ -24,6 +24,7 @@ from penstock.artifacts.images import image_hint
 from penstock.artifacts.listing import Listing, SourceFile
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource
 from penstock.artifacts.submitted_code import code_uri, joined
+from penstock.artifacts.unfinished import changed, judged
 from penstock.artifacts.unpack import UnpackLimits, not_an_archive, unpack
 from penstock.clock import Clock
 from penstock.errors import CallerError, NotNowError
@@ -52,16 +53,19 @@ def prepare(
     remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
     """
     settings = settings or ArtifactSettings()
-    entry = _whole(source, cache, settings, cancelled, clock)
-    detected = detect(
-        compile_uncompiled(entry.root, entry.digest),
-        image=source.image,
-        environment=source.environment,
-        runtime=source.runtime,
-        image_commands=settings.image_commands,
-        trusted=source.trusted or settings.trusts(source.uri),
-    )
-    return dataclasses.replace(detected, digest=entry.digest)
+    try:
+        entry = _whole(source, cache, settings, cancelled, clock)
+        detected = detect(
+            compile_uncompiled(entry.root, entry.digest),
+            image=source.image,
+            environment=source.environment,
+            runtime=source.runtime,
+            image_commands=settings.image_commands,
+            trusted=source.trusted or settings.trusts(source.uri),
+        )
+    except CallerError as error:
+        raise judged(error, source, settings, clock=clock) from error
+    return dataclasses.replace(detected, digest=entry.digest, stamp=entry.stamp)
 
 
 def _whole(
@@ -107,20 +111,46 @@ def obtain(
     key = _source_key(source)
     with cache.source_lock(key, budget):
         try:
-            listing = look(source.uri, settings, budget, clock=clock)
+            return _current(source, key, cache, settings, budget, clock)
         except NotNowError as error:
-            entry = cache.find_last(key) if error.code == "artifact-unreachable" else None
-            if entry is None:
+            if error.code != "artifact-changed":
                 raise
-            _log.warning("%s: what was last fetched is used, for %s", what, error.message)
-            return entry
-        fingerprint = listing.fingerprint()
-        entry = cache.find_source(key, fingerprint)
+        # Whoever replaced it has mostly finished by now.
+        return _current(source, key, cache, settings, budget, clock)
+
+
+def _current(
+    source: ArtifactSource,
+    key: str,
+    cache: ArtifactCache,
+    settings: ArtifactSettings,
+    budget: Budget,
+    clock: Clock | None,
+) -> CacheEntry:
+    """One version of the source, from the cache where that has it.
+
+    Raises `NotNowError` (`artifact-changed`) for one that is another before all of it is read.
+    """
+    try:
+        listing = look(source.uri, settings, budget, clock=clock, within=source.within)
+    except NotNowError as error:
+        entry = cache.find_last(key) if error.code == "artifact-unreachable" else None
         if entry is None:
-            with cache.staging(what) as staging:
-                entry = _fetched(source, listing, staging, cache, settings, budget)
-            cache.remember(key, fingerprint, entry.digest, uri=what)
-    return entry
+            raise
+        _log.warning("%s: what was last fetched is used, for %s", budget.what, error.message)
+        return entry
+    fingerprint = listing.fingerprint()
+    entry = cache.find_source(key, fingerprint)
+    if entry is None:
+        with cache.staging(budget.what) as staging:
+            entry = _fetched(source, listing, staging, cache, settings, budget)
+        if not listing.single:
+            # Each file was as it was listed; that they belong together, a second look says.
+            again = look(source.uri, settings, budget, clock=clock, within=source.within)
+            if not again.is_as(listing):
+                raise changed(budget.what)
+        cache.remember(key, fingerprint, entry.digest, uri=budget.what)
+    return dataclasses.replace(entry, stamp=listing.stamp())
 
 
 def _fetched(

@@ -34,6 +34,8 @@ class ArtifactSource:
     runtime: str = ""  #: overrides what detection would choose; empty = detect
     trusted: bool = False  #: pickle formats may be loaded: the operator's word
     seconds_max: float = 0.0  #: ModelDataDownloadTimeoutInSeconds; 0 = the operator's bound
+    #: The prefix of a multi-model endpoint, which no link may lead out of; empty = no target model.
+    within: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -45,6 +47,7 @@ class ArtifactSource:
             "runtime": self.runtime,
             "trusted": self.trusted,
             "seconds_max": self.seconds_max,
+            "within": self.within,
         }
 
     @classmethod

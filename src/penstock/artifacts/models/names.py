@@ -31,7 +31,7 @@ def checked(name: str) -> str:
     _check(name, name)
     decoded = name
     for _ in range(_ROUNDS_MAX):
-        before, decoded = decoded, unquote(decoded, errors="strict") if "%" in decoded else decoded
+        before, decoded = decoded, unquote(decoded)
         if decoded == before:
             return name
         _check(decoded, name)
