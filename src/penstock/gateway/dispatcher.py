@@ -486,6 +486,26 @@ class Dispatcher:
         """Whether any copy could take a request now."""
         return any(True for _ in self.table.healthy_copies(endpoint))
 
+    def hosts_for(self, endpoint: str, model: str) -> list[int]:
+        """Copies that are to load a target model ahead of its calls; none: no host takes it now."""
+        found = self._endpoints.get(endpoint)
+        hosts = found.router.hosts_for(model, now=self._monotonic()) if found is not None else ()
+        return [state.copy for state in hosts]
+
+    def is_loaded(self, endpoint: str, model: str) -> bool:
+        """Whether a target model would answer without being loaded first."""
+        found = self._endpoints.get(endpoint)
+        return found is not None and found.router.is_loaded(model)
+
+    def loaded_models(self, endpoint: str) -> set[str]:
+        """The target models that are loaded on any host that takes requests."""
+        found = self._endpoints.get(endpoint)
+        return found.router.loaded_models() if found is not None else set()
+
+    def is_multi_model(self, endpoint: str) -> bool:
+        found = self._endpoints.get(endpoint)
+        return found is not None and any(one.multi_model for one in found.routes.variants)
+
     def explain(self, request_id: str) -> dict[str, Any] | None:
         return self.ring.explain(request_id)
 

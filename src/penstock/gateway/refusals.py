@@ -92,6 +92,11 @@ def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockErro
     )
 
 
+def target_model_not_allowed(endpoint: str) -> PenstockError:
+    what, hint = _TARGET_MODEL["target-model-not-allowed"]
+    return CallerError("target-model-not-allowed", f"Endpoint {endpoint} {what}", hint=hint)
+
+
 def not_admitted(endpoint: str, refusal: Refusal) -> PenstockError:
     if refusal.reason == "deadline-passed":
         return deadline_passed(endpoint)
