@@ -202,7 +202,11 @@ class Platform:
             dispatcher, account_id=control.account_id, region=control.region, openai=openai
         )
         admin = AdminServices(
-            self._plane, dispatcher.explain, dispatcher.snapshot, self._registry.costs
+            self._plane,
+            self._target_models,
+            dispatcher.explain,
+            dispatcher.snapshot,
+            self._registry.costs,
         )
         server = GatewayServer(
             listen,

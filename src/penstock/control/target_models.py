@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
-from penstock.artifacts.source import ArtifactSettings
+from penstock.artifacts.source import ArtifactSettings, shown_uri
 from penstock.control.hosts import ANSWER_S, Host, MultiModel
 from penstock.control.instance_client import Json
 from penstock.control.target_model_rows import Row, rows_of
@@ -114,14 +114,24 @@ class TargetModels:
         """A pinned model is evicted by no host that runs now. Loads nothing."""
         await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)
 
-    async def explain(self, endpoint: str, model: str) -> list[dict[str, Any]]:
-        """Each host's story of a model: why it is or is not loaded there."""
+    async def explain(self, endpoint: str, model: str) -> dict[str, Any]:
+        """Whether it lies below the prefix, and each host's story of it: why it is or is not loaded
+        there, when that came about, what it cost."""
         found = self._found(endpoint)
         self._checked(found, model)
-        return [
-            {"instance": host.instance_id, "copy": host.copy, "variant": host.variant} | told
-            for host, told in await _all_of(found.hosts, op="explain", model=model)
-        ]
+        told, *there = await asyncio.gather(
+            _all_of(found.hosts, op="explain", model=model),
+            *(self._artifact(source, model) for source in found.sources),
+        )
+        return {
+            "endpoint": found.endpoint,
+            "model": model,
+            "artifacts": there,
+            "hosts": [
+                {"instance": host.instance_id, "copy": host.copy, "variant": host.variant} | one
+                for host, one in told
+            ],
+        }
 
     async def describe(self, endpoint: str, model: str) -> list[dict[str, Any]]:
         """What each host knows for callers: `loaded`, `described`, `requests`, `batches`."""
@@ -161,6 +171,15 @@ class TargetModels:
             return await asyncio.to_thread(self._prefix(source).list, after=after, limit=limit)
         except PenstockError as error:
             return error
+
+    async def _artifact(self, source: ModelSource, model: str) -> dict[str, Any]:
+        told: dict[str, Any] = {"uri": shown_uri(source.uri), "state": "there"}
+        try:
+            if await asyncio.to_thread(self._prefix(source).stamp, model) is None:
+                told["state"] = "missing"
+        except PenstockError as error:
+            told |= {"state": "unusable", "error": error.to_dict()}
+        return told
 
     def _prefix(self, source: ModelSource) -> ModelPrefix:
         prefix = self._prefixes.get(source)
