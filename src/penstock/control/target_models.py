@@ -24,7 +24,7 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 #: A load that nobody bounds may take as long as SageMaker lets a container start.
 LOAD_S_MAX: Final = 3600.0
 #: Of one page; an index is asked for page by page.
-PAGE_MAX: Final = 1000
+PAGE_MAX: Final = 10_000
 #: Over what the host itself waits: its answer has to travel.
 _TRAVEL_S: Final = 5.0
 #: Prefixes that were looked at last: asking a bucket again is cheaper than opening it again.
@@ -65,23 +65,18 @@ class TargetModels:
         know of. A prefix that can't be listed hides none that is loaded."""
         found = self._found(endpoint)
         limit = max(1, min(limit, PAGE_MAX))
-        asked = {"after": after, "limit": limit}
+        one_more = limit + 1  # tells whether there are any
+        asked = {"after": after, "limit": one_more}
         entries, by_host = await asyncio.gather(
-            asyncio.gather(*(self._listing(one, after, limit) for one in found.sources)),
+            asyncio.gather(*(self._listing(one, after, one_more) for one in found.sources)),
             _all_of(found.hosts, op="models", list=asked),
         )
         error = next((one for one in entries if isinstance(one, PenstockError)), None)
         lists = [one for one in entries if not isinstance(one, PenstockError)]
         rows = rows_of(lists, {host.instance_id: told for host, told in by_host})
-        more = (
-            len(rows) > limit
-            or any(len(one) == limit for one in lists)
-            or any(told.get("more") for _, told in by_host)
-        )
         page = rows[:limit]
-        return Page(
-            rows=page, next_after=page[-1].model if more and page else "", prefix_error=error
-        )
+        more = len(rows) > limit
+        return Page(rows=page, next_after=page[-1].model if more else "", prefix_error=error)
 
     async def load(
         self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX, if_room: bool = False
@@ -127,10 +122,7 @@ class TargetModels:
             "endpoint": found.endpoint,
             "model": model,
             "artifacts": there,
-            "hosts": [
-                {"instance": host.instance_id, "copy": host.copy, "variant": host.variant} | one
-                for host, one in told
-            ],
+            "hosts": [_story(host, one) for host, one in told],
         }
 
     async def describe(self, endpoint: str, model: str) -> list[dict[str, Any]]:
@@ -195,6 +187,12 @@ class TargetModels:
                 self._prefixes.clear()
             self._prefixes[source] = prefix
         return prefix
+
+
+def _story(host: Host, told: Json) -> dict[str, Any]:
+    batcher = told.pop("copy", None)
+    named = {"instance": host.instance_id, "copy": host.copy, "variant": host.variant}
+    return named | told | ({"batcher": batcher} if batcher is not None else {})
 
 
 async def _load(host: Host, model: str, wait_s: float, if_room: bool) -> dict[str, Any]:

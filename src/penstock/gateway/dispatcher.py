@@ -304,8 +304,12 @@ class Dispatcher:
         """Its deadline is over and nothing has come."""
         if invocation.state in (SENT, STREAMING):
             invocation.link.cancel(invocation)
+        error = refusals.deadline_passed(invocation.endpoint)
+        model = invocation.affinity.model if invocation.affinity is not None else None
+        if model is not None and not self.is_loaded(invocation.endpoint, model):
+            error = refusals.target_model_not_ready(model)
         self._give_slot_back(invocation)
-        self._fail(invocation, refusals.deadline_passed(invocation.endpoint))
+        self._fail(invocation, error)
 
     def _give_slot_back(self, invocation: Invocation) -> None:
         copy = invocation.copy

@@ -68,7 +68,7 @@ class OipTargets:
 
     async def statistics(self, name: ModelName) -> dict[str, Any]:
         """Counted by its hosts since they started; times are in the metrics."""
-        told = await self._told_of(name)
+        told = await self._models.describe(name.endpoint, name.target or "")
         return {
             "name": str(name),
             "version": "1",

@@ -579,7 +579,7 @@ class ModelHost:
             row(self._targets[name], self._residency.explain(name), now=now)
             for name in names[:limit]
         ]
-        return {"models": rows, "more": len(names) > limit} | self._news([], [])
+        return {"models": rows, "free_bytes": self._news([], [])["free_bytes"]}
 
     def describe(self, name: str) -> dict[str, Any]:
         """What callers need to know of a model; `described` is None before it was first loaded."""
