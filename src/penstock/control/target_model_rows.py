@@ -31,13 +31,13 @@ class Row:
 
 
 def rows_of(
-    lists: Iterable[Iterable[ModelEntry]], told: Mapping[str, Mapping[str, Any]]
+    lists: Iterable[Iterable[ModelEntry]], told: Mapping[str, Iterable[Mapping[str, Any]]]
 ) -> list[Row]:
     """In the order of names.
 
     Args:
         lists: of each prefix.
-        told: by instance, a host's answer.
+        told: by instance, what its host knows.
     """
     sizes: dict[str, int] = {}
     for entries in lists:
@@ -45,7 +45,7 @@ def rows_of(
             sizes.setdefault(entry.name, entry.size_bytes)
     hosted: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for instance, answer in told.items():
-        for one in answer.get("models", ()):
+        for one in answer:
             hosted.setdefault(str(one["model"]), []).append((instance, one))
     return [
         _row(name, sizes.get(name), hosted.get(name, []))
@@ -58,7 +58,7 @@ def _row(name: str, size: int | None, hosted: list[tuple[str, Mapping[str, Any]]
     state = STATES[by_state[0][0]] if by_state else "unloaded"
     ones = [one for _, one in hosted]
     loaded = [(instance, one) for instance, one in hosted if one.get("state") == "loaded"]
-    ago = [one["last_call_s"] for one in ones if one.get("last_call_s") is not None]
+    ago = [one["called_ago_s"] for one in ones if one.get("called_ago_s") is not None]
     errors = [one["error"] for one in ones if one.get("error")]
     return Row(
         model=name,
@@ -66,7 +66,7 @@ def _row(name: str, size: int | None, hosted: list[tuple[str, Mapping[str, Any]]
         artifact_bytes=size,
         memory_bytes=sum(_taken(one) for _, one in loaded),
         instances=tuple(sorted(instance for instance, _ in loaded)),
-        pinned=any(one.get("residency", {}).get("pinned") for one in ones),
+        pinned=any(one.get("pinned") for one in ones),
         calls=sum(int(one.get("hits", 0)) + int(one.get("misses", 0)) for one in ones),
         last_call_s=min(ago, default=None),
         why=_why(ones),

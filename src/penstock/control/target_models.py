@@ -23,6 +23,8 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 
 #: A load that nobody bounds may take as long as SageMaker lets a container start.
 LOAD_S_MAX: Final = 3600.0
+#: Of one call of a host, which answers requests meanwhile: a few milliseconds.
+_HOST_ROWS: Final = 500
 #: Of one page; an index is asked for page by page.
 PAGE_MAX: Final = 10_000
 #: Over what the host itself waits: its answer has to travel.
@@ -66,14 +68,16 @@ class TargetModels:
         found = self._found(endpoint)
         limit = max(1, min(limit, PAGE_MAX))
         one_more = limit + 1  # tells whether there are any
-        asked = {"after": after, "limit": one_more}
-        entries, by_host = await asyncio.gather(
+        entries, hosts = await asyncio.gather(
             asyncio.gather(*(self._listing(one, after, one_more) for one in found.sources)),
-            _all_of(found.hosts, op="models", list=asked),
+            asyncio.gather(*(_known_to(host, after, one_more) for host in found.hosts)),
         )
         error = next((one for one in entries if isinstance(one, PenstockError)), None)
         lists = [one for one in entries if not isinstance(one, PenstockError)]
-        rows = rows_of(lists, {host.instance_id: told for host, told in by_host})
+        rows = rows_of(
+            lists,
+            {host.instance_id: told for host, told in zip(found.hosts, hosts, strict=True)},
+        )
         page = rows[:limit]
         more = len(rows) > limit
         return Page(rows=page, next_after=page[-1].model if more else "", prefix_error=error)
@@ -187,6 +191,24 @@ class TargetModels:
                 self._prefixes.clear()
             self._prefixes[source] = prefix
         return prefix
+
+
+async def _known_to(host: Host, after: str, limit: int) -> list[Json]:
+    """What a host knows of models, as much at a time as does not hold up its requests; nothing of
+    one that does not answer."""
+    rows: list[Json] = []
+    while len(rows) < limit:
+        count = min(_HOST_ROWS, limit - len(rows))
+        asked = {"after": after, "limit": count}
+        try:
+            told = (await host.call(op="models", list=asked))["models"]
+        except NotNowError:
+            return []
+        rows += told
+        if len(told) < count:
+            break
+        after = told[-1]["model"]
+    return rows
 
 
 def _story(host: Host, told: Json) -> dict[str, Any]:

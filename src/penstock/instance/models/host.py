@@ -11,6 +11,8 @@ model's copy, with an error, given back when the host drains, or cancelled.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -37,7 +39,7 @@ from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
 from penstock.instance.lane_events import LaneEvents
 from penstock.instance.models.loader import Loader
-from penstock.instance.models.memory import footprint
+from penstock.instance.models.memory import footprint, footprints
 from penstock.instance.models.outcomes import Outcomes
 from penstock.instance.models.refusals import busy, going, not_ready, refused
 from penstock.instance.models.target import Target
@@ -52,6 +54,11 @@ _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_S = 5.0
 #: What the host takes is measured as often, besides around each load.
 _MEASURE_EVERY_S = 1.0
+
+#: Models that a host knows of, loaded or not, and how many of them are forgotten when there are
+#: more: those that are not loaded, the oldest first.
+_TARGETS_MAX = 16_384
+_FORGOTTEN = 1024
 
 #: (event, fields) to whoever is connected
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -84,7 +91,10 @@ class ModelHost:
         self._elsewhere = elsewhere
         self._on_event = on_event
         self._targets: dict[str, Target] = {}
-        self._loads, self._ends = Outcomes(), Outcomes()  #: whoever was told to load, to unload
+        self._load_outcomes, self._end_outcomes = (
+            Outcomes(),
+            Outcomes(),
+        )  #: of explicit loads, unloads
         self._parked = 0
         self._touched: set[Copy] = set()
         self._timer: Timer | None = None
@@ -92,6 +102,8 @@ class ModelHost:
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
+        self._moving = 0  #: models that are being fetched
+        self._loads = 0
         self._begin(self._measure_on())
 
     # requests
@@ -119,7 +131,6 @@ class ModelHost:
         target = self._targets.get(name)
         if target is not None and target.takes_requests and self._residency.is_loaded(name):
             target.hits += 1
-            target.called_at = now
             self._go(target, request, now)
             if now >= target.looked_at + _LOOK_EVERY_S and not target.looking:
                 self._begin(self._look(target))
@@ -169,10 +180,8 @@ class ModelHost:
             except PenstockError as error:
                 self._fail(request, error)
                 return
-            self._copies_made += 1
-            target = self._targets[name] = Target(name, self._copies_made)
+            target = self._new_target(name)
         target.misses += 1
-        target.called_at = now
         target.parked[id(request)] = request
         self._parked += 1
         if self._comes_back(target):
@@ -183,6 +192,15 @@ class ModelHost:
                 self._begin(self._look_then_ask(target))
         else:
             self._carry_out(self._residency.request(name, now=now, deadline=request.deadline))
+
+    def _new_target(self, name: str) -> Target:
+        self._copies_made += 1
+        target = self._targets[name] = Target(name, self._copies_made)
+        if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
+            unused = (one for one in self._targets.values() if one.is_unused and one is not target)
+            for one in list(itertools.islice(unused, _FORGOTTEN)):
+                del self._targets[one.name]
+        return target
 
     def _comes_back(self, target: Target) -> bool:
         """It is loaded and its worker is being started again: what is parked waits for that."""
@@ -214,8 +232,7 @@ class ModelHost:
         for action in actions:
             target = self._targets.get(action.model)
             if target is None:  # a prefetch or a wish of one that nobody has called yet
-                self._copies_made += 1
-                target = self._targets[action.model] = Target(action.model, self._copies_made)
+                target = self._new_target(action.model)
             match action:
                 case Prepare():
                     self._begin(self._prepare(target))
@@ -248,7 +265,7 @@ class ModelHost:
         if action.newest_only:
             refused_requests = refused_requests[-1:]
         elif action.deadline_max is None:
-            self._loads.settle(target.name, error)
+            self._load_outcomes.settle(target.name, error)
         else:
             refused_requests = [
                 request
@@ -262,11 +279,14 @@ class ModelHost:
 
     async def _prepare(self, target: Target) -> None:
         started = self._now()
+        self._moving += 1
         try:
             target.prepared, target.stamp, need, measured = await self._loader.prepare(target.name)
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
+        finally:
+            self._moving -= 1
         now = target.looked_at = self._now()
         self._carry_out(
             self._residency.prepared(
@@ -288,6 +308,7 @@ class ModelHost:
         except Exception as error:
             await self._failed(target, error, "loading")
             return
+        self._loads += 1
         target.loaded, target.error = took.loaded, None
         target.described, target.taken = took.loaded.described, took.model
         target.copy = took.loaded.copy(
@@ -306,7 +327,7 @@ class ModelHost:
                 target.name, took.model, now=self._now(), load_s=took.seconds, used=took.used
             )
         )
-        self._loads.settle(target.name)
+        self._load_outcomes.settle(target.name)
         if self.state != "closed":
             self._tell(loaded=[target.name])
 
@@ -344,7 +365,7 @@ class ModelHost:
         else:
             self._used = await self._loader.measured()
         _LOG.info("model %s unloaded: %s", target.name, reason)
-        self._ends.settle(target.name)
+        self._end_outcomes.settle(target.name)
         self._carry_out(self._residency.unloaded(target.name, now=self._now(), used=self._used))
 
     def _idle(self, target: Target) -> None:
@@ -369,7 +390,7 @@ class ModelHost:
             copy.close()
         if loaded is not None:
             self._used = await self._loader.end(loaded)
-        self._ends.settle(target.name)
+        self._end_outcomes.settle(target.name)
         now = self._now()
         self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
         self._ask_for_parked(target)
@@ -407,8 +428,17 @@ class ModelHost:
 
     async def _measure_on(self) -> None:
         while True:
-            self._used = await self._loader.measured()
-            self._carry_out(self._residency.measured(self._used, now=self._now()))
+            used = await self._loader.measured()
+            own_pids = {
+                name: target.loaded.pids()
+                for name, target in self._targets.items()
+                if target.loaded is not None and target.loaded.pids()
+            }
+            by_model = await asyncio.to_thread(footprints, own_pids)
+            # One that was ended meanwhile is no longer there to be told of.
+            still = {name: taken for name, taken in by_model.items() if self._targets[name].loaded}
+            self._used = used
+            self._carry_out(self._residency.measured(used, now=self._now(), by_model=still))
             await asyncio.sleep(_MEASURE_EVERY_S)
 
     def _set_timer(self) -> None:
@@ -455,11 +485,11 @@ class ModelHost:
             return "loaded"
         if if_room and not self._has_room(name):
             return "no-room"
-        outcome = self._loads.expect(name) if wait_s > 0 else None
+        outcome = self._load_outcomes.expect(name) if wait_s > 0 else None
         self._carry_out(self._residency.wish(name, now=self._now()))
         if outcome is None:
             return "asked"
-        if not await self._loads.within(name, outcome, wait_s):
+        if not await self._load_outcomes.within(name, outcome, wait_s):
             raise not_ready(name, f"it is not loaded after {wait_s:g} s")
         return "loaded"
 
@@ -475,9 +505,9 @@ class ModelHost:
         """
         target = self._targets.get(name)
         waits = wait_s > 0 and target is not None and target.copy is not None
-        outcome = self._ends.expect(name) if waits else None
+        outcome = self._end_outcomes.expect(name) if waits else None
         self._carry_out(self._residency.dismiss(name, now=self._now()))
-        if outcome is not None and not await self._ends.within(name, outcome, wait_s):
+        if outcome is not None and not await self._end_outcomes.within(name, outcome, wait_s):
             raise busy(name, wait_s)
 
     def pin(self, name: str, pinned: bool) -> None:
@@ -504,7 +534,7 @@ class ModelHost:
         """Whoever is parked or queued is given back."""
         self.state = "closed"
         self._on_idle = None
-        for outcomes in (self._loads, self._ends):
+        for outcomes in (self._load_outcomes, self._end_outcomes):
             outcomes.settle_all(going())
         if self._timer is not None:
             self._timer.cancel()
@@ -564,22 +594,25 @@ class ModelHost:
             "requests": self.requests,
             "unanswered": self.unanswered,
             "models_loaded": len(copies),
+            "models_loading": self._moving,
+            "model_loads": self._loads,
+            "model_hits": sum(target.hits for target in self._targets.values()),
+            "model_misses": sum(target.misses for target in self._targets.values()),
+            "digests": [one.prepared.digest for one in self._targets.values() if one.prepared],
         }
 
     def explain(self) -> dict[str, Any]:
         return self.status() | {"residency": self._residency.snapshot()}
 
-    def index(self, *, after: str = "", limit: int = 1000) -> dict[str, Any]:
+    def index(self, *, after: str, limit: int) -> dict[str, Any]:
         """The models that this host knows of, in the order of their names, above `after`."""
-        names = sorted(
-            name for name, one in self._targets.items() if name > after and is_known(one)
-        )
+        known = (name for name, one in self._targets.items() if name > after and is_known(one))
         now = self._now()
         rows = [
-            row(self._targets[name], self._residency.explain(name), now=now)
-            for name in names[:limit]
+            row(self._targets[name], self._residency.brief(name, now=now))
+            for name in heapq.nsmallest(limit, known)
         ]
-        return {"models": rows, "free_bytes": self._news([], [])["free_bytes"]}
+        return {"models": rows}
 
     def describe(self, name: str) -> dict[str, Any]:
         """What callers need to know of a model; `described` is None before it was first loaded."""

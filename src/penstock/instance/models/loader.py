@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
+from penstock.core.memory_kin import KinMemory
 from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
 from penstock.core.residency import Footprint
 from penstock.core.room import MEASURED
@@ -53,6 +54,7 @@ class Loader:
         self._prefix = prefix
         self._runtimes: set[str] = set()  #: whose libraries this process has
         self._clock = clock
+        self._kin = KinMemory()
         self._turn = asyncio.Lock()
         self._highest_bytes = 0
 
@@ -86,21 +88,19 @@ class Loader:
             try:
                 loaded = await load(model, listener)
             except BaseException:
-                memory.give_back()
+                await memory.give_back()
                 raise
             finally:
                 height.cancel()
             seconds = self._clock.monotonic() - started
-            memory.settle()
             used = await self.measured()
-        self._runtimes.add(model.context.description.runtime)
         kept_bytes = max(0, used.host_bytes - before)
         seen = MemorySeen(
             load_bytes_max=max(kept_bytes, self._highest_bytes - before),
             own_bytes_max=kept_bytes,
             ran=False,
         )
-        await asyncio.to_thread(records.write, self._record(model), seen)
+        await asyncio.to_thread(self._learn, model, seen)
         return Took(
             loaded=loaded, model=Footprint(host_bytes=kept_bytes), used=used, seconds=seconds
         )
@@ -110,7 +110,7 @@ class Loader:
         async with self._turn:
             await loaded.close()
             del loaded
-            memory.give_back()
+            await memory.give_back()
             return await self.measured()
 
     async def measured(self) -> Footprint:
@@ -124,9 +124,22 @@ class Loader:
             self._highest_bytes = max(self._highest_bytes, (await self.measured()).host_bytes)
 
     def _need(self, model: Prepared) -> MemoryNeed:
-        first = model.context.description.runtime not in self._runtimes
+        """By its own record, else by the rule as models of its kind have corrected it."""
+        kind = model.context.description.runtime
         seen = records.read(self._record(model))
-        return beside_others(facts_of(model.context), seen, first=first)
+        need = beside_others(facts_of(model.context), seen, first=kind not in self._runtimes)
+        if need.basis == MEASURED:
+            return need
+        corrected_bytes = self._kin.corrected(kind, need.memory_bytes)
+        return dataclasses.replace(need, memory_bytes=max(corrected_bytes, need.least_bytes))
+
+    def _learn(self, model: Prepared, seen: MemorySeen) -> None:
+        kind = model.context.description.runtime
+        facts = facts_of(model.context)
+        rule = beside_others(facts, None, first=kind not in self._runtimes)
+        self._kin.learn(kind, estimated_bytes=rule.memory_bytes, peak_bytes=seen.load_bytes_max)
+        self._runtimes.add(kind)
+        records.write(self._record(model), seen)
 
     def _record(self, model: Prepared) -> Path:
         cache_dir = self._settings.cache_dir

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
 import os
+from collections.abc import Collection, Mapping
 
 from penstock.core.residency import Footprint
 from penstock.instance.memory.process_usage import proportional_bytes, tree_pids
@@ -17,15 +19,26 @@ def footprint() -> Footprint:
     return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
 
 
-def give_back() -> None:
-    """What a model has left behind returns to the operating system. Takes milliseconds."""
-    gc.unfreeze()
+def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
+    """By name, of processes that are somebody's own, with all below them."""
+    return {
+        name: Footprint(
+            host_bytes=sum(proportional_bytes(each) for pid in own for each in tree_pids(pid))
+        )
+        for name, own in pids.items()
+    }
+
+
+async def give_back() -> None:
+    """What a model has left behind returns to the operating system.
+
+    A host freezes nothing for the collector (as an instance with one model does): what is frozen
+    would never be found again once its model is gone.
+    """
     gc.collect()
+    await asyncio.to_thread(_trim)
+
+
+def _trim() -> None:
     with contextlib.suppress(OSError, AttributeError):  # a libc without it keeps what it keeps
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def settle() -> None:
-    """After a load: what stays need not be walked again by collections under traffic."""
-    gc.collect()
-    gc.freeze()

@@ -29,11 +29,15 @@ class Target:
     failed: bool = False  #: that attempt is the last word; its place is looked at before the next
     described: dict[str, Any] | None = None  #: when it was loaded last, while its content is that
     taken: Footprint | None = None  #: when it was loaded last
-    called_at: float | None = None  #: the last time
     hits: int = 0  #: requests that found it loaded
     misses: int = 0  #: requests that had to wait for a load
     requests: int = 0  #: answered by copies of it that are gone
     batches: int = 0
+
+    @property
+    def is_unused(self) -> bool:
+        """Nothing of it is here, and nobody waits for it."""
+        return not (self.parked or self.prepared or self.copy or self.looking)
 
     @property
     def takes_requests(self) -> bool:

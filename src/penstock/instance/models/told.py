@@ -27,27 +27,26 @@ def is_known(target: Target) -> bool:
     return target.error.code not in _NO_MODEL
 
 
-def row(target: Target, explained: Mapping[str, Any], *, now: float) -> dict[str, Any]:
-    """JSON-ready. `explained`: what the residency says of it."""
+def row(target: Target, brief: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON-ready. `brief`: what the residency says of it."""
     copy = target.copy
     return {
         "model": target.name,
-        "state": _state(target, explained),
+        "state": _state(target, brief),
         "taken": target.taken.snapshot() if copy is not None and target.taken else None,
         "hits": target.hits,
         "misses": target.misses,
         "waiting": len(target.parked),
         "unanswered": copy.unanswered if copy is not None else 0,
-        "last_call_s": now - target.called_at if target.called_at is not None else None,
         "error": target.error.to_dict() if target.error is not None else None,
-        "residency": dict(explained),
+        **{name: brief[name] for name in ("pinned", "called_ago_s", "last_event")},
     }
 
 
-def _state(target: Target, explained: Mapping[str, Any]) -> str:
+def _state(target: Target, brief: Mapping[str, Any]) -> str:
     if target.copy is not None:
         return LOADED
-    state = _STATES.get(str(explained.get("state", "")))
+    state = _STATES.get(str(brief.get("state", "")))
     if state is not None:
         return state
     return FAILED if target.error is not None else UNLOADED
