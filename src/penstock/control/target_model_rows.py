@@ -86,7 +86,7 @@ def _taken(one: Mapping[str, Any]) -> int:
 
 def _why(ones: list[Mapping[str, Any]]) -> str:
     """The latest event that any host remembers."""
-    events = [event for one in ones for event in (one.get("residency", {}).get("story") or ())[-1:]]
+    events = [one["last_event"] for one in ones if one.get("last_event")]
     if not events:
         return ""
     latest = min(events, key=lambda event: float(event.get("ago_s", 0.0)))
