@@ -174,6 +174,45 @@ def test_a_model_that_cannot_be_ready_in_time_is_a_typed_429(
     server.client("sagemaker").delete_endpoint(EndpointName="slow-shop")
 
 
+DIES = "import os\ndef predict_fn(data, model):\n    os._exit(3)\n"
+NO_LOAD = (
+    "def model_fn(d):\n    raise ValueError('no weights!')\ndef predict_fn(d, m):\n    return d\n"
+)
+
+
+def test_a_model_that_fails_fails_alone_and_boto3_is_told_how(
+    server: Server, tmp_path: Path
+) -> None:
+    shop = Shop(server, tmp_path / "models", "ill-shop")
+    for name, code in (("dies", DIES), ("never", NO_LOAD)):
+        (shop.models / name / "code").mkdir(parents=True)
+        (shop.models / name / "code" / "inference.py").write_text(code)
+    shop.create()
+    code, status, message = error_of(shop, "never", shop.name)
+    assert (code, status, "no weights!" in message) == ("ModelError", 424, True)
+
+    code, status, message = error_of(shop, "dies", shop.name)
+    assert (code, status, "process ended" in message) == ("ModelError", 424, True)
+    assert json.loads(shop.invoke("a")) == {"predictions": [ANSWER]}
+    rows = shop.listed()
+    assert {name: rows[name]["state"] for name in ("a", "never")} == {
+        "a": "loaded", "never": "failed",
+    }  # fmt: skip
+    server.client("sagemaker").delete_endpoint(EndpointName=shop.name)
+
+
+def test_a_model_that_is_larger_than_its_budget_evicts_nobody(
+    server: Server, tmp_path: Path
+) -> None:
+    shop = Shop(server, tmp_path / "models", "tight-shop")
+    shop.create(Environment={"PENSTOCK_MODEL_CACHE_SHARE": "0.05"})
+    code, status, message = error_of(shop, "a", shop.name)
+    assert (code, status, "does not fit" in message) == ("ValidationError", 400, True)
+    status, body = server.post(f"/v2/repository/models/{shop.name}:a/load", b"")
+    assert (status, b"does not fit" in body) == (400, True)
+    server.client("sagemaker").delete_endpoint(EndpointName=shop.name)
+
+
 def test_admin_lists_changes_and_explains_models_page_by_page(shop: Shop) -> None:
     unloaded(shop, "a", "team/b")
     get, post = shop.server.get, shop.server.post
