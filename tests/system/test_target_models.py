@@ -192,7 +192,7 @@ def test_a_model_that_fails_fails_alone_and_boto3_is_told_how(
     assert (code, status, "no weights!" in message) == ("ModelError", 424, True)
 
     code, status, message = error_of(shop, "dies", shop.name)
-    assert (code, status, "process ended" in message) == ("ModelError", 424, True)
+    assert (code, status, "died" in message) == ("ModelError", 424, True), message
     assert json.loads(shop.invoke("a")) == {"predictions": [ANSWER]}
     rows = shop.listed()
     assert {name: rows[name]["state"] for name in ("a", "never")} == {

@@ -39,6 +39,9 @@ from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Shortage
 
+#: How long a server is believed that it has no memory for one model more.
+_FULL_S = 300.0
+
 
 class Residency:
     """Decides for one host of target models. Every input returns what is to be done now."""
@@ -52,6 +55,7 @@ class Residency:
         self._loads = Loads(spec, self._table, self._account, self._evictor)
         self._foresight = Foresight()
         self._latest = 0.0  #: when something happened last
+        self._full_until = inf  #: a server said what it holds, which is believed for so long
         self._over = False  #: memory is exceeded, and what may go was not enough
         self._room_changed()
 
@@ -268,6 +272,27 @@ class Residency:
         retry_after_s = None if permanent else wait_s
         return [*self._refused(known, message, retry_after_s, now), *self._go_on(now)]
 
+    def full(self, model: str, *, now: float, used: Footprint) -> list[Action]:
+        """A server that hosts models itself has no memory (its 507), to load this one or to run it.
+
+        So one model fewer fits there than was thought: another one goes, and the load is tried
+        again. What fits is found out anew after `_FULL_S`.
+        """
+        known = self._table.of(model)
+        if known.state is not State.LOADING:
+            fits = self._account.models - 1
+        elif self._account.models == 1:
+            message = f"the server has no memory for model {model}, and has no other model"
+            return self.load_failed(model, now=now, message=message, permanent=False, used=used)
+        else:
+            self._gave_up(known, used)
+            fits = self._account.models
+            self._start_over(known)
+        self._account.limit_models(max(fits, 1))
+        self._full_until = now + _FULL_S
+        known.story.tell("full", "server-full", now=now)
+        return self._go_on(now)
+
     def unloaded(self, model: str, *, now: float, used: Footprint) -> list[Action]:
         """Its memory was given back; `used` is measured after that."""
         known = self._table.models.get(model)
@@ -331,7 +356,8 @@ class Residency:
         for known in list(self._table.waiting.values()):
             actions += self._late(known, now)
         for known in self._foresight.due(now=now):
-            self._guess(known, now)
+            if self._loads.may_guess(known):
+                self._guess(known, now)
         return actions + self._go_on(now)
 
     def next_deadline(self) -> float | None:
@@ -539,6 +565,9 @@ class Residency:
     def _go_on(self, now: float) -> list[Action]:
         """After memory changed: first it must fit, then others may load."""
         self._latest = now
+        if now >= self._full_until:
+            self._full_until = inf
+            self._account.limit_models(self._spec.models_max)
         self._room_changed()
         missing = Shortage(self._account.short_of(NOTHING), self._account.models_over(0))
         self._over = any_missing(missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 from typing import Any
 
@@ -17,7 +18,10 @@ from penstock.instance.loading.call import LoadCall
 from penstock.instance.models.host import ModelHost, OnEvent
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.settings import residency_spec
+from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
+
+_LOG = logging.getLogger(__name__)
 
 #: Requests that a host takes at once, those that wait for a load included; each has a body.
 OUTSTANDING_MAX = 4096
@@ -71,11 +75,22 @@ class HostedModels:
         """Raises CallerError for settings that can't be."""
         call = bounded(call)
         prefix = prefix_of(call, settings)
-        self.host = ModelHost(
+        spec = residency_spec(call)
+        shared = SharedProcesses(
+            settings.cache_dir / "views",
+            cores=call.cores,
+            budget=spec.budget,
+            make_room=self._make_room,
+            log=lambda line: _LOG.info("[%s/%s copy %d] %s", call.endpoint, call.variant,
+                                       call.copy, line),
+            clock=clock,
+        )  # fmt: skip
+        self.host: ModelHost = ModelHost(
             call.copy,
-            residency_spec(call),
+            spec,
             prefix,
-            Loader(call, settings, prefix, clock),
+            Loader(call, settings, prefix, clock, shared),
+            shared,
             clock=clock,
             call_at=call_at,
             elsewhere=elsewhere,
@@ -91,6 +106,9 @@ class HostedModels:
             "outputs": [],
             "batching": {},
         }
+
+    async def _make_room(self, name: str) -> bool:
+        return await self.host.make_room(name)
 
     def pids(self) -> list[int]:
         return self.host.pids()

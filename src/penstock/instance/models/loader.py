@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.models import memory
+from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.base import LaneListener
 
@@ -47,8 +49,10 @@ class Loader:
         settings: InstanceSettings,
         prefix: ModelPrefix,
         clock: Clock,
+        shared: SharedProcesses,
     ) -> None:
         """`call` is the host's own."""
+        self._shared = shared
         self._call = call
         self._settings = settings
         self._prefix = prefix
@@ -75,6 +79,9 @@ class Loader:
             return fetched.detected
 
         model = await prepared(call, self._settings, fetch)
+        model = dataclasses.replace(
+            model, context=dataclasses.replace(model.context, target_model=name)
+        )
         need = await asyncio.to_thread(self._need, model)
         footprint = Footprint(host_bytes=need.memory_bytes)
         return model, stamps[0], footprint, need.basis == MEASURED
@@ -86,7 +93,8 @@ class Loader:
             before = (await self.measured()).host_bytes
             height = asyncio.create_task(self._height())
             try:
-                loaded = await load(model, listener)
+                await self._shared.started(model.context)
+                loaded = await load(self._shared.told(model), listener)
             except BaseException:
                 await memory.give_back()
                 raise
@@ -115,6 +123,22 @@ class Loader:
 
     async def measured(self) -> Footprint:
         return await asyncio.to_thread(memory.footprint)
+
+    async def by_model(
+        self, loaded: Mapping[str, Prepared], pids: Mapping[str, list[int]]
+    ) -> dict[str, Footprint]:
+        """What models take now, of those that have processes for themselves.
+
+        Args:
+            loaded: by name.
+            pids: by name, of their processes.
+        """
+        own = {
+            name: pids[name]
+            for name, model in loaded.items()
+            if pids[name] and not self._shared.shares(model.context)
+        }
+        return await asyncio.to_thread(memory.footprints, own) | dict(await self._shared.alone())
 
     async def _height(self) -> None:
         """Looks for the most that is taken while a model is loaded."""
