@@ -13,8 +13,10 @@ import pytest
 from penstock.api.admin.app import AdminServices
 from penstock.api.app import build_app
 from penstock.api.aws import AwsFrontDoor
+from penstock.artifacts.source import ArtifactSettings
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
+from penstock.control.target_models import TargetModels
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
@@ -44,9 +46,10 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
         database = StoreThread(lambda: Store(state_dir))
         await database.open()
         plane: Any = SimpleNamespace(database=database, activities=lambda _name: ())
+        target_models = TargetModels(plane, lambda *_: (), ArtifactSettings())
         app = build_app(
             AwsFrontDoor((), region_default="us-east-1"),
-            AdminServices(plane, lambda _id: None, dict),
+            AdminServices(plane, target_models, lambda _id: None, dict),
             PrometheusPage(MetricRegistry(), MetricStore()),
         )
         try:

@@ -12,12 +12,12 @@ from tests.api.door_site import door_site
 from tests.api.stream_fakes import MODEL, whole
 from tests.gateway.gateway_fakes import post, run, until
 
-from penstock.api.openai.model_name import STEP_TOKENS, ModelName
+from penstock.api.openai.model_name import STEP_TOKENS, ModelScan
 from penstock.api.openai.request import READ_AT_ONCE_BYTES
 
 
 def scanned(body: bytes) -> Any:
-    scan = ModelName(body)
+    scan = ModelScan(body)
     for _ in scan.steps():
         pass
     return scan.value
@@ -67,7 +67,7 @@ def test_a_large_body_is_read_in_steps() -> None:
     """Between two of them the loop serves others; the hostile shape has a token per byte."""
     tokens = 100_000
     body = b'{"x":[' + b"[" * (tokens // 2) + b"]" * (tokens // 2) + b'],"model":"a"}'
-    scan = ModelName(body)
+    scan = ModelScan(body)
     assert sum(1 for _ in scan.steps()) >= tokens // STEP_TOKENS
     assert scan.value == "a"
 

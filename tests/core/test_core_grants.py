@@ -17,6 +17,7 @@ from penstock.errors import CallerError
         ("ServerMetadata", (INVOKE, OPERATE, ADMIN)),
         ("ModelMetadata", (INVOKE, OPERATE, ADMIN)),
         ("ListServedModels", (INVOKE, OPERATE, ADMIN)),
+        ("LoadTargetModel", (OPERATE, ADMIN)),
         ("ReadMetrics", (OPERATE, ADMIN)),
         ("ReadStatus", (OPERATE, ADMIN)),
         ("PutMetricData", (OPERATE, ADMIN)),

@@ -69,6 +69,33 @@ def test_a_request_goes_over_the_wire_as_the_protocol_says() -> None:
     )
 
 
+def test_the_repository_goes_over_the_wire_as_the_protocol_says() -> None:
+    messages = oip_messages.MESSAGES
+    load = messages["RepositoryModelLoadRequest"](model_name="shop:team/a")
+    assert load.SerializeToString() == bytes.fromhex("120b73686f703a7465616d2f61")
+    load.parameters["config"].string_param = "{}"
+    assert load.SerializeToString() == bytes.fromhex(
+        "120b73686f703a7465616d2f61"  # model_name
+        "1a0e0a06636f6e66696712041a027b7d"  # parameters: "config" -> "{}"
+    )
+    unload = messages["RepositoryModelUnloadRequest"](model_name="m")
+    unload.parameters["unload_dependents"].bool_param = False
+    assert unload.SerializeToString() == bytes.fromhex(
+        "12016d"  # model_name
+        "1a170a11756e6c6f61645f646570656e64656e747312020800"  # unload_dependents -> false
+    )
+    assert messages["RepositoryModelLoadResponse"]().SerializeToString() == b""
+    index = messages["RepositoryIndexResponse"]()
+    index.models.add(name="shop:a", version="1", state="UNAVAILABLE", reason="lowest-value")
+    assert index.SerializeToString() == bytes.fromhex(
+        "0a26"
+        "0a0673686f703a61"  # name
+        "120131"  # version
+        "1a0b554e415641494c41424c45"  # state
+        "220c6c6f776573742d76616c7565"  # reason
+    )
+
+
 def test_data_types_of_model_configurations() -> None:
     assert oip_messages.DATA_TYPE_NUMBERS["FP32"] == 11
     assert oip_messages.DATA_TYPE_NUMBERS["BYTES"] == 13

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from penstock.api.model_names import endpoint_of
+from penstock.api.oip.paths import INFERS, parts_of, split_model
 from penstock.core import grants
 from penstock.wire import plain_json
 from penstock.wire.aws.errors import AwsError
@@ -52,7 +54,8 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
         return Asked(grants.READ_METRICS)
     if raw_path.startswith(_ADMIN_ENDPOINTS):
         name = raw_path[len(_ADMIN_ENDPOINTS) :].partition(b"/")[0]
-        return Asked(grants.READ_STATUS, _text(name))
+        reads = method in ("GET", "HEAD")
+        return Asked(grants.READ_STATUS if reads else grants.LOAD_TARGET_MODEL, _text(name))
     if raw_path.startswith(_ADMIN):
         return Asked(grants.READ_STATUS)
     return Asked(grants.UNKNOWN)
@@ -72,7 +75,9 @@ def endpoint_in(member: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
     except (AwsError, ValueError):
         return None
     name = fields.get(member) if isinstance(fields, dict) else None
-    return name if isinstance(name, str) else None
+    if not isinstance(name, str):
+        return None
+    return endpoint_of(name) if member == MODEL else name
 
 
 def _openai(rest: bytes) -> Asked:
@@ -81,20 +86,20 @@ def _openai(rest: bytes) -> Asked:
         return Asked(grants.INVOKE_ENDPOINT, in_body=MODEL)
     if not model:
         return Asked(grants.LIST_SERVED_MODELS)
-    return Asked(grants.MODEL_METADATA, _text(model))
+    return Asked(grants.MODEL_METADATA, endpoint_of(_text(model)))
 
 
 def _oip(raw_path: bytes) -> Asked:
-    parts = [_text(part) for part in raw_path.split(b"/", 8)[2:]]
-    if not parts or parts == [""]:
+    parts = parts_of(raw_path)
+    if not parts:
         return Asked(grants.SERVER_METADATA)
-    if parts[0] != "models" or len(parts) < 2 or parts[1:] in (["stats"], [""], ["stats", ""]):
+    if parts[:2] == ["repository", "models"] and len(parts) > 3:
+        return Asked(grants.LOAD_TARGET_MODEL, endpoint_of(parts[2]))
+    if parts[0] != "models" or len(parts) < 2 or parts[1:] == ["stats"]:
         return Asked(grants.LIST_SERVED_MODELS)
-    action = parts[2] if len(parts) > 2 else ""
-    if action == "versions" and len(parts) > 4:
-        action = parts[4]
-    asks = action in ("infer", "generate", "generate_stream")
-    return Asked(grants.INVOKE_ENDPOINT if asks else grants.MODEL_METADATA, parts[1])
+    name, _, action = split_model(parts[1:])
+    operation = grants.INVOKE_ENDPOINT if action in INFERS else grants.MODEL_METADATA
+    return Asked(operation, endpoint_of(name))
 
 
 def _root(method: str, headers: Sequence[tuple[bytes, bytes]]) -> Asked:

@@ -29,6 +29,7 @@ from penstock.api.oip.http import INTEREST as OIP_INTEREST
 from penstock.api.oip.http import PREFIX as OIP_PREFIX
 from penstock.api.oip.http import OipDoor
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.targets import OipTargets
 from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
 from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
 from penstock.api.openai.door import OpenAiDoor
@@ -37,9 +38,11 @@ from penstock.api.runtime.door import RuntimeDoor
 from penstock.api.runtime.request import INTEREST as RUNTIME_INTEREST
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
+from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.plane import ControlPlane
+from penstock.control.target_models import TargetModels
 from penstock.core.body_budget import BodyBudget
 from penstock.errors import CallerError
 from penstock.fleet.base import PlatformAccess
@@ -129,6 +132,9 @@ class Platform:
             clock,
             access=self._access,
         )
+        self._target_models = TargetModels(
+            self._plane, self._dispatcher.hosts_for, ArtifactSettings.from_config(config.control)
+        )
         self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._plane.close)
@@ -179,7 +185,7 @@ class Platform:
             Authenticator(ring, self._clock, own_key=self._own_key) if listen.auth else None
         )
         bodies = BodyBudget(limits.bodies_bytes_max)
-        models = OipModels(dispatcher, self._registry)
+        models = OipModels(dispatcher, self._registry, OipTargets(dispatcher, self._target_models))
         grpc = OipGrpc(
             dispatcher,
             models,
@@ -196,7 +202,11 @@ class Platform:
             dispatcher, account_id=control.account_id, region=control.region, openai=openai
         )
         admin = AdminServices(
-            self._plane, dispatcher.explain, dispatcher.snapshot, self._registry.costs
+            self._plane,
+            self._target_models,
+            dispatcher.explain,
+            dispatcher.snapshot,
+            self._registry.costs,
         )
         server = GatewayServer(
             listen,

@@ -32,6 +32,13 @@ def deploy(
     env: Annotated[
         list[str] | None, typer.Option("--env", help="NAME=VALUE for the model's code.")
     ] = None,
+    multi_model: Annotated[
+        bool,
+        typer.Option("--multi-model", help="It is a folder of models: each is loaded when called."),
+    ] = False,
+    model_cache: Annotated[
+        bool, typer.Option(help="With --multi-model: keep models loaded that are idle.")
+    ] = True,
     wait: Annotated[bool, typer.Option(help="Wait until it is in service.")] = True,
     url: options.Url = "",
     key: options.Key = "",
@@ -47,6 +54,8 @@ def deploy(
         count=count,
         image=image,
         environment=dict(_pair(item) for item in env or ()),
+        multi_model=multi_model,
+        model_cache=model_cache,
     )
     described = wait_in_service(client, name, config_name) if wait else describe(client, name)
     if json_:
@@ -78,11 +87,14 @@ def create_or_update(
     count: int = 1,
     image: str = "",
     environment: dict[str, str] | None = None,
+    multi_model: bool = False,
+    model_cache: bool = True,
 ) -> str:
     """Creates model, configuration and endpoint, or updates the endpoint that exists.
 
     Model and configuration are named after their content, so that deploying the same thing twice
-    changes nothing. Returns the configuration's name.
+    changes nothing. Models that are put into the folder of a multi-model endpoint are no new
+    content. Returns the configuration's name.
     """
     if not ENDPOINT_NAME.fullmatch(name):
         raise CallerError(
@@ -95,12 +107,17 @@ def create_or_update(
         container["Image"] = image
     if environment:
         container["Environment"] = environment
+    if multi_model:
+        container["Mode"] = "MultiModel"
+        setting = "Enabled" if model_cache else "Disabled"
+        container["MultiModelConfig"] = {"ModelCacheSetting": setting}
     variant = {
         "VariantName": "AllTraffic",
         "InstanceType": instance_type,
         "InitialInstanceCount": count,
     }
-    content = repr((sorted(container.items(), key=str), sorted(variant.items()), _files(uri)))
+    files = [] if multi_model else _files(uri)
+    content = repr((sorted(container.items(), key=str), sorted(variant.items()), files))
     versioned = f"{name[:52]}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
     _unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
     _unless_there(

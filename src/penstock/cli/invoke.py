@@ -22,6 +22,9 @@ def invoke(
     content_type: Annotated[str, typer.Option("--content-type")] = "application/json",
     accept: Annotated[str, typer.Option("--accept")] = "",
     variant: Annotated[str, typer.Option("--variant", help="TargetVariant.")] = "",
+    target_model: Annotated[
+        str, typer.Option("--target-model", help="TargetModel, of a multi-model endpoint.")
+    ] = "",
     stream: Annotated[
         bool,
         typer.Option("--stream", help="Print the answer while it is made; with --json its pieces."),
@@ -37,6 +40,8 @@ def invoke(
         headers["X-Amzn-SageMaker-Accept" if stream else "Accept"] = accept
     if variant:
         headers["X-Amzn-SageMaker-Target-Variant"] = variant
+    if target_model:
+        headers["X-Amzn-SageMaker-Target-Model"] = target_model
     if stream:
         _print_stream(client, name, _read(body), headers, as_json=json_)
         return

@@ -17,11 +17,13 @@ from penstock.cli import (
     invoke,
     keys,
     logs,
+    models,
     output,
     serve,
     status,
     tune,
     up,
+    warm,
 )
 from penstock.errors import CallerError, PenstockError
 
@@ -63,7 +65,9 @@ app.command("status")(status.status)
 app.command("invoke")(invoke.invoke)
 app.command("logs")(logs.logs)
 app.command("delete")(delete.delete)
-app.command("explain")(explain.explain)
+app.command("models")(models.models)
+app.command("warm")(warm.warm)
+app.add_typer(explain.app, name="explain", help="Why a request, or a target model, is as it is.")
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(config.app, name="config", help="Settings, and where they come from.")
 

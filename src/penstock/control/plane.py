@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, ServerConfig
+from penstock.control.hosts import MultiModel, multi_model_of
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_status import memory_bytes
 from penstock.control.keys import AccessKeys, KeyRing
@@ -28,7 +29,7 @@ from penstock.control.store_thread import StoreThread
 from penstock.control.views import InstanceView, instance_view
 from penstock.core.attempts import ReconcileSpec
 from penstock.core.room import MachineCapacity
-from penstock.errors import PenstockError
+from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import available_bytes, this_machine
@@ -190,6 +191,22 @@ class ControlPlane:
         """The story of a copy's batcher; empty if the instance is gone."""
         client = self._reconciler.work.client(instance_id) if self._reconciler else None
         return await client.explain(copy, timeout_s=timeout_s) if client is not None else {}
+
+    def multi_model(self, endpoint: str) -> MultiModel | None:
+        """A multi-model endpoint with its hosts; None for one of another kind.
+
+        Raises CallerError (`endpoint-not-found`).
+        """
+        reconciler = self._reconciler
+        ledger = reconciler.ledger(endpoint) if reconciler is not None else None
+        if reconciler is None or ledger is None:
+            raise CallerError(
+                "endpoint-not-found",
+                f"Endpoint {endpoint[:63]} not found.",
+                hint="ListEndpoints names those that exist.",
+                status=404,
+            )
+        return multi_model_of(ledger, reconciler.work.client)
 
     async def refresh_keys(self) -> None:
         """Reads the keys again, into the same `key_ring`, which tells what it could not read."""

@@ -23,6 +23,7 @@ SCOPES: Final = (INVOKE, OPERATE, ADMIN)
 SERVER_METADATA: Final = "ServerMetadata"  #: GET / and /v2
 MODEL_METADATA: Final = "ModelMetadata"  #: readiness, configuration and statistics of one model
 LIST_SERVED_MODELS: Final = "ListServedModels"  #: /v1/models, the repository's index
+LOAD_TARGET_MODEL: Final = "LoadTargetModel"  #: or unload, pin, unpin: it costs others memory
 INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to ask a model
 READ_METRICS: Final = "ReadMetrics"  #: /metrics
 READ_STATUS: Final = "ReadStatus"  #: /admin/...
@@ -36,6 +37,7 @@ NEEDS: Final = MappingProxyType(
         SERVER_METADATA: INVOKE,
         MODEL_METADATA: INVOKE,
         LIST_SERVED_MODELS: INVOKE,
+        LOAD_TARGET_MODEL: OPERATE,
         READ_METRICS: OPERATE,
         READ_STATUS: OPERATE,
         CLOUDWATCH_FORM: OPERATE,

@@ -304,8 +304,12 @@ class Dispatcher:
         """Its deadline is over and nothing has come."""
         if invocation.state in (SENT, STREAMING):
             invocation.link.cancel(invocation)
+        error = refusals.deadline_passed(invocation.endpoint)
+        model = invocation.affinity.model if invocation.affinity is not None else None
+        if model is not None and not self.is_loaded(invocation.endpoint, model):
+            error = refusals.target_model_not_ready(model)
         self._give_slot_back(invocation)
-        self._fail(invocation, refusals.deadline_passed(invocation.endpoint))
+        self._fail(invocation, error)
 
     def _give_slot_back(self, invocation: Invocation) -> None:
         copy = invocation.copy
@@ -485,6 +489,26 @@ class Dispatcher:
     def is_ready(self, endpoint: str) -> bool:
         """Whether any copy could take a request now."""
         return any(True for _ in self.table.healthy_copies(endpoint))
+
+    def hosts_for(self, endpoint: str, model: str) -> list[int]:
+        """Copies that are to load a target model ahead of its calls; none: no host takes it now."""
+        found = self._endpoints.get(endpoint)
+        hosts = found.router.hosts_for(model, now=self._monotonic()) if found is not None else ()
+        return [state.copy for state in hosts]
+
+    def is_loaded(self, endpoint: str, model: str) -> bool:
+        """Whether a target model would answer without being loaded first."""
+        found = self._endpoints.get(endpoint)
+        return found is not None and found.router.is_loaded(model)
+
+    def loaded_models(self, endpoint: str) -> set[str]:
+        """The target models that are loaded on any host that takes requests."""
+        found = self._endpoints.get(endpoint)
+        return found.router.loaded_models() if found is not None else set()
+
+    def is_multi_model(self, endpoint: str) -> bool:
+        found = self._endpoints.get(endpoint)
+        return found is not None and any(one.multi_model for one in found.routes.variants)
 
     def explain(self, request_id: str) -> dict[str, Any] | None:
         return self.ring.explain(request_id)

@@ -92,6 +92,22 @@ def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockErro
     )
 
 
+def target_model_not_allowed(endpoint: str) -> PenstockError:
+    what, hint = _TARGET_MODEL["target-model-not-allowed"]
+    return CallerError("target-model-not-allowed", f"Endpoint {endpoint} {what}", hint=hint)
+
+
+def target_model_not_ready(model: str) -> PenstockError:
+    """As its host says it (SageMaker's ModelNotReadyException)."""
+    return NotNowError(
+        "target-model-not-ready",
+        f"Target model {model} was not loaded within the time that the request allowed.",
+        hint="Try again in a moment, or allow more time.",
+        status=429,
+        retry_after_s=1.0,
+    )
+
+
 def not_admitted(endpoint: str, refusal: Refusal) -> PenstockError:
     if refusal.reason == "deadline-passed":
         return deadline_passed(endpoint)

@@ -6,7 +6,8 @@
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
     explain  one copy's batcher; of a host, one target model
-    models   of a host: a target model is to be loaded, unloaded, pinned
+    models   of a host: a target model is to be loaded, unloaded, pinned; is described; all it knows
+             of. With `wait_s` answered once that has come about, or with the error
     ping     {}
 
 Long operations run as tasks and hold up nothing. Events go to every connection. Which copies an
@@ -315,12 +316,19 @@ class InstanceServer:
         host = self.copies.get(number) if isinstance(number, int) else None
         if not isinstance(host, ModelHost):
             raise CallerError("unknown-copy", f"copy {number!r} is no host of target models")
+        wait_s = float(call.get("wait_s", 0.0))
         if "load" in call:
-            host.load(str(call["load"]))
+            if_room = bool(call.get("if_room", False))
+            return {"state": await host.load(str(call["load"]), wait_s=wait_s, if_room=if_room)}
         if "unload" in call:
-            host.unload(str(call["unload"]))
+            await host.unload(str(call["unload"]), wait_s=wait_s)
         if "pin" in call:
             host.pin(str(call["pin"]), bool(call.get("pinned", True)))
+        if "describe" in call:
+            return host.describe(str(call["describe"]))
+        if "list" in call:
+            asked = call["list"]
+            return host.index(after=str(asked["after"]), limit=int(asked["limit"]))
         return {}
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:

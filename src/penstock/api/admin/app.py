@@ -1,4 +1,6 @@
-"""The admin API: what operators ask and AWS has no call for. Read-only, JSON.
+"""The admin API: what operators ask and AWS has no call for, as JSON.
+
+Read-only, but for target models (`target_models.py`).
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/costs                           money and energy of each variant, and per answer
@@ -20,9 +22,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from penstock.api.admin import target_models
+from penstock.api.admin.answers import error_answer, whole_number
 from penstock.control.plane import ControlPlane
-from penstock.control.records import NotFound
 from penstock.control.store import Store
+from penstock.control.target_models import TargetModels
 from penstock.control.views import CopyView, InstanceView
 from penstock.errors import CallerError, PenstockError
 
@@ -39,6 +43,7 @@ class AdminServices:
     """What the admin API looks into."""
 
     plane: ControlPlane
+    target_models: TargetModels
     explain: Callable[[str], dict[str, Any] | None]  #: request id -> its story
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
     costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
@@ -54,6 +59,7 @@ def routes(services: AdminServices) -> list[Route]:
         Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
         Route("/endpoints/{name}/activities", pages.activities),
         Route("/endpoints/{name}/logs", pages.logs),
+        *target_models.routes(services.target_models),
     ]
 
 
@@ -86,9 +92,9 @@ class _Pages:
         try:
             story = await self._plane.explain_copy(instance, copy) if instance else {}
         except PenstockError as error:
-            return _error(error)
+            return error_answer(error)
         if not story:
-            return _error(
+            return error_answer(
                 CallerError(
                     "copy-unknown",
                     f"endpoint {endpoint!r} has no copy {copy} that could be asked",
@@ -103,7 +109,7 @@ class _Pages:
         request_id = request.path_params["request_id"]
         story = self._services.explain(request_id)
         if story is None:
-            return _error(
+            return error_answer(
                 CallerError(
                     "request-unknown",
                     f"request {request_id!r} is not known, under way, or too long ago",
@@ -123,7 +129,7 @@ class _Pages:
             try:
                 await self._plane.database.call(Store.describe_endpoint, name)
             except PenstockError as error:
-                return _error(error)
+                return error_answer(error)
         return JSONResponse({"endpoint": name, "activities": rows})
 
     async def logs(self, request: Request) -> Response:
@@ -132,7 +138,7 @@ class _Pages:
             lines = _lines(request.query_params.get("lines", str(LINES_DEFAULT)))
             await self._plane.database.call(Store.describe_endpoint, name)
         except PenstockError as error:
-            return _error(error)
+            return error_answer(error)
         found = [
             {"log": path.stem, "lines": await asyncio.to_thread(tail, path, lines)}
             for path in self._plane.log_paths(name)
@@ -203,18 +209,11 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def _lines(text: str) -> int:
-    digits = text.isascii() and text.isdigit() and len(text) <= len(str(LINES_MAX))
-    if not digits or not 1 <= int(text) <= LINES_MAX:
+    lines = whole_number(text, LINES_MAX)
+    if lines is None:
         raise CallerError(
             "lines-invalid",
             f"lines={text[:32]!r} is not a number of lines",
             hint=f"Ask for 1 to {LINES_MAX}.",
         )
-    return int(text)
-
-
-def _error(error: PenstockError) -> Response:
-    fields = {"code": error.code, "message": error.message, "hint": error.hint}
-    # SageMaker's own answer to what is missing is 400; here it is a path.
-    status = 404 if isinstance(error, NotFound) else error.status
-    return JSONResponse(fields, status_code=status)
+    return lines

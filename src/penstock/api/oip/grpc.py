@@ -13,13 +13,17 @@ received is in `grpc_reading.py`.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
+import orjson
 from google.protobuf import json_format
 
+from penstock.api.model_names import endpoint_of, parse
 from penstock.api.oip.grpc_access import AccessInterceptor, GrantOf, granted
 from penstock.api.oip.grpc_reading import LOOKAHEAD_BYTES, MessageReader
 from penstock.api.oip.grpc_stream import InferStream
@@ -27,7 +31,7 @@ from penstock.api.oip.models import OipModels
 from penstock.api.oip.protobuf_scan import InferNames, infer_names
 from penstock.config import LimitConfig
 from penstock.core.body_budget import BodyBudget
-from penstock.core.grants import INVOKE_ENDPOINT, MODEL_METADATA
+from penstock.core.grants import INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA
 from penstock.errors import (
     CallerError,
     InternalError,
@@ -38,7 +42,7 @@ from penstock.errors import (
 )
 from penstock.gateway.awaited import AwaitedReply
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation, Responder
+from penstock.gateway.invocation import Affinity, Invocation, Responder
 from penstock.gateway.listener import Denied
 from penstock.gateway.streaming import StreamSeen
 from penstock.wire.aws.errors import ACCESS_DENIED
@@ -55,14 +59,12 @@ METADATA_BYTES_MAX = 32 << 10
 KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
 PING_INTERVAL_MS_MIN, PING_STRIKES_MAX = 10_000, 3
 IDLE_CONNECTION_MS_MAX = 600_000
-_META = encode_request_meta(RequestMeta(content_type=CONTENT_TYPE, door="oip-grpc"))
-_STREAM_META = encode_request_meta(
-    RequestMeta(
-        content_type=CONTENT_TYPE, door="oip-grpc", parameters='{"operation":"stream_infer"}'
-    )
-)
+_STREAM = "stream_infer"
+VERSION_CHARS_MAX = 64
+#: Metas are kept up to this number: strangers choose the names in them.
+_METAS_MAX = 1024
 
-Unary = Callable[[Any], Any]
+Unary = Callable[[Any], Any]  #: the answer's fields, perhaps to be awaited
 
 
 class OipGrpc:
@@ -150,14 +152,14 @@ class OipGrpc:
             "ServerReady": lambda _: {"ready": self._models.server_ready()},
             "ModelReady": self._model_ready,
             "ServerMetadata": lambda _: self._models.server_metadata(),
-            "ModelMetadata": lambda asked: self._models.metadata(asked.name, asked.version),
-            "ModelConfig": lambda asked: {"config": self._models.config(asked.name, asked.version)},
-            "ModelStatistics": lambda asked: {
-                "model_stats": self._models.statistics(asked.name, asked.version)
-            },
-            "RepositoryIndex": lambda asked: {"models": self._models.index(ready_only=asked.ready)},
-            "RepositoryModelLoad": _not_served,
-            "RepositoryModelUnload": _not_served,
+            "ModelMetadata": lambda asked: self._models.metadata(parse(asked.name), asked.version),
+            "ModelConfig": self._model_config,
+            "ModelStatistics": self._model_statistics,
+            "RepositoryIndex": self._index,
+            "RepositoryModelLoad": lambda asked: self._models.load(
+                parse(asked.model_name), overrides=bool(asked.parameters)
+            ),
+            "RepositoryModelUnload": lambda asked: self._models.unload(parse(asked.model_name)),
         }
         for method in METHODS:
             if method not in handlers:
@@ -182,8 +184,12 @@ class OipGrpc:
                         request_class, await self._reader.first(requests, context.peer())
                     )
                 if "name" in request_class.DESCRIPTOR.fields_by_name:
-                    granted(MODEL_METADATA, asked.name)
+                    granted(MODEL_METADATA, endpoint_of(asked.name))
+                elif "model_name" in request_class.DESCRIPTOR.fields_by_name:
+                    granted(LOAD_TARGET_MODEL, endpoint_of(asked.model_name))
                 fields = answer(asked)
+                if inspect.isawaitable(fields):
+                    fields = await fields
             except PenstockError as error:
                 await _abort(context, error)
             message = json_format.ParseDict(fields, response_class(), ignore_unknown_fields=True)
@@ -194,15 +200,25 @@ class OipGrpc:
     def _model_ready(self, asked: Any) -> dict[str, Any]:
         """An unknown model is not ready; Triton says so too, and no error."""
         try:
-            return {"ready": self._models.model_ready(asked.name, asked.version)}
+            return {"ready": self._models.model_ready(parse(asked.name), asked.version)}
         except CallerError:
             return {"ready": False}
+
+    async def _model_config(self, asked: Any) -> dict[str, Any]:
+        return {"config": await self._models.config(parse(asked.name), asked.version)}
+
+    async def _model_statistics(self, asked: Any) -> dict[str, Any]:
+        name = parse(asked.name) if asked.name else None
+        return {"model_stats": await self._models.statistics(name, asked.version)}
+
+    async def _index(self, asked: Any) -> dict[str, Any]:
+        return {"models": await self._models.index(ready_only=asked.ready)}
 
     async def _model_infer(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         waiter = AwaitedReply(self._dispatcher)
         try:
             request = await self._reader.first(requests, context.peer())
-            invocation, _ = self._invocation(request, context, _META, waiter)
+            invocation, _ = self._invocation(request, context, "", waiter)
             reply = await waiter.get(invocation)
         except PenstockError as error:
             await _abort(context, error)
@@ -214,7 +230,7 @@ class OipGrpc:
         """A coroutine that writes, not a generator: grpcio cancels only the former at once."""
 
         def begin(request: bytes, responder: Responder) -> tuple[Invocation, InferNames]:
-            invocation, names = self._invocation(request, context, _STREAM_META, responder)
+            invocation, names = self._invocation(request, context, _STREAM, responder)
             invocation.stream = StreamSeen()
             return invocation, names
 
@@ -227,24 +243,44 @@ class OipGrpc:
             await _abort(context, error)
 
     def _invocation(
-        self, request: bytes, context: Any, meta: bytes, responder: Responder
+        self, request: bytes, context: Any, operation: str, responder: Responder
     ) -> tuple[Invocation, InferNames]:
         names = infer_names(request)
-        granted(INVOKE_ENDPOINT, names.model)
-        if names.version:
+        granted(INVOKE_ENDPOINT, endpoint_of(names.model))
+        model = parse(names.model)
+        if len(names.version) > VERSION_CHARS_MAX:
+            raise CallerError("version-too-long", "The version is longer than 64 characters.")
+        if names.version and model.target is None:  # a target model's host checks it itself
             self._models.check(names.model, names.version)
         received = self._dispatcher.clock.monotonic()
         left_s = context.time_remaining()
         invocation = Invocation(
-            names.model,
-            meta,
+            model.endpoint,
+            _meta_of(operation, model.target, names.version if model.target else ""),
             request,
             responder,
             received=received,
             deadline=received + left_s if left_s is not None else None,
             door="oip-grpc",
         )
+        if model.target is not None:
+            invocation.affinity = Affinity(model=model.target)
         return invocation, names
+
+
+@functools.lru_cache(maxsize=_METAS_MAX)
+def _meta_of(operation: str, target: str | None, version: str) -> bytes:
+    parameters = {"operation": operation} if operation else {}
+    if version:
+        parameters["version"] = version
+    return encode_request_meta(
+        RequestMeta(
+            content_type=CONTENT_TYPE,
+            target_model=target,
+            door="oip-grpc",
+            parameters=orjson.dumps(parameters).decode() if parameters else None,
+        )
+    )
 
 
 def translate(error: PenstockError) -> tuple[Any, str]:
@@ -286,11 +322,3 @@ def _parsed(request_class: Any, data: bytes) -> Any:
         return request_class.FromString(data)
     except Exception as cause:
         raise CallerError("bad-protobuf", f"The message can't be read: {cause}") from cause
-
-
-def _not_served(_asked: Any) -> Any:
-    raise CallerError(
-        "not-served",
-        "Models are loaded and unloaded through endpoints, not through the repository.",
-        hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
-    )

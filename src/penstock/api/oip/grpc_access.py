@@ -19,6 +19,7 @@ from penstock.api.asked import Asked
 from penstock.core.grants import (
     INVOKE_ENDPOINT,
     LIST_SERVED_MODELS,
+    LOAD_TARGET_MODEL,
     MODEL_METADATA,
     SERVER_METADATA,
     UNKNOWN,
@@ -43,10 +44,10 @@ _OPERATIONS: Final = {
     "ModelConfig": MODEL_METADATA,
     "ModelStatistics": MODEL_METADATA,
     "RepositoryIndex": LIST_SERVED_MODELS,
-    "RepositoryModelLoad": LIST_SERVED_MODELS,
-    "RepositoryModelUnload": LIST_SERVED_MODELS,
+    "RepositoryModelLoad": LOAD_TARGET_MODEL,
+    "RepositoryModelUnload": LOAD_TARGET_MODEL,
 }
-_WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, MODEL_METADATA})
+_WITH_NAME: Final = frozenset({INVOKE_ENDPOINT, LOAD_TARGET_MODEL, MODEL_METADATA})
 
 #: Of the call that this task serves; None where nobody is asked.
 _grant: ContextVar[Grant | None] = ContextVar("grant", default=None)

@@ -3,20 +3,31 @@
 `infer` is a hot path: its body goes to the instance unread, JSON and the binary tensor extension
 alike, and only its length header is passed on. So do the bodies of `generate` and
 `generate_stream`, Triton's extension for text, whose pieces are passed on as server-sent events.
-Everything else is answered here out of memory. Errors are `{"error": "..."}`.
+Everything else is answered out of memory, but for what only hosts of target models know. Errors
+are `{"error": "..."}`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import zlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
-from urllib.parse import unquote_to_bytes
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import orjson
 
 from penstock.api.answering import CallResponder, only, reply_head
 from penstock.api.oip.models import OipModels
+from penstock.api.oip.paths import (
+    GENERATE_STREAM,
+    INFERS,
+    Target,
+    model_target,
+    not_found,
+    parts_of,
+    repository_target,
+)
 from penstock.api.runtime.heads import kept
 from penstock.api.runtime.request import DEADLINE_MS, deadline_s
 from penstock.config import LimitConfig
@@ -30,9 +41,11 @@ from penstock.errors import (
 )
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.invocation import Affinity, Invocation
 from penstock.gateway.streaming import StreamSeen
 from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_request_meta
+
+log = logging.getLogger(__name__)
 
 PREFIX = b"/v2"
 HEADER_LENGTH = b"inference-header-content-length"
@@ -42,22 +55,14 @@ INTEREST = (HEADER_LENGTH, CONTENT_ENCODING, DEADLINE_MS)
 
 _LENGTH_DIGITS_MAX = 10
 _JSON_HEAD = b"content-type: application/json\r\n"
-_GENERATE, _GENERATE_STREAM = "generate", "generate_stream"
-_INFERS = ("infer", _GENERATE, _GENERATE_STREAM)
-#: Of a question for the repository's index, which is `{"ready": true}` at most, read on the loop.
-_INDEX_BYTES_MAX = 4096
+#: content type, length header, version, target model
+_MetaKey = tuple[bytes | None, bytes | None, str, str | None]
+#: Of a question to the repository, which is `{"ready": true}` at most, read on the loop.
+_QUESTION_BYTES_MAX = 4096
 #: A small body must not become a large one: beyond a mebibyte tensors hardly ever shrink so much.
 _RATIO_MAX = 100
 _INFLATED_FREE_BYTES = 1 << 20
 _WBITS = {b"gzip": 31, b"deflate": 15}
-
-
-class Target(NamedTuple):
-    """What a path names."""
-
-    model: str
-    version: str
-    action: str  #: "", infer, generate, generate_stream, ready, config, stats
 
 
 class OipDoor(CallResponder):
@@ -70,8 +75,9 @@ class OipDoor(CallResponder):
         self._models = models
         self._limits = limits
         self._targets: dict[bytes, Target] = {}  #: request target of an inference -> what it names
-        self._metas: dict[tuple[bytes | None, bytes | None, str], bytes] = {}
+        self._metas: dict[_MetaKey, bytes] = {}
         self._heads: dict[bytes, bytes] = {}  #: reply meta -> head
+        self._asking: set[asyncio.Task[None]] = set()
 
     # Door
 
@@ -111,7 +117,7 @@ class OipDoor(CallResponder):
         assert isinstance(invocation, Call)
         if not invocation.started:
             self.refuse(invocation, error)
-        elif invocation.context is _GENERATE_STREAM:
+        elif invocation.context is GENERATE_STREAM:
             invocation.send(b"data: %b\n\n" % orjson.dumps({"error": translate(error)[1]}))
             invocation.finish()
         else:
@@ -131,22 +137,24 @@ class OipDoor(CallResponder):
                 call.deadline = call.received + own_s
         action = target.action
         if action == "infer":
-            key = (call.content_type, length, target.version)
+            key = (call.content_type, length, target.version, target.model.target)
             call.meta = self._metas.get(key) or self._learn_meta(key, target)
         else:
             call.meta = self._generate_meta(target)
-            if action == _GENERATE_STREAM:
-                call.context = _GENERATE_STREAM
+            if action == GENERATE_STREAM:
+                call.context = GENERATE_STREAM
                 call.stream = StreamSeen()
-        call.endpoint = target.model
+        name = target.model
+        call.endpoint = name.endpoint
+        if name.target is not None:
+            call.affinity = Affinity(model=name.target)
         call.door = "oip"
         call.responder = self
         self._dispatcher.invoke(call)
 
-    def _learn_meta(self, key: tuple[bytes | None, bytes | None, str], target: Target) -> bytes:
-        content_type, length, version = key
-        if version:
-            self._models.check(target.model, version)
+    def _learn_meta(self, key: _MetaKey, target: Target) -> bytes:
+        content_type, length, version, target_model = key
+        self._check_version(target)
         json_header_bytes = None
         if length is not None:
             if not length.isdigit() or len(length) > _LENGTH_DIGITS_MAX:
@@ -160,24 +168,31 @@ class OipDoor(CallResponder):
         meta = encode_request_meta(
             RequestMeta(
                 content_type=content_type.decode("latin-1") if content_type is not None else None,
+                target_model=target_model,
                 json_header_bytes=json_header_bytes,
                 door="oip",
                 parameters=orjson.dumps({"version": version}).decode() if version else None,
             )
         )
         if not version:  # a version is checked each time: it may be gone after an update
-            kept(self._metas, key, meta, content_type or b"")
+            kept(self._metas, key, meta, (content_type or b"") + (target_model or "").encode())
         return meta
+
+    def _check_version(self, target: Target) -> None:
+        """A target model's versions are its host's to know, which checks them itself."""
+        if target.version and target.model.target is None:
+            self._models.check(target.model.endpoint, target.version)
 
     def _generate_meta(self, target: Target) -> bytes:
         """A generation is long beside this: it is not worth remembering."""
+        self._check_version(target)
         parameters = {"operation": target.action}
         if target.version:
-            self._models.check(target.model, target.version)
             parameters["version"] = target.version
         return encode_request_meta(
             RequestMeta(
                 content_type="application/json",
+                target_model=target.model.target,
                 door="oip",
                 parameters=orjson.dumps(parameters).decode(),
             )
@@ -197,12 +212,10 @@ class OipDoor(CallResponder):
     def _target(self, call: Call) -> Target | None:
         """What an inference is asked of; None if it was another path, which is answered then."""
         path = call.path
-        parts = [unquote_to_bytes(part).decode("utf-8", "replace") for part in path.split(b"/")[2:]]
-        if parts and not parts[-1]:
-            parts.pop()
+        parts = parts_of(path)
         if parts[:1] == ["models"] and len(parts) > 1 and parts[1:] != ["stats"]:
-            target = _model_target(parts[1:], path)
-            if target.action in _INFERS:
+            target = model_target(parts[1:], path)
+            if target.action in INFERS:
                 only(call, b"POST")
                 kept(self._targets, call.url, target, call.url)
                 return target
@@ -213,29 +226,54 @@ class OipDoor(CallResponder):
         return None
 
     def _answer_about(self, call: Call, target: Target) -> None:
-        models = self._models
+        models, name, version = self._models, target.model, target.version
         if target.action == "ready":
-            if not models.model_ready(target.model, target.version):
-                raise NotNowError("model-not-ready", f"Model {target.model} has no ready copy.")
+            if not models.model_ready(name, version):
+                raise NotNowError("model-not-ready", f"Model {name} has no ready copy.")
             call.answer(status_line(200), b"")
         elif target.action == "config":
-            _answer_json(call, models.config(target.model, target.version))
+            self._later(call, models.config(name, version))
         elif target.action == "stats":
-            _answer_json(call, {"model_stats": models.statistics(target.model, target.version)})
+            self._later(call, models.statistics(name, version), within="model_stats")
         else:
-            _answer_json(call, models.metadata(target.model, target.version))
+            self._later(call, models.metadata(name, version))
+
+    def _later(self, call: Call, answer: Awaitable[Any], *, within: str = "") -> None:
+        """Hosts of target models may have to be asked first."""
+        task = asyncio.get_running_loop().create_task(self._answer_later(call, answer, within))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _answer_later(self, call: Call, answer: Awaitable[Any], within: str) -> None:
+        try:
+            value = await answer
+        except PenstockError as error:
+            self.refuse(call, error)
+        except Exception:
+            log.exception("a question about models failed")
+            self.refuse(call, InternalError("internal", "The question could not be answered."))
+        else:
+            _answer_json(call, {within: value} if within else value)
+
+    def _answer_repository(self, call: Call, parts: list[str]) -> None:
+        only(call, b"POST")
+        if parts == ["index"]:
+            asked = _question(call.body)
+            self._later(call, self._models.index(ready_only=asked.get("ready") is True))
+            return
+        if parts[:1] != ["models"]:
+            raise not_found(call.path)
+        target = repository_target(parts[1:], call.path)
+        if target.action == "unload":
+            self._later(call, self._models.unload(target.model))
+        else:
+            overrides = _question(call.body).get("parameters")
+            self._later(call, self._models.load(target.model, overrides=bool(overrides)))
 
     def _answer_server(self, call: Call, parts: list[str]) -> None:
-        if parts == ["repository", "index"]:
-            only(call, b"POST")
-            _answer_json(call, self._models.index(ready_only=_ready_only(call.body)))
-            return
         if parts[:1] == ["repository"]:
-            raise CallerError(
-                "not-served",
-                "Models are loaded and unloaded through endpoints, not through the repository.",
-                hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
-            )
+            self._answer_repository(call, parts[1:])
+            return
         only(call, b"GET", b"HEAD")
         if not parts:
             _answer_json(call, self._models.server_metadata())
@@ -246,9 +284,9 @@ class OipDoor(CallResponder):
                 raise NotNowError("stopping", "The server is stopping.")
             call.answer(status_line(200), b"")
         elif parts in (["models", "stats"], ["models"]):
-            _answer_json(call, {"model_stats": self._models.statistics("", "")})
+            self._later(call, self._models.statistics(None, ""), within="model_stats")
         else:
-            raise _not_found(call.path)
+            raise not_found(call.path)
 
 
 def translate(error: PenstockError) -> tuple[int, str]:
@@ -292,34 +330,17 @@ def inflate(body: bytes, encoding: bytes, bytes_max: int) -> bytes:
     return data
 
 
-def _model_target(parts: list[str], path: bytes) -> Target:
-    """`{model}[/versions/{version}][/{action}]`"""
-    model, rest = parts[0], parts[1:]
-    version = ""
-    if rest[:1] == ["versions"] and len(rest) > 1:
-        version, rest = rest[1], rest[2:]
-    action = rest[0] if rest else ""
-    if len(rest) > 1 or action not in ("", *_INFERS, "ready", "config", "stats") or not model:
-        raise _not_found(path)
-    return Target(model, version, action)
-
-
-def _not_found(path: bytes) -> CallerError:
-    shown = path[:128].decode("latin-1")
-    return CallerError("not-found", f"{shown} is not part of the protocol.", status=404)
-
-
-def _ready_only(body: bytes) -> bool:
-    if len(body) > _INDEX_BYTES_MAX:
-        message = f"The body is larger than {_INDEX_BYTES_MAX} bytes."
+def _question(body: bytes) -> dict[str, Any]:
+    if len(body) > _QUESTION_BYTES_MAX:
+        message = f"The body is larger than {_QUESTION_BYTES_MAX} bytes."
         raise CallerError("body-too-large", message, status=413)
     if not body.strip():
-        return False
+        return {}
     try:
         asked: Any = orjson.loads(body)
     except ValueError as cause:
         raise CallerError("json-malformed", f"The body is not JSON: {cause}") from cause
-    return isinstance(asked, dict) and asked.get("ready") is True
+    return asked if isinstance(asked, dict) else {}
 
 
 def _answer_json(call: Call, value: Any) -> None:

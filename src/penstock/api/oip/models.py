@@ -1,8 +1,9 @@
 """What the Open Inference Protocol tells about models, for its HTTP and its gRPC form alike.
 
-An endpoint's name is its model name. What is known of a model is what its first loaded copy
-reported (`VariantRoutes.model`); what has been counted comes from the metrics. Answers are plain
-values with the protocol's field names.
+An endpoint's name is its model name, and `endpoint:target` that of a target model, whose hosts are
+asked (`targets.py`). What is known of any other model is what its first loaded copy reported
+(`VariantRoutes.model`); what has been counted comes from the metrics. Answers are plain values with
+the protocol's field names.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock import __version__
-from penstock.errors import CallerError
+from penstock.api.model_names import ModelName
+from penstock.api.oip.targets import OipTargets
+from penstock.errors import CallerError, PenstockError
+from penstock.gateway import refusals
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.metrics.registry import MetricRegistry
 
@@ -23,9 +27,16 @@ _FAILED = ("caller-error", "model-error", "internal-error")
 class OipModels:
     """Reads the gateway's endpoints as models."""
 
-    def __init__(self, dispatcher: Dispatcher, registry: MetricRegistry | None = None) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        registry: MetricRegistry | None = None,
+        targets: OipTargets | None = None,
+    ) -> None:
+        """`targets`: None where there is no control plane to ask hosts through."""
         self._dispatcher = dispatcher
         self._registry = registry
+        self._targets = targets
 
     def server_ready(self) -> bool:
         return self._dispatcher.accepting
@@ -45,37 +56,33 @@ class OipModels:
             )
         described = (variant.model for variant in routes.variants if variant.model)
         model = dict(next(described, {}))
-        versions = _versions(model)
-        if version and version not in versions:
-            raise CallerError(
-                "model-version-not-found",
-                f"Request for unknown model: '{name[:256]}' has no version {version[:64]}; "
-                f"it has {', '.join(versions)}",
-                status=404,
-            )
+        _check_version(model, name, version)
         return model
 
-    def model_ready(self, name: str, version: str) -> bool:
-        self.check(name, version)
-        return self._dispatcher.is_ready(name)
+    def model_ready(self, name: ModelName, version: str) -> bool:
+        """A target model is ready once it is loaded; a call loads it."""
+        self.check(name.endpoint, version if name.target is None else "")
+        if name.target is None:
+            return self._dispatcher.is_ready(name.endpoint)
+        return self._of(name).is_ready(name)
 
-    def metadata(self, name: str, version: str) -> dict[str, Any]:
-        model = self.check(name, version)
+    async def metadata(self, name: ModelName, version: str) -> dict[str, Any]:
+        model = await self._described(name, version)
         return {
-            "name": name,
+            "name": str(name),
             "versions": _versions(model),
             "platform": str(model.get("platform", "")),
             "inputs": _tensors(model, "inputs"),
             "outputs": _tensors(model, "outputs"),
         }
 
-    def config(self, name: str, version: str) -> dict[str, Any]:
+    async def config(self, name: ModelName, version: str) -> dict[str, Any]:
         """Triton's model configuration, the fields that clients read."""
-        model = self.check(name, version)
+        model = await self._described(name, version)
         rows_max = model.get("rows_max", 0)
         batched = isinstance(rows_max, int) and rows_max > 0
         config: dict[str, Any] = {
-            "name": name,
+            "name": str(name),
             "platform": str(model.get("platform", "")),
             "backend": str(model.get("runtime", "")),
             "max_batch_size": rows_max if batched else 0,
@@ -90,27 +97,81 @@ class OipModels:
             }
         return config
 
-    def statistics(self, name: str, version: str) -> list[dict[str, Any]]:
-        """Counts and durations since the start; of all models if `name` is empty.
+    async def statistics(self, name: ModelName | None, version: str) -> list[dict[str, Any]]:
+        """Counts and durations since the start; of all endpoints if `name` is None.
 
         `success.ns` covers all requests that ended, the failed ones included. Executions are
         counted as if each request had one row, which is what is known outside of the instance.
         """
-        names = [name] if name else self._dispatcher.endpoint_names()
+        if name is not None and name.target is not None:
+            return [await self._of(name).statistics(name)]
+        names = self._dispatcher.endpoint_names() if name is None else [name.endpoint]
         return [self._statistics(each, version) for each in names]
 
-    def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
+    async def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
+        """Endpoints, each followed by its target models."""
         rows = []
         for name in self._dispatcher.endpoint_names():
-            ready = self._dispatcher.is_ready(name)
-            if ready or not ready_only:
-                versions = _versions(self.check(name, ""))
-                state = "READY" if ready else "UNAVAILABLE"
-                reason = "" if ready else "no copy of it is ready"
-                rows.append(
-                    {"name": name, "version": versions[-1], "state": state, "reason": reason}
-                )
+            rows += self._endpoint_entry(name, ready_only)
+            if self._targets is not None and self._dispatcher.is_multi_model(name):
+                try:
+                    rows += await self._targets.index(name, ready_only=ready_only)
+                except PenstockError as error:  # of one endpoint: the others are told all the same
+                    rows[-1:] = [{**row, "reason": error.message} for row in rows[-1:]]
         return rows
+
+    async def load(self, name: ModelName, *, overrides: bool = False) -> dict[str, Any]:
+        """Answered when it is ready. Raises what refused it, CallerError (`not-served`) for a model
+        that is not loaded this way."""
+        targets = self._changeable(name)
+        if overrides:
+            raise CallerError(
+                "load-parameters-unsupported",
+                f"Model {name} is loaded as it lies below its prefix: a configuration or files"
+                " in the request are not taken.",
+                hint="Leave parameters out, and change the artifact instead.",
+            )
+        await targets.load(name)
+        return {}
+
+    async def unload(self, name: ModelName) -> dict[str, Any]:
+        """Answered when it is gone. Raises as `load`."""
+        await self._changeable(name).unload(name)
+        return {}
+
+    def _changeable(self, name: ModelName) -> OipTargets:
+        if name.target is not None:
+            return self._of(name)
+        self.check(name.endpoint, "")
+        raise CallerError(
+            "not-served",
+            "Models are loaded and unloaded through endpoints, not through the repository; target"
+            " models of a multi-model endpoint are named ENDPOINT:TARGET_MODEL.",
+            hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
+        )
+
+    def _of(self, name: ModelName) -> OipTargets:
+        self.check(name.endpoint, "")
+        if self._targets is None or not self._dispatcher.is_multi_model(name.endpoint):
+            raise refusals.target_model_not_allowed(name.endpoint)
+        return self._targets
+
+    async def _described(self, name: ModelName, version: str) -> dict[str, Any]:
+        """Raises CallerError (404) for an unknown name or version."""
+        if name.target is None:
+            return self.check(name.endpoint, version)
+        model = await self._of(name).described(name)
+        _check_version(model, str(name), version)
+        return model
+
+    def _endpoint_entry(self, name: str, ready_only: bool) -> list[dict[str, Any]]:
+        ready = self._dispatcher.is_ready(name)
+        if ready_only and not ready:
+            return []
+        versions = _versions(self.check(name, ""))
+        state = "READY" if ready else "UNAVAILABLE"
+        reason = "" if ready else "no copy of it is ready"
+        return [{"name": name, "version": versions[-1], "state": state, "reason": reason}]
 
     def _statistics(self, name: str, version: str) -> dict[str, Any]:
         model = self.check(name, version)
@@ -141,6 +202,17 @@ class OipModels:
                 "compute_infer": {"count": int(ran), "ns": int(run_s * _NS_PER_S)},
             },
         }
+
+
+def _check_version(model: dict[str, Any], name: str, version: str) -> None:
+    versions = _versions(model)
+    if version and version not in versions:
+        raise CallerError(
+            "model-version-not-found",
+            f"Request for unknown model: '{name[:256]}' has no version {version[:64]}; "
+            f"it has {', '.join(versions)}",
+            status=404,
+        )
 
 
 def _versions(model: dict[str, Any]) -> list[str]:

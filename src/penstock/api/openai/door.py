@@ -8,16 +8,17 @@ paths, errors and heads, and nothing of messages or tokens.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 
 from penstock.api.answering import CallResponder, only, reply_head
+from penstock.api.model_names import ModelName
 from penstock.api.openai import errors
 from penstock.api.openai.models import OpenAiModels
 from penstock.api.openai.request import (
-    OPERATIONS,
     PREFIX,
     READ_AT_ONCE_BYTES,
     Asked,
@@ -26,7 +27,13 @@ from penstock.api.openai.request import (
     model_of_large,
 )
 from penstock.api.runtime.heads import kept
-from penstock.api.runtime.request import DEADLINE_MS, PREFIX_ID, deadline_s
+from penstock.api.runtime.request import (
+    DEADLINE_MS,
+    PREFIX_ID,
+    TARGET_MODEL,
+    deadline_s,
+    target_model,
+)
 from penstock.errors import PenstockError
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.dispatcher import Dispatcher
@@ -37,23 +44,38 @@ from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_r
 __all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
 
 #: Header names that the door wants to find in `Call.rare`.
-INTEREST = (DEADLINE_MS, PREFIX_ID)
+INTEREST = (DEADLINE_MS, PREFIX_ID, TARGET_MODEL)
 
 _JSON_HEAD = b"content-type: application/json\r\n"
 
 
-def _meta(operation: str) -> bytes:
+#: Metas are kept up to this number: strangers choose the names of target models.
+_METAS_MAX = 1024
+
+
+@functools.lru_cache(maxsize=_METAS_MAX)
+def _meta(operation: str, target_model: str | None) -> bytes:
     return encode_request_meta(
         RequestMeta(
             content_type="application/json",
+            target_model=target_model,
             door="openai",
             parameters=orjson.dumps({"operation": operation}).decode(),
         )
     )
 
 
-_METAS = {operation: _meta(operation) for operation in OPERATIONS.values()}
-_RESPONSES = _METAS["responses"]
+_RESPONSES = "responses"
+
+
+class Told:
+    """What is known of one request."""
+
+    __slots__ = ("events", "operation")
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+        self.events = 0  #: that have left
 
 
 class OpenAiDoor(CallResponder):
@@ -90,7 +112,7 @@ class OpenAiDoor(CallResponder):
 
     async def _read_large(self, call: Call) -> None:
         try:
-            call.endpoint = await model_of_large(call.body)
+            self._ask(call, await model_of_large(call.body))
         except PenstockError as error:
             if call.connection is not None:
                 self.refuse(call, error)
@@ -103,23 +125,28 @@ class OpenAiDoor(CallResponder):
         call.answer(head + _request_id(call), body)
 
     def _read(self, call: Call, asked: Asked) -> None:
+        call.door = "openai"
+        call.stream = StreamSeen()
+        call.context = Told(asked.operation)
+        call.responder = self
         rare = call.rare
         if rare is not None:
             own_s = deadline_s(rare.get(DEADLINE_MS))
             if own_s is not None:
                 call.deadline = call.received + own_s
-            prefix = rare.get(PREFIX_ID)
-            if prefix is not None:
-                call.affinity = Affinity(prefix=prefix)
         if asked.endpoint is not None:
-            call.endpoint = asked.endpoint
+            self._ask(call, ModelName(asked.endpoint, target_model(rare or {})))
         elif len(call.body) <= READ_AT_ONCE_BYTES:  # else `_read_large` finds it
-            call.endpoint = model_of(call.body)
-        call.meta = _METAS[asked.operation]
-        call.door = "openai"
-        call.stream = StreamSeen()
-        call.context = 0  #: events that have left
-        call.responder = self
+            self._ask(call, model_of(call.body))
+
+    def _ask(self, call: Call, model: ModelName) -> None:
+        """Which model it is for is known."""
+        told: Told = call.context
+        call.endpoint = model.endpoint
+        call.meta = _meta(told.operation, model.target)
+        prefix = call.rare.get(PREFIX_ID) if call.rare is not None else None
+        if prefix is not None or model.target is not None:
+            call.affinity = Affinity(prefix=prefix, model=model.target)
 
     def _answer_models(self, call: Call, asked: Asked) -> None:
         only(call, b"GET", b"HEAD")
@@ -139,15 +166,17 @@ class OpenAiDoor(CallResponder):
         assert isinstance(invocation, Call)
         if not invocation.started:
             invocation.start(self._head(meta or b"") + _request_id(invocation))
-        if invocation.meta is _RESPONSES:  # their last event has a number, whoever writes it
-            invocation.context += chunk.count(b"\n\n")
+        told: Told = invocation.context
+        if told.operation == _RESPONSES:  # their last event has a number, whoever writes it
+            told.events += chunk.count(b"\n\n")
         invocation.send(chunk)
 
     def on_error(self, invocation: Invocation, error: PenstockError) -> None:
         assert isinstance(invocation, Call)
         if invocation.started:
-            numbered = invocation.meta is _RESPONSES
-            invocation.send(errors.event(error, invocation.context if numbered else None))
+            told: Told = invocation.context
+            numbered = told.operation == _RESPONSES
+            invocation.send(errors.event(error, told.events if numbered else None))
             invocation.finish()
         else:
             self.refuse(invocation, error)

@@ -24,7 +24,7 @@ _OPENING, _QUOTE = b"{[", ord('"')
 _KEY: Final = "model"
 
 
-class ModelName:
+class ModelScan:
     """`for _ in scan.steps(): ...`, then `value`: the last member of that name, as in JSON."""
 
     def __init__(self, body: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.api.model_names import endpoint_of
 from penstock.errors import CallerError
 from penstock.gateway.dispatcher import Dispatcher
 
@@ -25,8 +26,12 @@ class OpenAiModels:
         return {"object": "list", "data": [self._card(name) for name in names if self._has(name)]}
 
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
-        """One of them; none but `only`, which a path has named. Raises CallerError (404)."""
-        if not self._has(name) or (only is not None and only.lower() != name.lower()):
+        """One of them, or a target model that is loaded. Raises CallerError (404).
+
+        `only`: what a path has named; it is that endpoint's then.
+        """
+        others = only is not None and only.lower() != endpoint_of(name).lower()
+        if others or not self._has(name):
             raise CallerError(
                 "endpoint-not-found",
                 f"The model '{name[:256]}' does not exist.",
@@ -36,6 +41,9 @@ class OpenAiModels:
         return self._card(name)
 
     def _has(self, name: str) -> bool:
+        endpoint, colon, target = name.partition(":")
+        if colon:  # what a target model does is known to its host alone
+            return self._dispatcher.is_loaded(endpoint, target)
         routes = self._dispatcher.routes(name)
         return routes is not None and any(
             variant.model.get("task") in TASKS for variant in routes.variants

@@ -11,7 +11,8 @@ import asyncio
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from penstock.api.openai.model_name import ModelName
+from penstock.api.model_names import ModelName, parse
+from penstock.api.openai.model_name import ModelScan
 from penstock.errors import CallerError
 from penstock.wire import plain_json
 
@@ -25,7 +26,7 @@ OPERATIONS = {
     b"embeddings": "embeddings",
     b"responses": "responses",
 }
-MODEL_CHARS_MAX = 256
+MODEL_CHARS_MAX = 256  #: of an endpoint; a target model's are behind them
 #: Bodies up to here are read at once, in a few milliseconds at most.
 READ_AT_ONCE_BYTES = 128 << 10
 _MODELS = b"models"
@@ -64,8 +65,8 @@ def asked_of(path: bytes) -> Asked:
     )
 
 
-def model_of(body: bytes) -> str:
-    """The endpoint that a body names. Raises CallerError for one that names none."""
+def model_of(body: bytes) -> ModelName:
+    """The model that a body names. Raises CallerError for one that names none."""
     try:
         asked: Any = plain_json.loads(body)
     except ValueError as cause:
@@ -73,9 +74,9 @@ def model_of(body: bytes) -> str:
     return checked_model(asked.get("model") if isinstance(asked, dict) else None)
 
 
-async def model_of_large(body: bytes) -> str:
+async def model_of_large(body: bytes) -> ModelName:
     """As `model_of`, for a body that takes long to read: others are served meanwhile."""
-    scan = ModelName(body)
+    scan = ModelScan(body)
     try:
         for _ in scan.steps():
             await asyncio.sleep(0)
@@ -88,17 +89,19 @@ def _malformed(cause: ValueError) -> CallerError:
     return CallerError("json-malformed", f"The body is not JSON: {cause}")
 
 
-def checked_model(model: Any) -> str:
-    """The name of an endpoint, as a body gives it. Raises CallerError for what is none."""
+def checked_model(model: Any) -> ModelName:
+    """The name of a model, as a body gives it. Raises CallerError for what is none."""
     if not isinstance(model, str) or not model:
         raise CallerError(
             "model-missing",
             "You must provide a model parameter.",
-            hint="The name of an endpoint is its model; GET /v1/models names them.",
+            hint="The name of an endpoint is its model; GET /v1/models names them. Target models of"
+            " a multi-model endpoint are named ENDPOINT:TARGET_MODEL.",
         )
-    if len(model) > MODEL_CHARS_MAX:
+    name = parse(model)
+    if len(name.endpoint) > MODEL_CHARS_MAX:
         raise CallerError("model-name-too-long", f"model has {len(model)} characters, 256 at most.")
-    return model
+    return name
 
 
 def _split(path: bytes) -> tuple[str | None, bytes]:

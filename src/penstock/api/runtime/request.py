@@ -140,7 +140,7 @@ def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
     """The session and the prefix that the request belongs to; None for the usual one."""
     session = _text("sessionId", rare.get(SESSION_ID), SESSION_ID_CHARS_MAX)
     prefix = rare.get(PREFIX_ID)
-    model = _target_model(rare.get(TARGET_MODEL))
+    model = target_model(rare)
     if session is None and prefix is None:
         return None if model is None else Affinity(model=model)
     _text("prefixAwareId", prefix)
@@ -187,9 +187,9 @@ def _variant(value: bytes | None) -> str | None:
     return name
 
 
-def _target_model(value: bytes | None) -> str | None:
-    """As AWS's model has it; what it may name is the host's to check."""
-    name = _text("targetModel", value)
+def target_model(rare: dict[bytes, bytes]) -> str | None:
+    """TargetModel, as AWS's model has it; what it may name is the host's to check."""
+    name = _text("targetModel", rare.get(TARGET_MODEL))
     if name is not None and not _TARGET_MODEL_NAME.fullmatch(name):
         raise CallerError(
             "target-model-invalid",

@@ -66,6 +66,21 @@ def model(table: Table, evictor: Evictor, name: str, *, now: float) -> dict[str,
     }
 
 
+def brief(table: Table, name: str, *, now: float) -> dict[str, Any]:
+    """A line of a list of thousands; looks at no other model."""
+    known = table.models.get(name)
+    if known is None:
+        return {"state": "unknown", "pinned": False, "called_ago_s": None, "last_event": None}
+    last = known.history.last
+    events = known.story.told(now=now)
+    return {
+        "state": "draining" if known.drains else str(known.state),
+        "pinned": known.pinned,
+        "called_ago_s": None if last is None else now - last,
+        "last_event": events[-1] if events else None,
+    }
+
+
 def _footprint(known: TargetModel) -> dict[str, Any] | None:
     size = known.size
     if size is None:

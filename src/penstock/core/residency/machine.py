@@ -382,6 +382,10 @@ class Residency:
             self._table, self._evictor, model, now=self._latest if now is None else now
         )
 
+    def brief(self, model: str, *, now: float) -> dict[str, Any]:
+        """State, pin, last call and last event of one model: a line of a long list, JSON-ready."""
+        return explain.brief(self._table, model, now=now)
+
     def check_invariants(self) -> None:
         """Raises AssertionError if the state contradicts itself; for tests and the twin."""
         explain.check(self._table, self._account, self._loads)

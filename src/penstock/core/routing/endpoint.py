@@ -246,6 +246,31 @@ class EndpointRouter:
         """Ends a session; None: done. One that was lost may be closed like any other."""
         return None if self._sessions.close(session, now=now) else UNKNOWN
 
+    def hosts_for(self, model: str, *, now: float) -> list[CopyState]:
+        """Where a target model is to be loaded ahead of its calls: one host of each variant.
+
+        The host that a call would go to now; later calls follow. Reserves nothing.
+        """
+        variants = [one for one in self._variants.values() if one.multi_model]
+        chosen = [choose(one.open or one.paused, model, now=now)[0] for one in variants]
+        return [state for state in chosen if state is not None]
+
+    def is_loaded(self, model: str) -> bool:
+        """Whether a host that may be picked says that it has the target model."""
+        return any(model in seen.loaded for seen in self._seen())
+
+    def loaded_models(self) -> set[str]:
+        """Of all hosts that may be picked."""
+        return set().union(*(seen.loaded for seen in self._seen()))
+
+    def _seen(self) -> list[ModelsSeen]:
+        return [
+            state.models
+            for variant in self._variants.values()
+            for state in (*variant.open, *variant.paused)
+            if state.models is not None
+        ]
+
     def release(self, state: CopyState) -> None:
         """Frees the slot of one earlier pick."""
         state.outstanding -= 1

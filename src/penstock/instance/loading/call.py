@@ -28,6 +28,11 @@ class LoadCall:
     multi_model: dict[str, Any] | None = None  #: `source` is a prefix of target models
     target_model: str = ""  #: of the copy that hosts it
 
+    @property
+    def served_as(self) -> str:
+        """The model's name to its callers."""
+        return f"{self.endpoint}:{self.target_model}" if self.target_model else self.endpoint
+
     @classmethod
     def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> LoadCall:
         """Raises CallerError for missing or impossible fields."""

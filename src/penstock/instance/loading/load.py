@@ -63,7 +63,7 @@ async def prepared(
     context = LoadContext(
         model_dir=detected.root,
         description=description,
-        endpoint_name=call.endpoint,
+        endpoint_name=call.served_as,
         variant_name=call.variant,
         cores=call.cores,
         memory_bytes_max=call.memory_bytes_max,

@@ -11,6 +11,7 @@ model's copy, with an error, given back when the host drains, or cancelled.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import logging
 from collections.abc import Callable, Coroutine
@@ -31,6 +32,7 @@ from penstock.core.residency import (
     Unload,
 )
 from penstock.core.residency.actions import LOAD_FAILED
+from penstock.core.residency.warm import fits
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
@@ -38,9 +40,12 @@ from penstock.instance.copy import Copy, Elsewhere
 from penstock.instance.lane_events import LaneEvents
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.memory import footprint
-from penstock.instance.models.refusals import refused
+from penstock.instance.models.outcomes import Outcomes
+from penstock.instance.models.refusals import busy, going, not_ready, refused
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import Target
+from penstock.instance.models.told import is_known, row
+from penstock.instance.models.versions import wrong_version
 from penstock.instance.request import Request
 from penstock.wire import frames
 
@@ -92,6 +97,10 @@ class ModelHost:
         self._elsewhere = elsewhere
         self._on_event = on_event
         self._targets: dict[str, Target] = {}
+        self._load_outcomes, self._end_outcomes = (
+            Outcomes(),
+            Outcomes(),
+        )  #: of explicit loads, unloads
         self._parked = 0
         self._touched: set[Copy] = set()
         self._timer: Timer | None = None
@@ -163,6 +172,10 @@ class ModelHost:
     def _go(self, target: Target, request: Request, now: float) -> None:
         copy = target.copy
         assert copy is not None
+        wrong = wrong_version(request.meta, target.described or {})
+        if wrong is not None:
+            self._fail(request, wrong)
+            return
         self._residency.began(target.name, now=now)
         copy.accept(request, now)
         self._touched.add(copy)
@@ -259,7 +272,9 @@ class ModelHost:
         refused_requests = list(target.parked.values())
         if action.newest_only:
             refused_requests = refused_requests[-1:]
-        elif action.deadline_max is not None:
+        elif action.deadline_max is None:
+            self._load_outcomes.settle(target.name, error)
+        else:
             refused_requests = [
                 request
                 for request in refused_requests
@@ -307,6 +322,7 @@ class ModelHost:
             return
         self._loads += 1
         target.loaded, target.error = took.loaded, None
+        target.described, target.taken = took.loaded.described, took.model
         target.copy = took.loaded.copy(
             target.number,
             clock=self.clock,
@@ -323,6 +339,7 @@ class ModelHost:
                 target.name, took.model, now=self._now(), load_s=took.seconds, used=took.used
             )
         )
+        self._load_outcomes.settle(target.name)
         if self.state != "closed":
             self._tell(loaded=[target.name])
 
@@ -363,6 +380,7 @@ class ModelHost:
             self._used = await self._loader.measured()
         self._unloads += 1
         _LOG.info("model %s unloaded: %s", target.name, reason)
+        self._end_outcomes.settle(target.name)
         self._carry_out(self._residency.unloaded(target.name, now=self._now(), used=self._used))
 
     def _idle(self, target: Target) -> None:
@@ -387,6 +405,7 @@ class ModelHost:
             copy.close()
         if loaded is not None:
             self._used = await self._loader.end(loaded)
+        self._end_outcomes.settle(target.name)
         now = self._now()
         self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
         self._ask_for_parked(target)
@@ -405,7 +424,7 @@ class ModelHost:
         finally:
             target.looking, target.looked_at = False, self._now()
         if stamp != target.stamp:
-            target.stamp, target.error = stamp, None
+            target.stamp, target.error, target.described = stamp, None, None
             self._carry_out(self._residency.replaced(target.name, now=self._now()))
 
     async def _look_then_ask(self, target: Target) -> None:
@@ -482,13 +501,43 @@ class ModelHost:
 
     # control operations
 
-    def load(self, name: str) -> None:
-        """Raises CallerError for a name that can't be one."""
-        self._prefix.resolve(name)
-        self._carry_out(self._residency.wish(name, now=self._now()))
+    async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
+        """Returns at once (`asked`), or where it may wait when the model is loaded (`loaded`).
 
-    def unload(self, name: str) -> None:
+        `if_room`: not where others would have to go for it (`no-room`).
+
+        Raises CallerError for a name that can't be one; where it waits, whatever refused the load,
+        or NotNowError (`target-model-not-ready`).
+        """
+        self._prefix.resolve(name)
+        if self._residency.is_loaded(name):
+            return "loaded"
+        if if_room and not self._has_room(name):
+            return "no-room"
+        outcome = self._load_outcomes.expect(name) if wait_s > 0 else None
+        self._carry_out(self._residency.wish(name, now=self._now()))
+        if outcome is None:
+            return "asked"
+        if not await self._load_outcomes.within(name, outcome, wait_s):
+            raise not_ready(name, f"it is not loaded after {wait_s:g} s")
+        return "loaded"
+
+    def _has_room(self, name: str) -> bool:
+        target = self._targets.get(name)
+        others = [one.taken for one in self._targets.values() if one.taken is not None]
+        return fits(self._budget - self._used, target.taken if target else None, others)
+
+    async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
+        """Returns at once, or where it may wait when the model has answered all and is gone.
+
+        Raises NotNowError (`target-model-busy`) where it answers for longer; it goes all the same.
+        """
+        target = self._targets.get(name)
+        waits = wait_s > 0 and target is not None and target.copy is not None
+        outcome = self._end_outcomes.expect(name) if waits else None
         self._carry_out(self._residency.dismiss(name, now=self._now()))
+        if outcome is not None and not await self._end_outcomes.within(name, outcome, wait_s):
+            raise busy(name, wait_s)
 
     def pin(self, name: str, pinned: bool) -> None:
         self._prefix.resolve(name)
@@ -514,6 +563,8 @@ class ModelHost:
         """Whoever is parked or queued is given back."""
         self.state = "closed"
         self._on_idle = None
+        for outcomes in (self._load_outcomes, self._end_outcomes):
+            outcomes.settle_all(going())
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -586,6 +637,30 @@ class ModelHost:
         return self.status() | {
             "residency": self._residency.snapshot(),
             "workers": self._shared.explain(),
+        }
+
+    def index(self, *, after: str, limit: int) -> dict[str, Any]:
+        """The models that this host knows of, in the order of their names, above `after`."""
+        known = (name for name, one in self._targets.items() if name > after and is_known(one))
+        now = self._now()
+        rows = [
+            row(self._targets[name], self._residency.brief(name, now=now))
+            for name in heapq.nsmallest(limit, known)
+        ]
+        return {"models": rows}
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """What callers need to know of a model; `described` is None before it was first loaded."""
+        self._prefix.resolve(name)
+        target = self._targets.get(name)
+        if target is None:
+            return {"loaded": False, "described": None, "requests": 0, "batches": 0}
+        copy = target.copy
+        return {
+            "loaded": copy is not None,
+            "described": target.described,
+            "requests": target.requests + (copy.requests if copy else 0),
+            "batches": target.batches + (copy.batches if copy else 0),
         }
 
     async def explain_model(self, name: str) -> dict[str, Any]:

@@ -28,10 +28,32 @@ def refused(model: str, action: Refuse, error: PenstockError | None) -> Penstock
             hint="Replace its artifact, or wait.",
             retry_after_s=action.retry_after_s,
         )
+    return not_ready(model, action.message, action.retry_after_s)
+
+
+def not_ready(model: str, why: str, retry_after_s: float | None = None) -> NotNowError:
     return NotNowError(
         "target-model-not-ready",
-        f"Target model {model} is not ready: {action.message}",
+        f"Target model {model} is not ready: {why}",
         hint="Try again in a moment, or allow more time.",
         status=NOT_READY_STATUS,
-        retry_after_s=action.retry_after_s or _RETRY_AFTER_S,
+        retry_after_s=retry_after_s or _RETRY_AFTER_S,
+    )
+
+
+def busy(model: str, waited_s: float) -> NotNowError:
+    return NotNowError(
+        "target-model-busy",
+        f"Target model {model} still answers requests after {waited_s:g} s",
+        hint="It is unloaded once they are answered.",
+        retry_after_s=_RETRY_AFTER_S,
+    )
+
+
+def going() -> NotNowError:
+    return NotNowError(
+        "host-gone",
+        "the host of the target model has ended",
+        hint="Try again: another host takes its place.",
+        retry_after_s=_RETRY_AFTER_S,
     )

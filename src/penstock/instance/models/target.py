@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+from penstock.core.residency import Footprint
 from penstock.errors import PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.loading.load import Prepared
@@ -25,6 +27,8 @@ class Target:
     looking: bool = False
     error: PenstockError | None = None  #: of the last attempt to load it
     failed: bool = False  #: that attempt is the last word; its place is looked at before the next
+    described: dict[str, Any] | None = None  #: when it was loaded last, while its content is that
+    taken: Footprint | None = None  #: when it was loaded last
     hits: int = 0  #: requests that found it loaded
     misses: int = 0  #: requests that had to wait for a load
     requests: int = 0  #: answered by copies of it that are gone

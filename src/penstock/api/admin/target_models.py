@@ -1,0 +1,108 @@
+"""The admin API of target models.
+
+GET  /admin/endpoints/{name}/models?after=&limit=   what there is, where it is loaded, and why
+GET  /admin/endpoints/{name}/models/{model}         the story of one, on every host
+POST /admin/endpoints/{name}/models/{model}/load    answered when it is loaded, or with the error;
+                                                    ?if_room=true: not where others had to go
+POST /admin/endpoints/{name}/models/{model}/unload  answered when it has answered all and is gone
+POST /admin/endpoints/{name}/models/{model}/pin     no host that runs now evicts it; and unpin
+
+Models' names are percent-encoded; slashes may be left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from penstock.api.admin.answers import error_answer, whole_number
+from penstock.control.target_models import PAGE_MAX, TargetModels
+from penstock.errors import CallerError, PenstockError
+
+LIMIT_DEFAULT = 100
+_MODEL = "/endpoints/{name}/models/{model:path}"
+
+
+def routes(models: TargetModels) -> list[Route]:
+    """The routes below /admin."""
+    pages = _Pages(models)
+    actions = ("load", "unload", "pin", "unpin")
+    return [
+        Route("/endpoints/{name}/models", _answered(pages.index)),
+        *(
+            Route(f"{_MODEL}/{action}", _answered(getattr(pages, action)), methods=["POST"])
+            for action in actions
+        ),
+        Route(_MODEL, _answered(pages.explain)),
+    ]
+
+
+class _Pages:
+    """One method for each path; raises PenstockError."""
+
+    def __init__(self, models: TargetModels) -> None:
+        self._models = models
+
+    async def index(self, request: Request) -> dict[str, Any]:
+        asked = request.query_params
+        limit = _limit(asked.get("limit", str(LIMIT_DEFAULT)))
+        endpoint = request.path_params["name"]
+        page = await self._models.index(endpoint, after=asked.get("after", ""), limit=limit)
+        error = page.prefix_error
+        return {
+            "endpoint": endpoint,
+            "models": [asdict(row) for row in page.rows],
+            "next_after": page.next_after or None,
+            "prefix_error": error.to_dict() if error is not None else None,
+        }
+
+    async def explain(self, request: Request) -> dict[str, Any]:
+        return await self._models.explain(*_named(request))
+
+    async def load(self, request: Request) -> dict[str, Any]:
+        if_room = request.query_params.get("if_room", "") == "true"
+        return {"hosts": await self._models.load(*_named(request), if_room=if_room)}
+
+    async def unload(self, request: Request) -> dict[str, Any]:
+        await self._models.unload(*_named(request))
+        return {}
+
+    async def pin(self, request: Request) -> dict[str, Any]:
+        await self._models.pin(*_named(request), True)
+        return {}
+
+    async def unpin(self, request: Request) -> dict[str, Any]:
+        await self._models.pin(*_named(request), False)
+        return {}
+
+
+def _limit(text: str) -> int:
+    limit = whole_number(text, PAGE_MAX)
+    if limit is None:
+        raise CallerError(
+            "limit-invalid",
+            f"limit={text[:32]!r} is not a number of models",
+            hint=f"Ask for 1 to {PAGE_MAX}; next_after of the answer is the next page's after.",
+        )
+    return limit
+
+
+def _named(request: Request) -> tuple[str, str]:
+    return request.path_params["name"], request.path_params["model"]
+
+
+def _answered(
+    answer: Callable[[Request], Awaitable[dict[str, Any]]],
+) -> Callable[[Request], Awaitable[Response]]:
+    async def page(request: Request) -> Response:
+        try:
+            return JSONResponse(await answer(request))
+        except PenstockError as error:
+            return error_answer(error)
+
+    return page

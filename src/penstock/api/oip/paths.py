@@ -1,0 +1,81 @@
+"""What paths below /v2 name.
+
+    models/{model}[/versions/{version}][/{action}]
+    repository/index
+    repository/models/{model}/{load | unload}
+
+A model's name may be `endpoint:target`, and a target may hold slashes, which clients of the
+protocol send as they are. So such a path is read from its end: what could be an action or a version
+is one. A name that ends like that is told apart by writing its slashes as %2F.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from penstock.api.model_names import ModelName, parse
+from penstock.errors import CallerError
+
+GENERATE: Final = "generate"
+GENERATE_STREAM: Final = "generate_stream"
+INFERS: Final = ("infer", GENERATE, GENERATE_STREAM)
+_ABOUT: Final = ("ready", "config", "stats")
+
+
+class Target(NamedTuple):
+    """What a path names."""
+
+    model: ModelName
+    version: str
+    action: str  #: "", infer, generate, generate_stream, ready, config, stats; load, unload
+
+
+def parts_of(path: bytes) -> list[str]:
+    """What stands behind /v2, decoded part by part."""
+    parts = [unquote_to_bytes(part).decode("utf-8", "replace") for part in path.split(b"/")[2:]]
+    if parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+def model_target(parts: list[str], path: bytes) -> Target:
+    """Of what stands behind `models`. Raises CallerError (404, `target-model-invalid`)."""
+    name, version, action = split_model(parts)
+    if not name or action not in ("", *INFERS, *_ABOUT):
+        raise not_found(path)
+    return Target(parse(name), version, action)
+
+
+def repository_target(parts: list[str], path: bytes) -> Target:
+    """Of what stands behind `repository/models`. Raises as `model_target` does."""
+    *names, action = parts or [""]
+    one_name = len(names) == 1 or (len(names) > 1 and ":" in names[0])
+    if not one_name or not names[0] or action not in ("load", "unload"):
+        raise not_found(path)
+    return Target(parse("/".join(names)), "", action)
+
+
+def split_model(parts: list[str]) -> tuple[str, str, str]:
+    """(name, version, action) of what stands behind `models`; nothing is checked.
+
+    The name of an endpoint is one part, so whatever follows it and is none of the protocol's words
+    is left in `action`.
+    """
+    if ":" not in parts[0]:
+        name, rest = parts[0], parts[1:]
+        version = ""
+        if rest[:1] == ["versions"] and len(rest) > 1:
+            version, rest = rest[1], rest[2:]
+        return name, version, "/".join(rest)
+    rest, version, action = parts, "", ""
+    if len(rest) > 1 and rest[-1] in (*INFERS, *_ABOUT):
+        rest, action = rest[:-1], rest[-1]
+    if len(rest) > 2 and rest[-2] == "versions":
+        rest, version = rest[:-2], rest[-1]
+    return "/".join(rest), version, action
+
+
+def not_found(path: bytes) -> CallerError:
+    shown = path[:128].decode("latin-1")
+    return CallerError("not-found", f"{shown} is not part of the protocol.", status=404)

@@ -1,0 +1,238 @@
+"""The target models of multi-model endpoints: what there is, and what is to be loaded where.
+
+What there is lies below the variants' prefixes; what is loaded, its hosts know. Nothing is kept
+here: every answer is put together from both at that moment. Which of the hosts loads a model is
+the gateway's word (`hosts_for`), so that calls go where it was loaded; what is loaded, evicted and
+refused there is each host's own business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
+from penstock.artifacts.source import ArtifactSettings, shown_uri
+from penstock.control.hosts import ANSWER_S, Host, MultiModel
+from penstock.control.instance_client import Json
+from penstock.control.target_model_rows import Row, rows_of
+from penstock.core.deployment import ModelSource
+from penstock.errors import CallerError, NotNowError, PenstockError
+
+#: A load that nobody bounds may take as long as SageMaker lets a container start.
+LOAD_S_MAX: Final = 3600.0
+#: Of one call of a host, which answers requests meanwhile: a few milliseconds.
+_HOST_ROWS: Final = 500
+#: Of one page; an index is asked for page by page.
+PAGE_MAX: Final = 10_000
+#: Over what the host itself waits: its answer has to travel.
+_TRAVEL_S: Final = 5.0
+#: Prefixes that were looked at last: asking a bucket again is cheaper than opening it again.
+_PREFIXES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    rows: list[Row]
+    next_after: str  #: give it as `after`; empty: that was all
+    prefix_error: PenstockError | None  #: why the prefix could not be listed
+
+
+class Endpoints(Protocol):
+    """What the control plane tells."""
+
+    def multi_model(self, endpoint: str) -> MultiModel | None:
+        """None for an endpoint without a multi-model variant. Raises NotFound."""
+
+
+class TargetModels:
+    """All methods raise CallerError (`endpoint-not-found`, `not-multi-model`)."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        hosts_for: Callable[[str, str], Iterable[int]],
+        settings: ArtifactSettings,
+    ) -> None:
+        """`hosts_for`: (endpoint, model) -> the copies that are to load it."""
+        self._endpoints = endpoints
+        self._hosts_for = hosts_for
+        self._settings = settings
+        self._prefixes: dict[ModelSource, ModelPrefix] = {}
+
+    async def index(self, endpoint: str, *, after: str = "", limit: int = 100) -> Page:
+        """The models in the order of their names: those below the prefix, and those that hosts
+        know of. A prefix that can't be listed hides none that is loaded."""
+        found = self._found(endpoint)
+        limit = max(1, min(limit, PAGE_MAX))
+        one_more = limit + 1  # tells whether there are any
+        entries, hosts = await asyncio.gather(
+            asyncio.gather(*(self._listing(one, after, one_more) for one in found.sources)),
+            asyncio.gather(*(_known_to(host, after, one_more) for host in found.hosts)),
+        )
+        error = next((one for one in entries if isinstance(one, PenstockError)), None)
+        lists = [one for one in entries if not isinstance(one, PenstockError)]
+        rows = rows_of(
+            lists,
+            {host.instance_id: told for host, told in zip(found.hosts, hosts, strict=True)},
+        )
+        page = rows[:limit]
+        more = len(rows) > limit
+        return Page(rows=page, next_after=page[-1].model if more else "", prefix_error=error)
+
+    async def load(
+        self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX, if_room: bool = False
+    ) -> list[dict[str, Any]]:
+        """Loads it where its calls will go; returns when it is loaded, in each variant.
+
+        `if_room`: only where what is free holds it, by what it took before or the largest of the
+        others took; nobody is evicted for it. One dict for each host: instance, variant, state
+        (`loaded` | `no-room`).
+
+        Raises whatever refuses it, and NotNowError (`target-model-not-ready`, `no-hosts`).
+        """
+        found = self._found(endpoint)
+        copies = set(self._hosts_for(found.endpoint, model))
+        hosts = [host for host in found.hosts if host.copy in copies]
+        if not hosts:
+            raise NotNowError(
+                "no-hosts",
+                f"endpoint {found.endpoint} has no host that takes target models now",
+                hint="Wait until it is InService.",
+                retry_after_s=1.0,
+            )
+        return list(await asyncio.gather(*(_load(host, model, wait_s, if_room) for host in hosts)))
+
+    async def unload(self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX) -> None:
+        """Unloads it everywhere; returns when it has answered all and is gone."""
+        await self._everywhere(endpoint, model, wait_s, unload=model, wait_s=wait_s)
+
+    async def pin(self, endpoint: str, model: str, pinned: bool = True) -> None:
+        """A pinned model is evicted by no host that runs now. Loads nothing."""
+        await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)
+
+    async def explain(self, endpoint: str, model: str) -> dict[str, Any]:
+        """Whether it lies below the prefix, and each host's story of it: why it is or is not loaded
+        there, when that came about, what it cost."""
+        found = self._found(endpoint)
+        self._checked(found, model)
+        told, *there = await asyncio.gather(
+            _all_of(found.hosts, op="explain", model=model),
+            *(self._artifact(source, model) for source in found.sources),
+        )
+        return {
+            "endpoint": found.endpoint,
+            "model": model,
+            "artifacts": there,
+            "hosts": [_story(host, one) for host, one in told],
+        }
+
+    async def describe(self, endpoint: str, model: str) -> list[dict[str, Any]]:
+        """What each host knows for callers: `loaded`, `described`, `requests`, `batches`."""
+        found = self._found(endpoint)
+        self._checked(found, model)
+        return [told for _, told in await _all_of(found.hosts, op="models", describe=model)]
+
+    async def _everywhere(self, endpoint: str, model: str, timeout_s: float, **op: Any) -> None:
+        found = self._found(endpoint)
+        self._checked(found, model)
+        timeout_s = max(ANSWER_S, timeout_s + _TRAVEL_S)
+        calls = [host.call(timeout_s=timeout_s, op="models", **op) for host in found.hosts]
+        for told in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(told, BaseException):
+                raise told
+
+    def _found(self, endpoint: str) -> MultiModel:
+        found = self._endpoints.multi_model(endpoint)
+        if found is None:
+            raise CallerError(
+                "not-multi-model",
+                f"endpoint {endpoint} is not a multi-model endpoint",
+                hint="Its model is loaded while the endpoint exists. Create the model with Mode"
+                " MultiModel to load and unload target models.",
+            )
+        return found
+
+    def _checked(self, found: MultiModel, model: str) -> None:
+        """Raises CallerError for a name that can't be one."""
+        for source in found.sources:
+            self._prefix(source).resolve(model)
+
+    async def _listing(
+        self, source: ModelSource, after: str, limit: int
+    ) -> list[ModelEntry] | PenstockError:
+        try:
+            return await asyncio.to_thread(self._prefix(source).list, after=after, limit=limit)
+        except PenstockError as error:
+            return error
+
+    async def _artifact(self, source: ModelSource, model: str) -> dict[str, Any]:
+        told: dict[str, Any] = {"uri": shown_uri(source.uri), "state": "there"}
+        try:
+            if await asyncio.to_thread(self._prefix(source).stamp, model) is None:
+                told["state"] = "missing"
+        except PenstockError as error:
+            told |= {"state": "unusable", "error": error.to_dict()}
+        return told
+
+    def _prefix(self, source: ModelSource) -> ModelPrefix:
+        prefix = self._prefixes.get(source)
+        if prefix is None:
+            prefix = ModelPrefix(
+                source.uri,
+                self._settings,
+                dict(source.environment),
+                image=source.image,
+                compressed=source.compressed,
+            )
+            if len(self._prefixes) >= _PREFIXES_MAX:
+                self._prefixes.clear()
+            self._prefixes[source] = prefix
+        return prefix
+
+
+async def _known_to(host: Host, after: str, limit: int) -> list[Json]:
+    """What a host knows of models, as much at a time as does not hold up its requests; nothing of
+    one that does not answer."""
+    rows: list[Json] = []
+    while len(rows) < limit:
+        count = min(_HOST_ROWS, limit - len(rows))
+        asked = {"after": after, "limit": count}
+        try:
+            told = (await host.call(op="models", list=asked))["models"]
+        except NotNowError:
+            return []
+        rows += told
+        if len(told) < count:
+            break
+        after = told[-1]["model"]
+    return rows
+
+
+def _story(host: Host, told: Json) -> dict[str, Any]:
+    batcher = told.pop("copy", None)
+    named = {"instance": host.instance_id, "copy": host.copy, "variant": host.variant}
+    return named | told | ({"batcher": batcher} if batcher is not None else {})
+
+
+async def _load(host: Host, model: str, wait_s: float, if_room: bool) -> dict[str, Any]:
+    told: Mapping[str, Any] = await host.call(
+        timeout_s=wait_s + _TRAVEL_S, op="models", load=model, wait_s=wait_s, if_room=if_room
+    )
+    return {"instance": host.instance_id, "variant": host.variant} | dict(told)
+
+
+async def _all_of(hosts: Iterable[Host], **op: Any) -> list[tuple[Host, Json]]:
+    """What each host answers; those that do not are left out. Raises the caller's errors."""
+    hosts = list(hosts)
+    told = await asyncio.gather(*(host.call(**op) for host in hosts), return_exceptions=True)
+    found = []
+    for host, one in zip(hosts, told, strict=True):
+        if isinstance(one, NotNowError):
+            continue
+        if isinstance(one, BaseException):
+            raise one
+        found.append((host, one))
+    return found
