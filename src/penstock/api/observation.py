@@ -70,7 +70,7 @@ class Observation:
                     cpu_cores=max(1, round(view.cores)),
                     memory_percent=memory_percent(status, view),
                     loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
-                    loaded_model_count=len(status.get("copies", ())),
+                    loaded_model_count=loaded_models(status),
                     **engines(status),
                 )
             )
@@ -122,6 +122,11 @@ def engines(status: dict[str, Any]) -> dict[str, Any]:
         "sequences_waiting": sum(int(one.get("sequences_waiting", 0)) for one in told),
         "cache_percent": max(100.0 * float(one.get("cache_use", 0.0)) for one in told),
     }
+
+
+def loaded_models(status: dict[str, Any]) -> int:
+    """One for each copy; for a host of target models, those that it has loaded."""
+    return sum(int(one.get("models_loaded", 1)) for one in status.get("copies", ()))
 
 
 def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:

@@ -9,7 +9,8 @@
     models   of a host: a target model is to be loaded, unloaded, pinned
     ping     {}
 
-Long operations run as tasks and hold up nothing. Events go to every connection. Which copies an
+Long operations run as tasks and hold up nothing. Events go to every connection, but what a host
+counted of its models (`model-counts`) to the one that loaded it alone: it adds up. Which copies an
 instance should have is the control plane's business; nothing here plans.
 """
 
@@ -23,7 +24,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,8 @@ from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
+
+_Operation = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
@@ -133,22 +136,24 @@ class InstanceServer:
 
     async def _answer(self, connection: Connection, ident: int, payload: bytes) -> None:
         try:
-            reply = {"ok": True, **await self._operation(payload)}
+            reply = {"ok": True, **await self._operation(connection, payload)}
         except PenstockError as error:
             reply = {"error": logged(error, _LOG.warning).to_dict()}
         except Exception as error:  # a bug in an operation must be answered, and must not end us
             reply = {"error": replies.as_error(error, "the control operation").to_dict()}
         connection.send(frames.encode(frames.CONTROL_REPLY, ident, _written(reply)))
 
-    def _operation(self, payload: bytes) -> Coroutine[Any, Any, dict[str, Any]]:
+    def _operation(
+        self, connection: Connection, payload: bytes
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
         try:
             call = orjson.loads(payload)
             name = call["op"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise CallerError("bad-control-call", 'a control call is JSON with "op"') from None
-        operations = {
+        operations: dict[str, _Operation] = {
             "prepare": self._prepare,
-            "load": self._load,
+            "load": partial(self._load, connection),
             "unload": self._unload,
             "status": self._status,
             "explain": self._explain,
@@ -186,11 +191,11 @@ class InstanceServer:
         finally:
             self._loading.discard(number)
 
-    async def _load(self, call: dict[str, Any]) -> dict[str, Any]:
+    async def _load(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         number = wanted.copy
         if wanted.multi_model is not None:
-            return self._load_host(wanted)
+            return self._load_host(wanted, connection)
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
         listener = LaneEvents()
@@ -219,8 +224,9 @@ class InstanceServer:
             **self._memory.measured(),
         }
 
-    def _load_host(self, wanted: LoadCall) -> dict[str, Any]:
-        """A host has no model yet: it takes requests at once."""
+    def _load_host(self, wanted: LoadCall, connection: Connection) -> dict[str, Any]:
+        """A host has no model yet: it takes requests at once. Its counts are told once, to whoever
+        loaded it."""
         number = wanted.copy
         with self._busy_with(number):
             hosted = HostedModels(
@@ -230,6 +236,9 @@ class InstanceServer:
                 call_at=self.call_at,
                 elsewhere=partial(self._helper.submit, 0),
                 on_event=lambda name, fields: self._broadcast(_event(name, number, fields)),
+                on_counts=lambda models: connection.send(
+                    _event("model-counts", number, {"models": models})
+                ),
             )
         self.copies[number] = hosted.host
         self._loaded[number] = hosted

@@ -148,6 +148,7 @@ class MetricsDriver:
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
+        self._registry.models.keep_instances({one.instance_id for one in held})
         for gone in self._known - seen:
             self._registry.remove(*gone)
         self._known = seen

@@ -14,7 +14,7 @@ from penstock.core.proof import Proof
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
 from penstock.instance.loading.call import LoadCall
-from penstock.instance.models.host import ModelHost, OnEvent
+from penstock.instance.models.host import ModelHost, OnCounts, OnEvent
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.settings import residency_spec
 from penstock.instance.settings import InstanceSettings
@@ -67,6 +67,7 @@ class HostedModels:
         call_at: CallAt,
         elsewhere: Elsewhere,
         on_event: OnEvent,
+        on_counts: OnCounts,
     ) -> None:
         """Raises CallerError for settings that can't be."""
         call = bounded(call)
@@ -80,6 +81,7 @@ class HostedModels:
             call_at=call_at,
             elsewhere=elsewhere,
             on_event=on_event,
+            on_counts=on_counts,
         )
         self.runtime = self
         self.described: dict[str, Any] = {
