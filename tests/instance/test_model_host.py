@@ -32,12 +32,17 @@ def predict_fn(data, model):
 SLOW_TO_LOAD = """
 import os, time
 def model_fn(model_dir):
-    with open(os.environ["LOADS"], "a") as log:
-        log.write("load\\n")
     time.sleep(0.5)
     return 1
 def predict_fn(data, model):
-    return data["x"]
+    return {"x": data["x"], "pid": os.getpid()}
+"""
+
+BROKEN = """
+def model_fn(model_dir):
+    raise ValueError("no!")
+def predict_fn(data, model):
+    return data
 """
 
 
@@ -46,7 +51,7 @@ def packed(folder: Path, archive: Path) -> Path:
     held = io.BytesIO()
     with tarfile.open(fileobj=held, mode="w:gz") as tar:
         for file in sorted(folder.rglob("*")):
-            tar.add(file, file.relative_to(folder))
+            tar.add(file, file.relative_to(folder), recursive=False)
     archive.parent.mkdir(parents=True, exist_ok=True)
     made = archive.with_name(f".{archive.name}.part")
     made.write_bytes(held.getvalue())
@@ -56,6 +61,11 @@ def packed(folder: Path, archive: Path) -> Path:
 
 def adding(scratch: Path, archive: Path, number: int) -> Path:
     folder = model_files.code(scratch / archive.name, ADDS.format(number=number), rows_max=1)
+    return packed(folder, archive)
+
+
+def slow_to_load(scratch: Path, archive: Path) -> Path:
+    folder = model_files.code(scratch / archive.name, SLOW_TO_LOAD, rows_max=1)
     return packed(folder, archive)
 
 
@@ -121,19 +131,14 @@ def test_a_model_is_loaded_by_its_first_call_and_answers_as_if_it_were_alone(
 
 
 def test_all_who_call_a_model_that_is_on_its_way_wait_for_one_load(
-    tmp_path: Path,
+    host: Host, tmp_path: Path
 ) -> None:
-    prefix, log = tmp_path / "models", tmp_path / "loads"
-    folder = model_files.code(tmp_path / "slow", SLOW_TO_LOAD, rows_max=1)
-    packed(folder, prefix / "slow.tar.gz")
-    with instance(tmp_path / "run", environment={"LOADS": str(log)}) as running:
-        host = Host(running, prefix)
-        assert host.load(environment={"LOADS": str(log)}).get("ok")
-        idents = [host.send("slow.tar.gz", x) for x in range(20)]
-        answers = [Answer(host.client.answer(ident)).json for ident in idents]
-        assert answers == list(range(20))
-        assert log.read_text() == "load\n"
-        host.client.close()
+    slow_to_load(tmp_path, host.prefix / "slow.tar.gz")
+    idents = [host.send("slow.tar.gz", x) for x in range(20)]
+    answers = [Answer(host.client.answer(ident)).json for ident in idents]
+    assert [answer["x"] for answer in answers] == list(range(20))
+    assert len({answer["pid"] for answer in answers}) == 1
+    assert host.explained("slow.tar.gz")["misses"] == 20
 
 
 def test_a_model_that_is_not_there_is_refused_and_found_once_it_is(
@@ -175,7 +180,7 @@ def test_a_model_that_can_not_be_loaded_fails_alone_and_is_told_why(
     host: Host, tmp_path: Path
 ) -> None:
     adding(tmp_path, host.prefix / "good.tar.gz", 1)
-    broken = model_files.code(tmp_path / "broken", "def model_fn(d): raise ValueError('no!')")
+    broken = model_files.code(tmp_path / "broken", BROKEN)
     packed(broken, host.prefix / "broken.tar.gz")
     answer = host.ask("broken.tar.gz")
     assert "no!" in answer.error["message"]
@@ -204,22 +209,16 @@ def test_a_wish_loads_a_model_that_nobody_has_called(host: Host, tmp_path: Path)
 
 
 def test_what_waits_for_a_load_may_be_cancelled(host: Host, tmp_path: Path) -> None:
-    folder = model_files.code(tmp_path / "slow", SLOW_TO_LOAD, rows_max=1)
-    packed(folder, host.prefix / "slow.tar.gz")
-    assert host.client.control(op="unload", copy=HOST)["found"]
-    assert host.load(environment={"LOADS": str(tmp_path / "loads")}).get("ok")
+    slow_to_load(tmp_path, host.prefix / "slow.tar.gz")
     cancelled, kept = host.send("slow.tar.gz", 1), host.send("slow.tar.gz", 2)
     host.client.socket.sendall(frames.encode(frames.CANCEL, cancelled))
-    assert Answer(host.client.answer(kept)).json == 2
+    assert Answer(host.client.answer(kept)).json["x"] == 2
     assert cancelled not in host.client.answers
     assert host.status()["unanswered"] == 0
 
 
 def test_what_waits_for_a_load_is_given_back_when_the_host_goes(host: Host, tmp_path: Path) -> None:
-    folder = model_files.code(tmp_path / "slow", SLOW_TO_LOAD, rows_max=1)
-    packed(folder, host.prefix / "slow.tar.gz")
-    assert host.client.control(op="unload", copy=HOST)["found"]
-    assert host.load(environment={"LOADS": str(tmp_path / "loads")}).get("ok")
+    slow_to_load(tmp_path, host.prefix / "slow.tar.gz")
     waiting = host.send("slow.tar.gz", 1)
     wait_until(lambda: host.status()["unanswered"] == 1, "it waits")
     assert host.client.control(op="unload", copy=HOST)["found"]

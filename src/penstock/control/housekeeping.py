@@ -57,7 +57,7 @@ class Housekeeping:
             if not in_use.loading:
                 self._trim_cache(in_use.digests)
             self._prune_logs(in_use.logs)
-            records = list(self._cache_dir.glob("memory/*"))
+            records = list(self._cache_dir.glob("memory*/*"))
             _remove_oldest(records, bytes_max=MEMORY_RECORD_BYTES_MAX)
         except (OSError, PenstockError) as error:
             _log.warning("housekeeping: %s", error)

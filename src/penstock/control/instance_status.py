@@ -83,6 +83,10 @@ class InstanceStatus:
         if before == _loaded(ledger.copies_on(entry.instance_id)):
             entry.memory_bytes = memory_bytes(status)
             entry.note_memory(status)
+        for told in status.get("copies", ()):
+            copy = ledger.copies.get(int(told.get("copy", 0)))
+            if copy is not None and copy.component.model.multi_model:
+                copy.note_models(told)
 
 
 def memory_bytes(status: Json) -> int:

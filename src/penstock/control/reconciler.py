@@ -180,13 +180,15 @@ class ReconcilerDriver:
             ledgers = self._ledgers.values()
             copies = [copy for ledger in ledgers for copy in ledger.copies.values()]
             in_use = InUse(
-                digests=frozenset(copy.digest for copy in copies),
+                digests=frozenset(
+                    digest for copy in copies for digest in (copy.digest, *copy.model_digests)
+                ),
                 logs=frozenset(
                     self.work.instances.log_path(ledger, entry)
                     for ledger in ledgers
                     for entry in ledger.instances.values()
                 ),
-                loading=any(copy.phase == LOADING for copy in copies)
+                loading=any(copy.phase == LOADING or copy.models_loading for copy in copies)
                 or any(entry.phase == RUNNING and not on for entry, on in self._held()),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)

@@ -242,6 +242,7 @@ class InstanceServer:
             )
         self.copies[number] = hosted.host
         self._loaded[number] = hosted
+        self._broadcast(_event("models-changed", number, hosted.host.tell_all()))
         return {
             "description": hosted.described,
             "digest": "",

@@ -27,6 +27,8 @@ from penstock.control.views import CopyView, InstanceView
 from penstock.errors import CallerError, PenstockError
 
 LINES_DEFAULT = 100
+#: What a host of target models counts.
+_MODELS = ("models_loaded", "model_loads", "model_hits", "model_misses")
 LINES_MAX = 10_000
 #: Read from the end of a log; longer tails are not for a terminal.
 TAIL_BYTES_MAX = 4 << 20
@@ -174,6 +176,8 @@ def _row(
         "pid": view.pid,
         "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
         "memory_bytes": measured.get("memory_bytes"),
+        "memory_bytes_max": view.memory_bytes_max,
+        "models": {key: loaded[key] for key in _MODELS if key in loaded} or None,
         "load_s": copy.load_s if copy is not None else 0.0,
         "proof": loaded.get("proof"),
     }

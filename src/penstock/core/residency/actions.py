@@ -91,7 +91,7 @@ class Refuse:
     retry_after_s: float | None = None  #: None: not known, or trying again does not help
     #: only the requests whose deadline is at or before this moment; None = all parked requests
     deadline_max: float | None = None
-    #: only the request that `request` was just called for, which was not parked
+    #: only the request that `request` was just called for; those parked before it stay
     newest_only: bool = False
 
 

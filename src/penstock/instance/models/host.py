@@ -58,6 +58,11 @@ _USE_EVERY = 10
 _CRASHED = "crashed"
 _HOST_ENDED = "host-ended"
 
+#: Models that a host knows of, loaded or not, and how many of them are forgotten when there are
+#: more: those that are not loaded, the oldest first.
+_TARGETS_MAX = 16_384
+_FORGOTTEN = 1024
+
 #: (event, fields) to whoever is connected
 OnEvent = Callable[[str, dict[str, Any]], None]
 #: (target model -> its `ModelDelta`) to the one who adds them up
@@ -100,6 +105,8 @@ class ModelHost:
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
+        self._moving = 0  #: models that are being fetched
+        self._loads = 0
         self._begin(self._measure_on())
         self._begin(self._count_on())
 
@@ -176,8 +183,7 @@ class ModelHost:
             except PenstockError as error:
                 self._fail(request, error)
                 return
-            self._copies_made += 1
-            target = self._targets[name] = Target(name, self._copies_made)
+            target = self._new_target(name)
         target.misses += 1
         target.counts.misses += 1
         target.parked[id(request)] = request
@@ -190,6 +196,15 @@ class ModelHost:
                 self._begin(self._look_then_ask(target))
         else:
             self._carry_out(self._residency.request(name, now=now, deadline=request.deadline))
+
+    def _new_target(self, name: str) -> Target:
+        self._copies_made += 1
+        target = self._targets[name] = Target(name, self._copies_made)
+        if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
+            unused = (one for one in self._targets.values() if one.is_unused and one is not target)
+            for one in list(itertools.islice(unused, _FORGOTTEN)):
+                del self._targets[one.name]
+        return target
 
     def _comes_back(self, target: Target) -> bool:
         """It is loaded and its worker is being started again: what is parked waits for that."""
@@ -221,8 +236,7 @@ class ModelHost:
         for action in actions:
             target = self._targets.get(action.model)
             if target is None:  # a prefetch or a wish of one that nobody has called yet
-                self._copies_made += 1
-                target = self._targets[action.model] = Target(action.model, self._copies_made)
+                target = self._new_target(action.model)
             match action:
                 case Prepare():
                     self._begin(self._prepare(target))
@@ -270,11 +284,14 @@ class ModelHost:
 
     async def _prepare(self, target: Target) -> None:
         started = self._now()
+        self._moving += 1
         try:
             target.prepared, target.stamp, need, measured = await self._loader.prepare(target.name)
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
+        finally:
+            self._moving -= 1
         now = target.looked_at = self._now()
         target.counts.downloaded(now - started)
         self._carry_out(
@@ -297,6 +314,7 @@ class ModelHost:
         except Exception as error:
             await self._failed(target, error, "loading")
             return
+        self._loads += 1
         target.loaded, target.error = took.loaded, None
         target.copy = took.loaded.copy(
             target.number,
@@ -561,6 +579,11 @@ class ModelHost:
             "requests": self.requests,
             "unanswered": self.unanswered,
             "models_loaded": len(copies),
+            "models_loading": self._moving,
+            "model_loads": self._loads,
+            "model_hits": sum(target.hits for target in self._targets.values()),
+            "model_misses": sum(target.misses for target in self._targets.values()),
+            "digests": [one.prepared.digest for one in self._targets.values() if one.prepared],
         }
 
     def explain(self) -> dict[str, Any]:

@@ -86,12 +86,11 @@ class Loader:
             try:
                 loaded = await load(model, listener)
             except BaseException:
-                memory.give_back()
+                await memory.give_back()
                 raise
             finally:
                 height.cancel()
             seconds = self._clock.monotonic() - started
-            memory.settle()
             used = await self.measured()
         self._runtimes.add(model.context.description.runtime)
         kept_bytes = max(0, used.host_bytes - before)
@@ -110,7 +109,7 @@ class Loader:
         async with self._turn:
             await loaded.close()
             del loaded
-            memory.give_back()
+            await memory.give_back()
             return await self.measured()
 
     async def measured(self) -> Footprint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import gc
@@ -17,15 +18,16 @@ def footprint() -> Footprint:
     return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
 
 
-def give_back() -> None:
-    """What a model has left behind returns to the operating system. Takes milliseconds."""
-    gc.unfreeze()
+async def give_back() -> None:
+    """What a model has left behind returns to the operating system.
+
+    A host freezes nothing for the collector (as an instance with one model does): what is frozen
+    would never be found again once its model is gone.
+    """
     gc.collect()
+    await asyncio.to_thread(_trim)
+
+
+def _trim() -> None:
     with contextlib.suppress(OSError, AttributeError):  # a libc without it keeps what it keeps
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def settle() -> None:
-    """After a load: what stays need not be walked again by collections under traffic."""
-    gc.collect()
-    gc.freeze()

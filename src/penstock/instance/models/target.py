@@ -38,5 +38,10 @@ class Target:
         return self.copy.run_us if self.copy is not None else 0
 
     @property
+    def is_unused(self) -> bool:
+        """Nothing of it is here, and nobody waits for it."""
+        return not (self.parked or self.prepared or self.copy or self.looking)
+
+    @property
     def takes_requests(self) -> bool:
         return self.copy is not None and self.copy.state == "ready"

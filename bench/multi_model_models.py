@@ -1,0 +1,72 @@
+"""The models of bench/multi_model.py: encoders of the support example, made once, in other sizes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.report import ROOT
+
+SUPPORT = ROOT / "examples" / "support"
+TOKENIZER = ROOT / "examples" / "query_intent" / "artifact" / "tokenizer.json"
+CACHE = ROOT / ".cache" / "bench" / "multi-model"
+#: layers, width, heads. `large` has the bytes of the seed's models: 292 MB.
+SHAPES = {"tiny": (1, 32, 2), "small": (4, 256, 8), "large": (11, 1024, 16)}
+#: Words of the tokenizer that are one token each.
+_WORD = "order"
+
+
+def made(shape: str, count: int) -> Path:
+    """A prefix of `count` models of that shape, as folders model-000 ... of one tokenizer."""
+    sys.path.insert(0, str(SUPPORT))
+    import embedder
+
+    prefix = CACHE / shape
+    layers, width, heads = SHAPES[shape]
+    for number in range(count):
+        folder = prefix / name_of(number)
+        if (folder / "model.yaml").exists():
+            continue
+        print(f"making {shape} model {number + 1} of {count} ...", flush=True)
+        hidden = prefix / f".{name_of(number)}.part"
+        shutil.rmtree(hidden, ignore_errors=True)
+        hidden.mkdir(parents=True)
+        shutil.copyfile(TOKENIZER, hidden / "tokenizer.json")
+        sizes = embedder.Shape(layers=layers, width=width, heads=heads)
+        embedder.write(hidden, customer=number, name=name_of(number), seed=0, shape=sizes)
+        hidden.rename(folder)
+    for extra in prefix.glob("model-*"):
+        if extra.name >= name_of(count):
+            shutil.rmtree(extra)
+    return prefix
+
+
+def name_of(number: int) -> str:
+    return f"model-{number:03}"
+
+
+def names(count: int) -> list[str]:
+    return [name_of(number) for number in range(count)]
+
+
+def size_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def body(tokens: int) -> bytes:
+    """A text of about so many tokens; what surrounds it counts with two."""
+    return json.dumps({"inputs": " ".join([_WORD] * max(1, tokens - 2))}).encode()
+
+
+def prefix_in(folder: Path, prefix: Path, wanted: Sequence[str]) -> Path:
+    """A folder of its own with hard links to some of the models."""
+    for name in wanted:
+        shutil.copytree(prefix / name, folder / name, copy_function=_link)
+    return folder
+
+
+def _link(source: str, target: str) -> None:
+    Path(target).hardlink_to(source)

@@ -1,0 +1,280 @@
+"""Which loads begin, in which order, and for which of them room is made first.
+
+Loads wait in one queue: models that callers wait for, by how long the first of them has waited;
+then models that were wished for; then those whose callers were told to come again; guesses last.
+As many artifacts are fetched at once as `loads_max`, and as many models load; of each, one is kept
+free of guesses where there are two.
+
+A load begins when what is measured, what running loads will still take and what it needs fit into
+the budget, after those who leave have left: room is made first, and confirmed. Nobody is asked to
+leave unless enough may go. A model whose room can't be had yet (everything is answering) lets
+smaller ones behind it go ahead eight times; then they wait for it for a while, and so on by turns:
+neither starves.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from penstock.core.residency import actions as why
+from penstock.core.residency.account import Account
+from penstock.core.residency.actions import Action, Load, Prepare, Refuse, Unload
+from penstock.core.residency.contest import any_missing
+from penstock.core.residency.evictor import Evictor
+from penstock.core.residency.model import State, TargetModel
+from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
+from penstock.core.residency.table import Table
+from penstock.core.residency.victims import Candidate, Shortage
+
+_OVERTAKEN_MAX = 8
+#: How long loads behind a model that was overtaken so often wait for it.
+_HELD_S = 10.0
+#: A guess may evict what is worth at most this share of it.
+_GUESS_SHARE = 0.25
+_URGENCY_GUESS = 3
+
+
+class Loads:
+    def __init__(
+        self, spec: ResidencySpec, table: Table, account: Account, evictor: Evictor
+    ) -> None:
+        self._spec = spec
+        self._table = table
+        self._account = account
+        self._evictor = evictor
+        self.queue: dict[str, TargetModel] = {}  #: queued, being prepared, or prepared
+        self.preparing = 0
+        self.loading = 0
+        self.wake_at = inf  #: when more may go than now
+        self._load_s_per_byte = 0.0  #: learned; of models that were never loaded
+        self._held_until: float | None = None  #: loads behind one that was overtaken wait
+
+    # the queue
+
+    def want(self, model: TargetModel) -> None:
+        """It is to be loaded, if it is not on its way already."""
+        if model.state is State.UNLOADED:
+            model.state = State.QUEUED
+            model.overtaken = 0
+            self.queue[model.name] = model
+
+    def drop(self, model: TargetModel) -> None:
+        """Nobody wants it any more. What was begun is finished first."""
+        if model.state in (State.QUEUED, State.PREPARED):
+            self.leave_queue(model)
+            model.state = State.UNLOADED
+
+    def leave_queue(self, model: TargetModel) -> None:
+        self.queue.pop(model.name, None)
+        model.promised = model.blocked = False
+
+    def in_order(self) -> list[TargetModel]:
+        """Who is next, first."""
+        return sorted(self.queue.values(), key=_turn)
+
+    def load_s(self, model: TargetModel) -> float:
+        """What its load is expected to take: by its last ones, else by its size; 0 = not known."""
+        if model.load_s is not None:
+            return model.load_s
+        return (model.need or NOTHING).host_bytes * self._load_s_per_byte
+
+    def learn(self, model: TargetModel, load_s: float) -> None:
+        model.learn_load(load_s)
+        host_bytes = (model.size or NOTHING).host_bytes
+        if host_bytes:
+            new = load_s / host_bytes
+            known = self._load_s_per_byte
+            self._load_s_per_byte = known + (new - known) / 8 if known else new
+
+    # what begins now
+
+    def begin(self, *, now: float) -> list[Action]:
+        """Whatever may begin, in order; sets `wake_at`."""
+        self.wake_at = inf
+        loads_max = self._spec.loads_max
+        if not self.queue or (self.loading >= loads_max and self.preparing >= loads_max):
+            return []
+        order = self.in_order()
+        return self._prepare(order, now) + self._load(order, now)
+
+    def _prepare(self, order: list[TargetModel], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for model in order:
+            if model.state is not State.QUEUED:
+                continue
+            if self.preparing >= self._limit(model):
+                break
+            self.preparing += 1
+            model.state = State.PREPARING
+            model.phase_at = now
+            reason = why.REPLACED if model.stale else model.cause
+            model.stale = False
+            model.story.tell("prepare", reason, now=now)
+            actions.append(Prepare(model.name, reason))
+        return actions
+
+    def _load(self, order: list[TargetModel], now: float) -> list[Action]:
+        actions: list[Action] = []
+        ahead, ahead_count = NOTHING, 0
+        blocked: list[TargetModel] = []
+        for model in order:
+            if model.state is not State.PREPARED or model.need is None:
+                continue
+            if self.loading >= self._limit(model) or self._held(blocked, now):
+                break
+            shortage = self._shortage(ahead + model.need, 1 + ahead_count)
+            if any_missing(shortage):
+                begun = self._make_room(model, shortage, now)
+                actions += begun
+                if not model.promised:
+                    blocked += [model] if model.blocked else []
+                    continue
+            elif self._account.has_room(model.need):
+                actions.append(self._start(model, now))
+                for other in blocked:
+                    other.overtaken += 1
+                continue
+            model.promised = True
+            ahead, ahead_count = ahead + model.need, ahead_count + 1
+        return actions
+
+    def _limit(self, model: TargetModel) -> int:
+        """How many may be on their way at once, for it to begin."""
+        if model.urgency < _URGENCY_GUESS:
+            return self._spec.loads_max
+        return max(1, self._spec.loads_max - 1)
+
+    def _shortage(self, need: Footprint, count: int) -> Shortage:
+        return Shortage(self._account.short_of(need), self._account.models_over(count))
+
+    def _held(self, blocked: list[TargetModel], now: float) -> bool:
+        """Whether those behind `blocked` wait, because it was overtaken too often."""
+        starved = [model for model in blocked if model.overtaken >= _OVERTAKEN_MAX]
+        if not starved:
+            return False
+        if self._held_until is None:
+            self._held_until = now + _HELD_S
+        if now >= self._held_until:
+            self._held_until = None
+            for model in starved:
+                model.overtaken = 0
+            return False
+        self.wake_at = min(self.wake_at, self._held_until)
+        return True
+
+    def _start(self, model: TargetModel, now: float) -> Load:
+        assert model.need is not None
+        reason = why.ROOM_MADE if model.promised else model.cause
+        self.leave_queue(model)
+        self.loading += 1
+        model.state = State.LOADING
+        model.phase_at = now
+        self._account.load_begins(model.name, model.need)
+        model.story.tell("load", reason, now=now)
+        return Load(model.name, reason)
+
+    # room
+
+    def _make_room(self, model: TargetModel, shortage: Shortage, now: float) -> list[Action]:
+        """Unloads what is enough for it, and promises it the place; else it stays where it was."""
+        model.promised = model.blocked = False
+        refused = self._never(model, now)
+        if refused is not None:
+            return [refused]
+        guess = model.urgency == _URGENCY_GUESS
+        due = now if guess else model.given_up_at(self.load_s(model))
+        victims, again_at = self._evictor.victims(shortage, now=now, due=due)
+        if guess and not self._worth_it(model, victims, now):
+            model.prefetched = False
+            self.drop(model)
+            return []
+        if not victims:
+            if not model.parked and not model.wished:
+                model.retry_expected = False
+                self.drop(model)
+                return []
+            model.blocked = True
+            self.wake_at = min(self.wake_at, again_at)
+            return []
+        model.promised = True
+        return self.unload(victims, self._evictor.reason, now=now, made_room_for=model.name)
+
+    def _worth_it(self, model: TargetModel, victims: list[Candidate], now: float) -> bool:
+        """Whether a guess may evict them: only by value, and what is worth far less."""
+        if not victims or self._evictor.reason != why.LOWEST_VALUE:
+            return False
+        loss = sum(victim.loss for victim in victims)
+        return loss <= _GUESS_SHARE * self._evictor.candidate(model, now=now).loss
+
+    def _never(self, model: TargetModel, now: float) -> Refuse | None:
+        """Said at once of a model for which waiting does not help: pins hold what it needs."""
+        assert model.need is not None
+        held = self._account.shared
+        pinned = 0
+        for other in self._table.recency.values():
+            if other.pinned:
+                held += self._account.charge(other.name)
+                pinned += 1
+        limit = self._spec.models_max
+        if (held + model.need).within(self._account.budget) and not (limit and pinned >= limit):
+            return None
+        message = (
+            f"model {model.name} needs {bytes_of(model.need)}; of the budget of "
+            f"{bytes_of(self._account.budget)}, {bytes_of(held)} are taken by pinned models and by "
+            f"what all models share"
+        )
+        self.drop(model)
+        return refuse_all(self._table, model, why.NO_ROOM, message, None, now=now)
+
+    def unload(
+        self, victims: list[Candidate], reason: str, *, now: float, made_room_for: str = ""
+    ) -> list[Action]:
+        actions: list[Action] = []
+        for victim in victims:
+            model = self._table.models[victim.name]
+            model.evictions += 1
+            actions.append(self.unload_one(model, reason, now=now, made_room_for=made_room_for))
+        return actions
+
+    def unload_one(
+        self, model: TargetModel, reason: str, *, now: float, made_room_for: str = ""
+    ) -> Unload:
+        """An idle model, for whatever reason."""
+        model.state = State.LEAVING
+        model.drains = ""
+        model.unload_reason = reason
+        self._table.ready.discard(model.name)
+        self._table.recency.pop(model.name, None)
+        self._account.leaves(model.name)
+        cost_s = model.reload_s
+        model.story.tell("unload", reason, now=now, made_room_for=made_room_for, cost_s=cost_s)
+        return Unload(model.name, reason, made_room_for)
+
+
+def _turn(model: TargetModel) -> tuple[int, float, str]:
+    return model.urgency, model.since, model.name
+
+
+def refuse_all(
+    table: Table,
+    model: TargetModel,
+    reason: str,
+    message: str,
+    retry_after_s: float | None,
+    *,
+    now: float,
+) -> Refuse:
+    """Nobody waits for it afterwards, and nobody wishes for it."""
+    model.parked.clear()
+    table.waiting.pop(model.name, None)
+    model.wished = model.retry_expected = model.prefetched = False
+    model.story.tell("refused", reason, now=now, text=message)
+    return Refuse(model.name, reason, message, retry_after_s)
+
+
+def bytes_of(footprint: Footprint) -> str:
+    """For messages: the accelerator only where there is any."""
+    host = f"{footprint.host_bytes / 2**20:.0f} MiB"
+    if not footprint.accelerator_bytes:
+        return host
+    return f"{host} and {footprint.accelerator_bytes / 2**20:.0f} MiB of accelerator memory"

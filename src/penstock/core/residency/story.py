@@ -1,0 +1,55 @@
+"""The last things that happened to one target model: what, why, for whom, at what cost."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+_EVENTS_KEPT = 16
+
+
+class Event(NamedTuple):
+    at: float
+    what: str  #: prepare | load | loaded | unload | unloaded | refused | failed | crashed | ...
+    why: str
+    made_room_for: str = ""
+    cost_s: float = 0.0  #: what it took
+    text: str = ""
+
+
+class Story:
+    """Bounded: the oldest event makes room for the newest."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=_EVENTS_KEPT)
+
+    def tell(
+        self,
+        what: str,
+        why: str,
+        *,
+        now: float,
+        made_room_for: str = "",
+        cost_s: float = 0.0,
+        text: str = "",
+    ) -> None:
+        """Remembers it. Of refusals in a row for one reason only the last is kept."""
+        newest = self._events[-1] if self._events else None
+        if newest is not None and what == "refused" == newest.what and newest.why == why:
+            self._events.pop()
+        self._events.append(Event(now, what, why, made_room_for, cost_s, text))
+
+    def told(self, *, now: float) -> list[dict[str, Any]]:
+        """Oldest first, JSON-ready; what does not apply to an event is left out."""
+        return [
+            {"ago_s": now - event.at, "what": event.what, "why": event.why}
+            | ({"made_room_for": event.made_room_for} if event.made_room_for else {})
+            | ({"cost_s": event.cost_s} if event.cost_s else {})
+            | ({"message": event.text} if event.text else {})
+            for event in self._events
+        ]
+
+    def last(self, what: str) -> Event | None:
+        return next((event for event in reversed(self._events) if event.what == what), None)

@@ -1,0 +1,100 @@
+"""Many models behind one endpoint, with an unmodified SDK against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import pytest
+from tests.system.harness import Server, wait_until
+from tests.system.multi_model import create_multi_model, put
+
+pytestmark = pytest.mark.system
+
+
+def ask(client: Any, endpoint: str, model: str, x: int) -> dict[str, Any]:
+    answer = client.invoke_endpoint(
+        EndpointName=endpoint,
+        TargetModel=model,
+        Body=json.dumps({"x": x}).encode(),
+        ContentType="application/json",
+    )
+    body: dict[str, Any] = json.loads(answer["Body"].read())
+    return body
+
+
+def test_each_request_is_answered_by_the_model_that_it_names(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "models"
+    for number in range(8):
+        put(prefix, f"customer-{number}.tar.gz", number)
+    create_multi_model(fresh_server, "many", prefix, count=2)
+    client = fresh_server.client("sagemaker-runtime")
+
+    def sums(number: int) -> int:
+        return int(ask(client, "many", f"customer-{number % 8}.tar.gz", 100)["sum"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(sums, range(64))) == [100 + number % 8 for number in range(64)]
+    put(prefix, "team/late.tar.gz", 50)
+    assert ask(client, "many", "team/late.tar.gz", 1)["sum"] == 51
+
+
+def test_models_spread_over_the_instances_and_each_is_called_where_it_is_loaded(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "models"
+    for number in range(4):
+        put(prefix, f"m{number}.tar.gz", number)
+    create_multi_model(fresh_server, "many", prefix, count=2)
+    client = fresh_server.client("sagemaker-runtime")
+    first = {n: ask(client, "many", f"m{n}.tar.gz", 0)["pid"] for n in range(4)}
+    again = {n: ask(client, "many", f"m{n}.tar.gz", 0)["pid"] for n in range(4)}
+    assert first == again
+    workers = [len(copy["worker_pids"]) for copy in fresh_server.copies("many")]
+    assert sorted(workers) == [2, 2]
+
+
+def test_a_killed_instance_loses_no_request_and_its_models_answer_elsewhere(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "models"
+    for number in range(4):
+        put(prefix, f"m{number}.tar.gz", number)
+    create_multi_model(fresh_server, "many", prefix, count=2)
+    client = fresh_server.client("sagemaker-runtime")
+    for number in range(4):
+        ask(client, "many", f"m{number}.tar.gz", 0)
+    victim = fresh_server.copies("many")[0]["pid"]
+
+    def sums(number: int) -> int:
+        if number == 20:
+            os.kill(victim, signal.SIGKILL)
+        return int(ask(client, "many", f"m{number % 4}.tar.gz", 100)["sum"])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(sums, range(100))) == [100 + number % 4 for number in range(100)]
+    wait_until(
+        lambda: [c["state"] for c in fresh_server.copies("many")] == ["ready", "ready"],
+        seconds=60,
+        what="the instance is replaced",
+    )
+
+
+def test_a_single_model_endpoint_takes_no_target_model_and_a_multi_model_one_needs_it(
+    server: Server, echo: str, tmp_path: Path
+) -> None:
+    put(tmp_path / "models", "m.tar.gz", 1)
+    create_multi_model(server, "needs-target", tmp_path / "models")
+    client = server.client("sagemaker-runtime")
+    with pytest.raises(botocore.exceptions.ClientError, match="takes no TargetModel"):
+        ask(client, echo, "m.tar.gz", 1)
+    with pytest.raises(botocore.exceptions.ClientError, match="needs a TargetModel"):
+        client.invoke_endpoint(EndpointName="needs-target", Body=b"{}")
+    server.client("sagemaker").delete_endpoint(EndpointName="needs-target")
