@@ -30,7 +30,8 @@ Elsewhere = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
 class Work:
-    """What a copy asks of whatever computes its requests. `attach` is called once, first."""
+    """What a copy asks of whatever computes its requests. `attach` is called first, and again where
+    a copy for warm-up made way."""
 
     #: lanes lead to one process: it may die of the request on another lane
     shares_worker: bool = False
