@@ -39,7 +39,7 @@ from penstock.instance.copy import Copy
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.lane_events import LaneEvents
 from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import Prepared, load, prepared
+from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
@@ -47,6 +47,7 @@ from penstock.instance.memory.use import MemoryUse
 from penstock.instance.models.host import ModelHost
 from penstock.instance.models.hosted import HostedModels, prepared_host
 from penstock.instance.settings import InstanceSettings
+from penstock.instance.warm_up.load import load
 from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
 

@@ -25,7 +25,6 @@ from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.loading.start import start
 from penstock.instance.loading.variant_settings import served_with
-from penstock.instance.loading.warm_up import warm_up
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.base import LaneListener, LoadContext
 
@@ -85,7 +84,6 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
     try:
         async with asyncio.timeout(startup_timeout_s + _STORY_S):
             loaded = await start(model.context, listener)
-            await _warmed_up(loaded, model.context)
     except TimeoutError:
         raise ModelError(
             "load-timeout",
@@ -94,14 +92,6 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         ) from None
     loaded.digest = model.digest
     return loaded
-
-
-async def _warmed_up(loaded: Loaded, context: LoadContext) -> None:
-    try:
-        await warm_up(loaded, context.model_dir, context.description.warmup)
-    except BaseException:
-        await loaded.close()
-        raise
 
 
 async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | None) -> Detected:

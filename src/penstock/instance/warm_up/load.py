@@ -1,4 +1,4 @@
-"""Warm-up: a model that was started answers its own sample requests before anybody else's.
+"""Loads a model and has it answer its warm-up requests, within the time that it has to start.
 
 They go the way of all requests, through codec, batcher and runtime, so that whatever is made on
 first use is made: kernels, caches, connections, what the model's own code loads lazily. A copy of
@@ -20,21 +20,44 @@ from penstock.artifacts.description import WarmUp
 from penstock.clock import Clock, SystemClock
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
+from penstock.instance.loading.load import Prepared
+from penstock.instance.loading.load import load as load_cold
 from penstock.instance.loading.loaded import Loaded
-from penstock.instance.loading.warm_up_requests import request_of
 from penstock.instance.request import Request
+from penstock.instance.warm_up.requests import request_of
+from penstock.runtimes.base import LaneListener
 from penstock.wire import frames
 
 _CODE: Final = "warmup-failed"
 
 
-async def warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> None:
-    """Answers each of `requests` as often as it says, in every lane.
+async def load(model: Prepared, listener: LaneListener) -> Loaded:
+    """As `loading.load.load`, and warm. Raises ModelError (`warmup-failed`) with what the model
+    answered instead; nothing of it is left then."""
+    loop = asyncio.get_running_loop()
+    context = model.context
+    until = loop.time() + context.startup_timeout_s
+    loaded = await load_cold(model, listener)
+    if not context.description.warmup:
+        return loaded
+    try:
+        async with asyncio.timeout_at(until):
+            await _warm_up(loaded, context.model_dir, context.description.warmup)
+    except TimeoutError:
+        await loaded.close()
+        raise ModelError(
+            _CODE,
+            f"the model did not start and warm up within {context.startup_timeout_s:g} s",
+            hint="Warm up with less, or raise ContainerStartupHealthCheckTimeoutInSeconds.",
+        ) from None
+    except BaseException:
+        await loaded.close()
+        raise
+    return loaded
 
-    Raises ModelError (`warmup-failed`) with what the model answered instead; the caller ends it.
-    """
-    if not requests:
-        return
+
+async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> None:
+    """Has each of `requests` answered as often as it says, in every lane."""
     clock = SystemClock()
     loop = asyncio.get_running_loop()
     # Nobody keeps it company: to wait for more would only take time.
