@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from zoneinfo import ZoneInfo
 
@@ -10,11 +11,20 @@ import pytest
 from penstock.core.keep_warm import Keep, KeepWarm, Release, Schedule, parse
 from penstock.errors import CallerError
 
-UTC = dt.timezone.utc  # noqa: UP017 - the zone that `zone_of` gives is compared with it
+UTC = dt.UTC
 
 
-def zone_of(name: str) -> dt.tzinfo:
-    return UTC if name == "UTC" else ZoneInfo(name)
+@dataclasses.dataclass(frozen=True)
+class LocalTime:
+    zone: dt.tzinfo
+
+    def local(self, wall: float) -> tuple[int, int]:
+        local = dt.datetime.fromtimestamp(wall, self.zone)
+        return local.weekday(), local.hour * 60 + local.minute
+
+
+def zone_of(name: str) -> LocalTime:
+    return LocalTime(UTC if name == "UTC" else ZoneInfo(name))
 
 
 def at(text: str, zone: dt.tzinfo = UTC) -> float:
@@ -31,11 +41,11 @@ def test_schedules_are_read_with_days_hours_zone_and_models() -> None:
         days=frozenset({0, 1, 2, 3, 4}),
         begin_min=480,
         minutes=630,
-        zone=ZoneInfo("Europe/Berlin"),
+        zone=zone_of("Europe/Berlin"),
         models=("a.tar.gz", "team/b.tar.gz"),
     )
     assert night == Schedule(
-        days=frozenset({5, 6}), begin_min=1320, minutes=240, zone=UTC, models=("n",)
+        days=frozenset({5, 6}), begin_min=1320, minutes=240, zone=zone_of("UTC"), models=("n",)
     )
     assert parse(" ; ", zone_of) == ()
 

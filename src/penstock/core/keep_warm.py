@@ -15,10 +15,9 @@ again now and then: one may have failed, and a model that is pinned may have cra
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from penstock.errors import CallerError
 
@@ -37,7 +36,16 @@ _DAY_MINUTES: Final = 24 * 60
 _SCHEDULES_MAX: Final = 100
 _MODELS_MAX: Final = 1000
 
-ZoneOf = Callable[[str], dt.tzinfo]  #: raises KeyError, ValueError or OSError for a name of none
+
+
+class Zone(Protocol):
+    """A time zone."""
+
+    def local(self, wall: float) -> tuple[int, int]:
+        """Day of the week (0 = Monday) and minute of the day at wall second `wall`."""
+
+
+ZoneOf = Callable[[str], Zone]  #: raises KeyError, ValueError or OSError for a name of none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +55,12 @@ class Schedule:
     days: frozenset[int]  #: on which the hours begin; 0 = Monday
     begin_min: int  #: minutes after midnight
     minutes: int  #: how long; past midnight, if so
-    zone: dt.tzinfo
+    zone: Zone
     models: tuple[str, ...]
 
     def holds(self, wall: float) -> bool:
         """Whether its hours are now, at wall second `wall`."""
-        local = dt.datetime.fromtimestamp(wall, self.zone)
-        minute = local.hour * 60 + local.minute
-        today = local.weekday()
+        today, minute = self.zone.local(wall)
         if today in self.days and self.begin_min <= minute < self.begin_min + self.minutes:
             return True
         before = (today - 1) % 7

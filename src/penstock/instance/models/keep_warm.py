@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import logging
 import zoneinfo
@@ -33,12 +34,26 @@ class Host(Protocol):
 
 def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
     """Raises CallerError (`keep-warm-invalid`)."""
-    return parse(environment.get(VARIABLE, ""), _zone)
+    return parse(environment.get(VARIABLE, ""), zone_of)
 
 
-def _zone(name: str) -> dt.tzinfo:
-    """UTC is known on machines without a database of time zones, too."""
-    return dt.UTC if name == "UTC" else zoneinfo.ZoneInfo(name)
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalTime:
+    """A `core.keep_warm.Zone`."""
+
+    zone: dt.tzinfo
+
+    def local(self, wall: float) -> tuple[int, int]:
+        local = dt.datetime.fromtimestamp(wall, self.zone)
+        return local.weekday(), local.hour * 60 + local.minute
+
+
+def zone_of(name: str) -> LocalTime:
+    """UTC is known on machines without a database of time zones, too.
+
+    Raises KeyError, ValueError or OSError for others that are not.
+    """
+    return LocalTime(dt.UTC if name == "UTC" else zoneinfo.ZoneInfo(name))
 
 
 class KeepWarmDriver:
