@@ -99,3 +99,17 @@ def test_a_model_that_could_not_be_loaded_has_no_unload() -> None:
     counts.unloading("host-ended", 0, 4.0)
     delta = delta_of(counts.take(0, 5.0, use=True))
     assert (delta.loads, delta.loads_failed, delta.unloads) == (0, 1, {})
+
+
+def test_a_model_that_grows_is_counted_with_what_it_takes_at_each_time() -> None:
+    counts = ModelCounts()
+    counts.loaded(Footprint(host_bytes=10), 0.0, 0.0)
+    counts.resized(Footprint(host_bytes=30), 500_000, 2.0)
+    told = counts.take(500_000, 3.0, use=True)
+    delta = delta_of(told)
+    assert (delta.byte_s, delta.run_s) == (10 * 2.0 + 30 * 1.0, 0.5)
+    assert told is not None
+    assert told["host_bytes"] == 30
+    counts.unloading("dismissed", 500_000, 4.0)
+    counts.resized(Footprint(host_bytes=50), 0, 5.0)
+    assert delta_of(counts.take(0, 6.0, use=True)).byte_s == 30.0

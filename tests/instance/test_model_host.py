@@ -201,6 +201,15 @@ def test_a_model_is_unloaded_on_demand_and_comes_back_with_its_next_call(
     assert again["pid"] != first["pid"]
 
 
+def test_without_a_cache_a_model_is_ended_when_it_has_answered(host: Host, tmp_path: Path) -> None:
+    adding(tmp_path, host.prefix / "m.tar.gz", 1)
+    assert host.client.control(op="unload", copy=HOST)["found"]
+    assert host.load(multi_model={"keeps_models": False}).get("ok")
+    first = host.ask("m.tar.gz", 0).json
+    wait_until(lambda: host.status()["models_loaded"] == 0, "the model is unloaded")
+    assert host.ask("m.tar.gz", 0).json["pid"] != first["pid"]
+
+
 def test_a_wish_loads_a_model_that_nobody_has_called(host: Host, tmp_path: Path) -> None:
     adding(tmp_path, host.prefix / "m.tar.gz", 1)
     assert host.models(load="m.tar.gz").get("ok")
@@ -226,22 +235,19 @@ def test_what_waits_for_a_load_is_given_back_when_the_host_goes(host: Host, tmp_
     assert (answer.kind, answer.reason) == (frames.RETURNED, "draining")
 
 
-def test_a_worker_that_is_killed_takes_no_neighbour_and_its_model_comes_back(
-    host: Host, tmp_path: Path
-) -> None:
+def test_models_of_a_worker_that_is_killed_come_back_in_another(host: Host, tmp_path: Path) -> None:
     adding(tmp_path, host.prefix / "a.tar.gz", 1)
     adding(tmp_path, host.prefix / "b.tar.gz", 2)
-    victim = host.ask("a.tar.gz", 0).json["pid"]
-    neighbour = host.ask("b.tar.gz", 0).json["pid"]
-    assert victim != neighbour
-    os.kill(victim, signal.SIGKILL)
+    killed = host.ask("a.tar.gz", 0).json["pid"]
+    assert host.ask("b.tar.gz", 0).json["pid"] == killed, "they share it"
+    os.kill(killed, signal.SIGKILL)
 
-    def is_back() -> bool:
-        answer = host.ask("a.tar.gz", 0)
-        return answer.kind == frames.REPLY and answer.json["pid"] != victim
+    def comes_back(model: str) -> bool:
+        answer = host.ask(model, 0)
+        return answer.kind == frames.REPLY and answer.json["pid"] != killed
 
-    wait_until(is_back, "the model is back in another worker", seconds=30)
-    assert host.ask("b.tar.gz", 0).json["pid"] == neighbour
+    wait_until(lambda: comes_back("a.tar.gz"), "the model is back", seconds=30)
+    wait_until(lambda: comes_back("b.tar.gz"), "its neighbour is back", seconds=30)
 
 
 def test_whoever_connects_later_is_told_what_is_loaded(host: Host, tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ _SCHEDULES_MAX: Final = 100
 _MODELS_MAX: Final = 1000
 
 
-
 class Zone(Protocol):
     """A time zone."""
 

@@ -40,11 +40,17 @@ class LoadContext:
     isolated: bool = True  #: models' processes are confined where the kernel can (`confinement`)
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
+    target_model: str = ""  #: as requests name it, in a host of target models
+    #: Where Python models of this host may share processes; None: each has its own.
+    shared_workers: SharedWorkers | None = None
+    #: The foreign server that hosts all models of this host; None: each has its own.
+    shared_server: SharedServer | None = None
 
     @property
     def copy_name(self) -> str:
         """As errors name it."""
-        return f"{self.endpoint_name}/{self.variant_name}"
+        name = f"{self.endpoint_name}/{self.variant_name}"
+        return f"{name}/{self.target_model}" if self.target_model else name
 
 
 class TensorRuntime(Protocol):
@@ -127,3 +133,20 @@ class PayloadRuntime(Protocol):
 
     async def close(self) -> None:
         """Ends the worker process (terminate, then kill). Idempotent."""
+
+
+class SharedWorkers(Protocol):
+    """Worker processes that host several Python models each (`python.shared`)."""
+
+    def may_share(self, context: LoadContext) -> bool:
+        """Whether the model is loaded here, or in processes of its own."""
+
+    async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
+        """A runtime of one model. Raises PenstockError; nothing of the model is left then."""
+
+
+class SharedServer(Protocol):
+    """A foreign server that hosts several models (`foreign.multi_model`)."""
+
+    async def load(self, context: LoadContext, listener: LaneListener) -> PayloadRuntime:
+        """A runtime of one model. Raises PenstockError; nothing of the model is left then."""

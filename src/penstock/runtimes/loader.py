@@ -74,11 +74,16 @@ def load_seq2seq_model(context: LoadContext) -> Any:
 
 async def load_payload_runtime(context: LoadContext, listener: LaneListener) -> Any:
     """A `PayloadRuntime` whose workers run. Raises ModelError."""
+    workers, server = context.shared_workers, context.shared_server
     if context.description.runtime == "python":
+        if workers is not None and workers.may_share(context):
+            return await workers.load(context, listener)
         from penstock.runtimes.python.runtime import PythonRuntime
 
         return await PythonRuntime.start(context, listener)
     if context.description.runtime == "process":
+        if server is not None:
+            return await server.load(context, listener)
         from penstock.runtimes.foreign.runtime import ProcessRuntime
 
         return await ProcessRuntime.start(context, listener)

@@ -76,6 +76,10 @@ class Account:
             self._leaving_sum -= charge
         self.look(used)
 
+    def limit_models(self, models_max: int) -> None:
+        """So many at once from now on; 0 = as many as memory holds."""
+        self._models_max = models_max
+
     # what is there
 
     @property

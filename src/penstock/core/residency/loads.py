@@ -47,7 +47,6 @@ class Loads:
         self.loading = 0
         self.wake_at = inf  #: when more may go than now
         self._load_s_per_byte = 0.0  #: learned; of models that were never loaded
-        self._held_until: float | None = None  #: loads behind one that was overtaken wait
 
     # the queue
 
@@ -55,7 +54,7 @@ class Loads:
         """It is to be loaded, if it is not on its way already."""
         if model.state is State.UNLOADED:
             model.state = State.QUEUED
-            model.overtaken = 0
+            model.overtaken, model.held_until = 0, None
             self.queue[model.name] = model
 
     def drop(self, model: TargetModel) -> None:
@@ -102,7 +101,7 @@ class Loads:
         for model in order:
             if model.state is not State.QUEUED:
                 continue
-            if self.preparing >= self._limit(model):
+            if self.preparing >= self._limit(model) or _guess_behind(model, order):
                 break
             self.preparing += 1
             model.state = State.PREPARING
@@ -120,7 +119,9 @@ class Loads:
         for model in order:
             if model.state is not State.PREPARED or model.need is None:
                 continue
-            if self.loading >= self._limit(model) or self._held(blocked, now):
+            if self.loading >= self._limit(model) or _guess_behind(model, order):
+                break
+            if self._held(blocked, now):
                 break
             shortage = self._shortage(ahead + model.need, 1 + ahead_count)
             if any_missing(shortage):
@@ -149,22 +150,23 @@ class Loads:
 
     def _held(self, blocked: list[TargetModel], now: float) -> bool:
         """Whether those behind `blocked` wait, because it was overtaken too often."""
-        starved = [model for model in blocked if model.overtaken >= _OVERTAKEN_MAX]
-        if not starved:
-            return False
-        if self._held_until is None:
-            self._held_until = now + _HELD_S
-        if now >= self._held_until:
-            self._held_until = None
-            for model in starved:
-                model.overtaken = 0
-            return False
-        self.wake_at = min(self.wake_at, self._held_until)
-        return True
+        held = False
+        for model in blocked:
+            if model.overtaken < _OVERTAKEN_MAX:
+                continue
+            if model.held_until is None:
+                model.held_until = now + _HELD_S
+            if now >= model.held_until:
+                model.overtaken, model.held_until = 0, None
+            else:
+                held = True
+                self.wake_at = min(self.wake_at, model.held_until)
+        return held
 
     def _start(self, model: TargetModel, now: float) -> Load:
         assert model.need is not None
         reason = why.ROOM_MADE if model.promised else model.cause
+        model.load_reason = model.cause
         self.leave_queue(model)
         self.loading += 1
         model.state = State.LOADING
@@ -189,7 +191,7 @@ class Loads:
             self.drop(model)
             return []
         if not victims:
-            if not model.parked and not model.wished:
+            if again_at == inf and not (model.parked or model.wished):
                 model.retry_expected = False
                 self.drop(model)
                 return []
@@ -207,24 +209,28 @@ class Loads:
         return loss <= _GUESS_SHARE * self._evictor.candidate(model, now=now).loss
 
     def _never(self, model: TargetModel, now: float) -> Refuse | None:
-        """Said at once of a model for which waiting does not help: pins hold what it needs."""
+        """Said at once of a model for which waiting does not help.
+
+        Pinned models hold what it needs, or there is no other model that could ever go.
+        """
         assert model.need is not None
-        held = self._account.shared
-        pinned = 0
+        held, pinned = self._account.base, 0
         for other in self._table.recency.values():
             if other.pinned:
                 held += self._account.charge(other.name)
                 pinned += 1
         limit = self._spec.models_max
-        if (held + model.need).within(self._account.budget) and not (limit and pinned >= limit):
+        pins = not (held + model.need).within(self._account.budget) or (limit and pinned >= limit)
+        if not pins and self._account.models > pinned:
             return None
         message = (
             f"model {model.name} needs {bytes_of(model.need)}; of the budget of "
-            f"{bytes_of(self._account.budget)}, {bytes_of(held)} are taken by pinned models and by "
-            f"what all models share"
+            f"{bytes_of(self._account.budget)}, {bytes_of(self._account.committed)} are taken, "
+            f"and no model may go: {pinned} are pinned"
         )
         self.drop(model)
-        return refuse_all(self._table, model, why.NO_ROOM, message, None, now=now)
+        retry_after_s = None if pins else self._spec.failure_s
+        return refuse_all(self._table, model, why.NO_ROOM, message, retry_after_s, now=now)
 
     def unload(
         self, victims: list[Candidate], reason: str, *, now: float, made_room_for: str = ""
@@ -249,6 +255,11 @@ class Loads:
         cost_s = model.reload_s
         model.story.tell("unload", reason, now=now, made_room_for=made_room_for, cost_s=cost_s)
         return Unload(model.name, reason, made_room_for)
+
+
+def _guess_behind(model: TargetModel, order: list[TargetModel]) -> bool:
+    """A guess while anybody waits: it takes neither a place nor room before them."""
+    return model.urgency == _URGENCY_GUESS and order[0].urgency < _URGENCY_GUESS
 
 
 def _turn(model: TargetModel) -> tuple[int, float, str]:

@@ -39,6 +39,9 @@ from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Shortage
 
+#: How long a server is believed that it has no memory for one model more.
+_FULL_S = 300.0
+
 
 class Residency:
     """Decides for one host of target models. Every input returns what is to be done now."""
@@ -52,6 +55,7 @@ class Residency:
         self._loads = Loads(spec, self._table, self._account, self._evictor)
         self._foresight = Foresight()
         self._latest = 0.0  #: when something happened last
+        self._full_until = inf  #: a server said what it holds, which is believed for so long
         self._over = False  #: memory is exceeded, and what may go was not enough
         self._room_changed()
 
@@ -241,7 +245,7 @@ class Residency:
         known.failures = 0
         known.taken = taken
         self._loads.learn(known, load_s)
-        known.story.tell("loaded", known.cause, now=now, cost_s=load_s)
+        known.story.tell("loaded", known.load_reason, now=now, cost_s=load_s)
         self._table.recency[model] = known
         self._table.contest.resized(known)
         self._foresight.loaded(known)
@@ -267,6 +271,27 @@ class Residency:
         known.story.tell("failed", why.LOAD_FAILED, now=now, text=message)
         retry_after_s = None if permanent else wait_s
         return [*self._refused(known, message, retry_after_s, now), *self._go_on(now)]
+
+    def full(self, model: str, *, now: float, used: Footprint) -> list[Action]:
+        """A server that hosts models itself has no memory (its 507), to load this one or to run it.
+
+        So one model fewer fits there than was thought: another one goes, and the load is tried
+        again. What fits is found out anew after `_FULL_S`.
+        """
+        known = self._table.of(model)
+        if known.state is not State.LOADING:
+            fits = self._account.models - 1
+        elif self._account.models == 1:
+            message = f"the server has no memory for model {model}, and has no other model"
+            return self.load_failed(model, now=now, message=message, permanent=False, used=used)
+        else:
+            self._gave_up(known, used)
+            fits = self._account.models
+            self._start_over(known)
+        self._account.limit_models(max(fits, 1))
+        self._full_until = now + _FULL_S
+        known.story.tell("full", "server-full", now=now)
+        return self._go_on(now)
 
     def unloaded(self, model: str, *, now: float, used: Footprint) -> list[Action]:
         """Its memory was given back; `used` is measured after that."""
@@ -298,7 +323,8 @@ class Residency:
         known.crashes = (0 if ran_long else known.crashes) + counts
         self._gave_up(known, used)
         known.retry_expected = known.prefetched = False
-        known.story.tell("crashed", f"{known.crashes} in a row", now=now)
+        in_a_row = f"{known.crashes} in a row"
+        known.story.tell("crashed", "worker-died", now=now, text=in_a_row)
         if known.crashes >= self._spec.crashes_max:
             message = f"model {model} crashed {known.crashes} times in a row"
             return [*self._quarantine(known, message, now), *self._go_on(now)]
@@ -414,7 +440,7 @@ class Residency:
         self, known: TargetModel, message: str, retry_after_s: float | None, now: float
     ) -> list[Action]:
         """Whoever waits for it, for the failure that it is remembered for."""
-        asked = known.parked or known.wished
+        asked = bool(known.parked) or known.wished
         refused = refuse_all(
             self._table, known, known.failed_reason, message, retry_after_s, now=now
         )
@@ -534,6 +560,9 @@ class Residency:
     def _go_on(self, now: float) -> list[Action]:
         """After memory changed: first it must fit, then others may load."""
         self._latest = now
+        if now >= self._full_until:
+            self._full_until = inf
+            self._account.limit_models(self._spec.models_max)
         self._room_changed()
         missing = Shortage(self._account.short_of(NOTHING), self._account.models_over(0))
         self._over = any_missing(missing)

@@ -32,10 +32,10 @@ class TargetModel:
     __slots__ = (
         "admitted", "artifact", "blocked", "busy", "crashes", "dismissed", "drains", "evictions",
         "failed_reason", "failed_text", "failed_until", "failures", "foreseen_at", "guessed_hits",
-        "history", "hits", "load_s", "loaded_at", "loads", "misguesses", "misses", "name", "need",
-        "need_measured", "overtaken", "parked", "phase_at", "pinned", "prefetched", "prepare_s",
-        "promised", "retry_expected", "since", "stale", "state", "story", "taken", "unload_reason",
-        "wished",
+        "held_until", "history", "hits", "load_reason", "load_s", "loaded_at", "loads",
+        "misguesses", "misses", "name", "need", "need_measured", "overtaken", "parked", "phase_at",
+        "pinned", "prefetched", "prepare_s", "promised", "retry_expected", "since", "stale",
+        "state", "story", "taken", "unload_reason", "wished",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -50,6 +50,7 @@ class TargetModel:
         self.pinned = False
         self.drains = ""  #: why it takes no more requests and is unloaded once idle
         self.loaded_at = 0.0
+        self.load_reason = ""  #: why it was loaded last
         self.unload_reason = ""  #: why it left last
 
         # on its way
@@ -64,6 +65,7 @@ class TargetModel:
         self.promised = False  #: others were, or are, unloaded for it
         self.blocked = False  #: what may go is not enough for it
         self.overtaken = 0  #: loads that began before it though it waited longer
+        self.held_until: float | None = None  #: until then none of those begins
 
         # guesses
         self.foreseen_at: float | None = None  #: when it is to be prefetched

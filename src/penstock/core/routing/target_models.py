@@ -27,6 +27,8 @@ _HOT_OUTSTANDING = 8
 _HOT_RATIO = 4
 #: A host is not asked again to load a hot model before it has had the time to.
 _ASK_AGAIN_S = 30.0
+#: Free memory is compared in such steps: less decides nothing, and models spread.
+_ROOM_STEP_BYTES = 128 << 20
 #: Names that are kept of what is on its way, per host; the oldest go first.
 _SENT_MAX = 4096
 
@@ -117,7 +119,13 @@ def _busy(state: CopyState) -> tuple[int, int, int]:
     return state.outstanding, state.picked, state.copy
 
 
-def _roomy(state: CopyState) -> tuple[int, int, int, int]:
-    """Larger is better: free memory, then few requests, then the one picked longest ago."""
+def _roomy(state: CopyState) -> tuple[int, int, int, int, int]:
+    """Larger is better: free memory in large steps, then few models, few requests, long unused."""
     seen = _seen(state)
-    return seen.free_bytes, -len(seen.sent) - state.outstanding, -state.picked, -state.copy
+    return (
+        seen.free_bytes // _ROOM_STEP_BYTES,
+        -len(seen.loaded) - len(seen.sent),
+        -state.outstanding,
+        -state.picked,
+        -state.copy,
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
+
+from penstock.runtimes.workers.memory import own_bytes, tree_pids
+
+__all__ = ["cpu_s", "own_bytes", "rss_bytes", "tree_pids"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -15,26 +18,6 @@ def rss_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def own_bytes(pid: int) -> int:
-    """What it has for itself: without pages of files, which others share."""
-    try:
-        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
-    except (OSError, ValueError):
-        return 0
-    return (int(resident) - int(shared)) * _PAGE_BYTES
-
-
-def tree_pids(pid: int) -> list[int]:
-    """A process and all that it and its children started, as far as the kernel tells."""
-    found = [pid]
-    for each in found:  # grows while it is walked
-        with suppress(OSError):
-            for task in Path(f"/proc/{each}/task").iterdir():
-                with suppress(OSError):
-                    found += [int(child) for child in (task / "children").read_text().split()]
-    return found
 
 
 def cpu_s(pid: int) -> float:

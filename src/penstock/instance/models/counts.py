@@ -100,6 +100,12 @@ class ModelCounts:
         self.resident, self._seen_until = True, now
         self._footprint, self._run_us = footprint, 0
 
+    def resized(self, footprint: Footprint, run_us: int, now: float) -> None:
+        """While it is loaded: it takes `footprint` from now on."""
+        self._see(run_us, now)
+        if self.resident:
+            self._footprint = footprint
+
     def load_failed(self) -> None:
         self._changed = True
         self._delta.loads_failed += 1

@@ -31,7 +31,7 @@ from penstock.core.residency import (
     Unload,
 )
 from penstock.core.residency.actions import LOAD_FAILED
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
@@ -39,6 +39,7 @@ from penstock.instance.lane_events import LaneEvents
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.refusals import refused
+from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import Target
 from penstock.instance.request import Request
 from penstock.wire import frames
@@ -57,6 +58,9 @@ _USE_EVERY = 10
 #: why a model is gone whose worker died and did not come back
 _CRASHED = "crashed"
 _HOST_ENDED = "host-ended"
+
+#: A foreign server answered 507.
+MEMORY_FULL_CODE = "model-memory-full"
 
 #: Models that a host knows of, loaded or not, and how many of them are forgotten when there are
 #: more: those that are not loaded, the oldest first.
@@ -78,6 +82,7 @@ class ModelHost:
         spec: ResidencySpec,
         prefix: ModelPrefix,
         loader: Loader,
+        shared: SharedProcesses,
         *,
         clock: Clock,
         call_at: CallAt,
@@ -93,6 +98,7 @@ class ModelHost:
         self._residency = Residency(spec, used=self._used)
         self._prefix = prefix
         self._loader = loader
+        self._shared = shared
         self._call_at = call_at
         self._elsewhere = elsewhere
         self._on_event = on_event
@@ -107,6 +113,8 @@ class ModelHost:
         self._copies_made = 0
         self._moving = 0  #: models that are being fetched
         self._loads = 0
+        self._unloads = 0
+        self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
         self._begin(self._measure_on())
         self._begin(self._count_on())
 
@@ -202,7 +210,9 @@ class ModelHost:
         target = self._targets[name] = Target(name, self._copies_made)
         if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
             unused = (one for one in self._targets.values() if one.is_unused and one is not target)
-            for one in list(itertools.islice(unused, _FORGOTTEN)):
+            forgotten = list(itertools.islice(unused, _FORGOTTEN))
+            self._tell_counts(forgotten, use=True)
+            for one in forgotten:
                 del self._targets[one.name]
         return target
 
@@ -312,7 +322,11 @@ class ModelHost:
         try:
             took = await self._loader.load(prepared, events)
         except Exception as error:
-            await self._failed(target, error, "loading")
+            if isinstance(error, NotNowError) and error.code == MEMORY_FULL_CODE:
+                self._used = await self._loader.measured()
+                self._carry_out(self._residency.full(target.name, now=self._now(), used=self._used))
+            else:
+                await self._failed(target, error, "loading")
             return
         self._loads += 1
         target.loaded, target.error = took.loaded, None
@@ -362,7 +376,9 @@ class ModelHost:
             target.requests += copy.requests
             target.batches += copy.batches
             copy.close()
-        self._begin(self._end(target, loaded, reason))
+        task = self._begin(self._end(target, loaded, reason))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
 
     async def _end(self, target: Target, loaded: Any, reason: str) -> None:
         if self.state != "closed":
@@ -374,6 +390,7 @@ class ModelHost:
             del loaded
         else:
             self._used = await self._loader.measured()
+        self._unloads += 1
         _LOG.info("model %s unloaded: %s", target.name, reason)
         self._carry_out(self._residency.unloaded(target.name, now=self._now(), used=self._used))
 
@@ -438,8 +455,23 @@ class ModelHost:
 
     async def _measure_on(self) -> None:
         while True:
-            self._used = await self._loader.measured()
-            self._carry_out(self._residency.measured(self._used, now=self._now()))
+            used = await self._loader.measured()
+            here = {name: one for name, one in self._targets.items() if one.loaded is not None}
+            by_model = await self._loader.by_model(
+                {name: one.prepared for name, one in here.items() if one.prepared is not None},
+                {name: one.loaded.pids() for name, one in here.items() if one.loaded is not None},
+            )
+            # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
+            still = {
+                name: taken
+                for name, taken in by_model.items()
+                if name in here and here[name].copy is not None
+            }
+            self._used = used
+            now = self._now()
+            for name, taken in still.items():
+                here[name].counts.resized(taken, here[name].run_us, now)
+            self._carry_out(self._residency.measured(used, now=now, by_model=still))
             await asyncio.sleep(_MEASURE_EVERY_S)
 
     async def _count_on(self) -> None:
@@ -472,10 +504,11 @@ class ModelHost:
     def _now(self) -> float:
         return self.clock.monotonic()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -484,6 +517,16 @@ class ModelHost:
 
     def _copies(self) -> list[Copy]:
         return [target.copy for target in self._targets.values() if target.copy is not None]
+
+    async def make_room(self, name: str) -> bool:
+        """A server has no memory to run a model: whether another one was unloaded for it."""
+        before = self._unloads
+        self._used = await self._loader.measured()
+        self._carry_out(self._residency.full(name, now=self._now(), used=self._used))
+        ends = list(self._ends)
+        if ends:
+            await asyncio.wait(ends)
+        return self._unloads > before
 
     # control operations
 
@@ -538,6 +581,7 @@ class ModelHost:
         await asyncio.gather(*tasks, return_exceptions=True)
         ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
         await asyncio.gather(*ends)
+        await self._shared.close()
 
     # what is told
 
@@ -554,18 +598,20 @@ class ModelHost:
         return {"loaded": loaded, "gone": gone, "free_bytes": max(0, free_bytes)}
 
     def pids(self) -> list[int]:
-        return [
+        own = {
             pid
             for target in self._targets.values()
             if target.loaded is not None
             for pid in target.loaded.pids()
-        ]
+        }
+        return sorted(own.union(self._shared.pids()))
 
     def kill_workers(self) -> None:
         for target in self._targets.values():
             kill = getattr(target.loaded.runtime, "kill", None) if target.loaded else None
             if kill is not None:
                 kill()
+        self._shared.kill()
 
     def status(self) -> dict[str, Any]:
         copies = self._copies()
@@ -587,7 +633,10 @@ class ModelHost:
         }
 
     def explain(self) -> dict[str, Any]:
-        return self.status() | {"residency": self._residency.snapshot()}
+        return self.status() | {
+            "residency": self._residency.snapshot(),
+            "workers": self._shared.explain(),
+        }
 
     async def explain_model(self, name: str) -> dict[str, Any]:
         """Raises CallerError for a name that can't be one."""

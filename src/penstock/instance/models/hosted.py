@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import os
 from typing import Any
 
@@ -18,7 +19,10 @@ from penstock.instance.models.host import ModelHost, OnCounts, OnEvent
 from penstock.instance.models.keep_warm import KeepWarmDriver, schedules_of
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.settings import residency_spec
+from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
+
+_LOG = logging.getLogger(__name__)
 
 #: Requests that a host takes at once, those that wait for a load included; each has a body.
 OUTSTANDING_MAX = 4096
@@ -76,11 +80,22 @@ class HostedModels:
         schedules = schedules_of({**call.source.environment, **call.environment})
         for model in (model for schedule in schedules for model in schedule.models):
             prefix.resolve(model)
-        self.host = ModelHost(
+        spec = residency_spec(call)
+        shared = SharedProcesses(
+            settings.cache_dir / "views",
+            cores=call.cores,
+            budget=spec.budget,
+            make_room=self._make_room,
+            log=lambda line: _LOG.info("[%s/%s copy %d] %s", call.endpoint, call.variant,
+                                       call.copy, line),
+            clock=clock,
+        )  # fmt: skip
+        self.host: ModelHost = ModelHost(
             call.copy,
-            residency_spec(call),
+            spec,
             prefix,
-            Loader(call, settings, prefix, clock),
+            Loader(call, settings, prefix, clock, shared),
+            shared,
             clock=clock,
             call_at=call_at,
             elsewhere=elsewhere,
@@ -98,6 +113,9 @@ class HostedModels:
             "outputs": [],
             "batching": {},
         }
+
+    async def _make_room(self, name: str) -> bool:
+        return await self.host.make_room(name)
 
     def pids(self) -> list[int]:
         return self.host.pids()

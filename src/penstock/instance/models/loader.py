@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
+from penstock.core.memory_kin import KinMemory
 from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
 from penstock.core.residency import Footprint
 from penstock.core.room import MEASURED
@@ -22,6 +24,7 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.models import memory
+from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up.load import load
 from penstock.runtimes.base import LaneListener
@@ -47,13 +50,16 @@ class Loader:
         settings: InstanceSettings,
         prefix: ModelPrefix,
         clock: Clock,
+        shared: SharedProcesses,
     ) -> None:
         """`call` is the host's own."""
+        self._shared = shared
         self._call = call
         self._settings = settings
         self._prefix = prefix
         self._runtimes: set[str] = set()  #: whose libraries this process has
         self._clock = clock
+        self._kin = KinMemory()
         self._turn = asyncio.Lock()
         self._highest_bytes = 0
 
@@ -74,6 +80,9 @@ class Loader:
             return fetched.detected
 
         model = await prepared(call, self._settings, fetch)
+        model = dataclasses.replace(
+            model, context=dataclasses.replace(model.context, target_model=name)
+        )
         need = await asyncio.to_thread(self._need, model)
         footprint = Footprint(host_bytes=need.memory_bytes)
         return model, stamps[0], footprint, need.basis == MEASURED
@@ -85,7 +94,8 @@ class Loader:
             before = (await self.measured()).host_bytes
             height = asyncio.create_task(self._height())
             try:
-                loaded = await load(model, listener)
+                await self._shared.started(model.context)
+                loaded = await load(self._shared.told(model), listener)
             except BaseException:
                 await memory.give_back()
                 raise
@@ -93,14 +103,13 @@ class Loader:
                 height.cancel()
             seconds = self._clock.monotonic() - started
             used = await self.measured()
-        self._runtimes.add(model.context.description.runtime)
         kept_bytes = max(0, used.host_bytes - before)
         seen = MemorySeen(
             load_bytes_max=max(kept_bytes, self._highest_bytes - before),
             own_bytes_max=kept_bytes,
             ran=False,
         )
-        await asyncio.to_thread(records.write, self._record(model), seen)
+        await asyncio.to_thread(self._learn, model, seen)
         return Took(
             loaded=loaded, model=Footprint(host_bytes=kept_bytes), used=used, seconds=seconds
         )
@@ -116,6 +125,22 @@ class Loader:
     async def measured(self) -> Footprint:
         return await asyncio.to_thread(memory.footprint)
 
+    async def by_model(
+        self, loaded: Mapping[str, Prepared], pids: Mapping[str, list[int]]
+    ) -> dict[str, Footprint]:
+        """What models take now, of those that have processes for themselves.
+
+        Args:
+            loaded: by name.
+            pids: by name, of their processes.
+        """
+        own = {
+            name: pids[name]
+            for name, model in loaded.items()
+            if pids[name] and not self._shared.shares(model.context)
+        }
+        return await asyncio.to_thread(memory.footprints, own) | dict(await self._shared.alone())
+
     async def _height(self) -> None:
         """Looks for the most that is taken while a model is loaded."""
         self._highest_bytes = 0
@@ -124,9 +149,22 @@ class Loader:
             self._highest_bytes = max(self._highest_bytes, (await self.measured()).host_bytes)
 
     def _need(self, model: Prepared) -> MemoryNeed:
-        first = model.context.description.runtime not in self._runtimes
+        """By its own record, else by the rule as models of its kind have corrected it."""
+        kind = model.context.description.runtime
         seen = records.read(self._record(model))
-        return beside_others(facts_of(model.context), seen, first=first)
+        need = beside_others(facts_of(model.context), seen, first=kind not in self._runtimes)
+        if need.basis == MEASURED:
+            return need
+        corrected_bytes = self._kin.corrected(kind, need.memory_bytes)
+        return dataclasses.replace(need, memory_bytes=max(corrected_bytes, need.least_bytes))
+
+    def _learn(self, model: Prepared, seen: MemorySeen) -> None:
+        kind = model.context.description.runtime
+        facts = facts_of(model.context)
+        rule = beside_others(facts, None, first=kind not in self._runtimes)
+        self._kin.learn(kind, estimated_bytes=rule.memory_bytes, peak_bytes=seen.load_bytes_max)
+        self._runtimes.add(kind)
+        records.write(self._record(model), seen)
 
     def _record(self, model: Prepared) -> Path:
         cache_dir = self._settings.cache_dir

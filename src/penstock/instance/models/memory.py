@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import os
+from collections.abc import Collection, Mapping
 
 from penstock.core.residency import Footprint
 from penstock.instance.memory.process_usage import proportional_bytes, tree_pids
@@ -16,6 +17,16 @@ def footprint() -> Footprint:
     """Of this process and all below it, as the operating system measures. Pages of files that they
     have mapped count, once: a compiled model that is evicted from the page cache is slow."""
     return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
+
+
+def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
+    """By name, of processes that are somebody's own, with all below them."""
+    return {
+        name: Footprint(
+            host_bytes=sum(proportional_bytes(each) for pid in own for each in tree_pids(pid))
+        )
+        for name, own in pids.items()
+    }
 
 
 async def give_back() -> None:

@@ -90,13 +90,13 @@ class Lane(Supervised[WorkerProcess]):
                     done(list(replies))
                     return
                 worker.kill()  # its answers are not those of this batch
-                done(_after_death(ALL_ITEMS, count))
+                done(after_death(ALL_ITEMS, count))
             elif late:
-                done(self._after_hang(late[0], count))
+                done(after_hang(late[0], count, hung(self._run_s_max)))
             elif self.closed:
                 done(not_begun)
             else:
-                done(_after_death(self._item(), count))
+                done(after_death(self._item(), count))
 
         def hangs() -> None:
             late.append(self._item())
@@ -121,21 +121,27 @@ class Lane(Supervised[WorkerProcess]):
         if answered is not None:
             answered(None)
 
-    def _after_hang(self, guilty: int, count: int) -> Answers:
-        if count == 1:
-            guilty = 0
-        answers = _after_death(guilty, count)
-        if guilty < count:
-            error = ModelError(
-                "model-timeout",
-                f"the model did not answer within {self._run_s_max:g} s; its process was ended",
-                hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
-            )
-            answers[guilty] = PayloadReply(error=error)
-        return answers
+
+def hung(run_s: float) -> ModelError:
+    """What the request is told that its worker hung on."""
+    return ModelError(
+        "model-timeout",
+        f"the model did not answer within {run_s:g} s; its process was ended",
+        hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
+    )
 
 
-def _after_death(suspect: int, count: int) -> Answers:
+def after_hang(guilty: int, count: int, error: ModelError) -> Answers:
+    """What becomes of a batch whose worker was ended because it hung on the item `guilty`."""
+    if count == 1:
+        guilty = 0
+    answers = after_death(guilty, count)
+    if guilty < count:
+        answers[guilty] = PayloadReply(error=error)
+    return answers
+
+
+def after_death(suspect: int, count: int) -> Answers:
     """What becomes of a batch whose worker died while it computed the item `suspect`.
 
     Those before it had been computed, so they may have left what killed it; those behind it had not

@@ -39,7 +39,7 @@ def load(init: dict[str, Any]) -> Contract:
     return SageMakerContract(init)
 
 
-def _answers(
+def answers_of(
     contract: Contract, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
 ) -> list[Answer]:
     """One answer per item, whatever the contract does, and no more than one message holds."""
@@ -68,7 +68,7 @@ def serve(channel: socket.socket) -> None:
     contract, _, messages = loaded
     for kind, count, payload in messages:
         if kind == batches.BATCH:
-            answers = _answers(contract, batches.unpack_batch(payload, count), progress)
+            answers = answers_of(contract, batches.unpack_batch(payload, count), progress)
             channel.sendall(batches.pack_replies(answers))
     contract.close()
 

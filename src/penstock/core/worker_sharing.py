@@ -1,0 +1,336 @@
+"""Which models share a worker process, and what becomes of each when the process ends.
+
+A worker process costs its interpreter and its libraries before it holds a model. Models of one kind
+(the same interpreter, environment and walls) therefore share workers. What they share they can also
+break for each other, so every end of a worker is somebody's, as far as it can be known:
+
+* **The suspect** is the model that was computing, loading or unloading when its worker died or
+  hung. It is started again *apart*, in a worker of its own, and stays apart for as long as it is
+  there. `deaths_max` deaths in a row, without an answer in between, and it has failed.
+* **The innocents**, everybody else there, are loaded again together, in a fresh worker, at once.
+* **Nobody was computing**: a thread that a model left behind, or the kernel. The first time all are
+  loaded again together; every second time they are *split* into two workers, until the one that
+  does it is alone and is the suspect.
+* **The worker outgrew its memory**: growth inside one process is nobody's by itself, so its models
+  are split, and split again, until the leak is alone; then that model has failed. Others go on.
+  Models that are only too many for one worker fit after the first split, and nobody fails.
+
+A worker takes new models while it holds fewer than `models_max`, is not somebody's own, and is not
+part of a search by splitting: whoever came in would be searched as well. When the search has found
+its model the rest of its workers are open again.
+
+The driver carries out actions in order, and reports back. Models and workers are numbers; those of
+workers are this machine's, those of models the driver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+#: As `runtimes.workers.supervision`: a worker of one model is started again after such times.
+WAIT_S_MIN: Final = 0.1
+WAIT_S_MAX: Final = 10.0
+
+#: Deaths that nobody was computing at, until the models of that worker are split.
+_UNEXPLAINED_MAX: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingSpec:
+    models_max: int = 32  #: in one worker
+    #: Workers of one kind that lanes ask for: the cores. There are more where all are full.
+    workers_max: int = 1
+    deaths_max: int = 5  #: of one model, in a row
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    worker: int
+    kind: str
+    reason: str
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """Into a worker that was started before; it may not be up yet."""
+
+    worker: int
+    model: int
+    lane: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadModel:
+    worker: int
+    model: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndWorker:
+    """It has no model any more."""
+
+    worker: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailModel:
+    """It is not loaded again. The machine has forgotten it."""
+
+    model: int
+    reason: str
+
+
+Action = StartWorker | LoadModel | UnloadModel | EndWorker | FailModel
+
+
+@dataclass(slots=True)
+class _Model:
+    kind: str
+    lanes: int
+    apart: bool = False  #: it ended a worker
+    deaths: int = 0  #: in a row
+
+
+@dataclass(slots=True)
+class _Worker:
+    kind: str
+    models: dict[int, int] = field(default_factory=dict)  #: model -> its lane, in load order
+    apart: bool = False  #: of one model alone
+    search: int = 0  #: of which split it is a part; 0 = none
+    unexplained: int = 0  #: deaths, its predecessors' included
+
+
+class WorkerSharing:
+    """One host's workers. `workers` that a driver is told of are never used again."""
+
+    def __init__(self, spec: SharingSpec) -> None:
+        self._spec = spec
+        self._models: dict[int, _Model] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._workers_made = 0
+        self._searches_made = 0
+
+    # inputs
+
+    def add(self, model: int, kind: str, *, lanes: int) -> list[Action]:
+        """A model is to be loaded. It gets a lane in each of as many workers, `lanes` at most."""
+        assert model not in self._models
+        made = _Model(kind, min(max(lanes, 1), max(self._spec.workers_max, 1)))
+        self._models[model] = made
+        actions: list[Action] = []
+        for lane in range(made.lanes):
+            worker = self._with_room(model, kind)
+            if worker is None:
+                worker = self._start(kind, "lanes-wanted", actions)
+            self._seat(worker, model, lane, "requested", actions)
+        return actions
+
+    def lanes_of(self, model: int) -> int:
+        """That it got."""
+        return self._models[model].lanes
+
+    def remove(self, model: int, *, reason: str = "unloaded") -> list[Action]:
+        """It is to be there no more. Unknown ones are removed already."""
+        if self._models.pop(model, None) is None:
+            return []
+        actions: list[Action] = []
+        for number, worker in list(self._workers.items()):
+            if worker.models.pop(model, None) is None:
+                continue
+            if worker.models:
+                actions.append(UnloadModel(number, model, reason))
+            else:
+                del self._workers[number]
+                actions.append(EndWorker(number, "empty"))
+        return actions
+
+    def served(self, model: int) -> None:
+        """It answered a batch: its deaths before no longer count."""
+        known = self._models.get(model)
+        if known is not None and known.deaths:
+            known.deaths = 0
+
+    def died(self, number: int, *, suspect: int | None) -> list[Action]:
+        """A worker ended by itself, or was ended because it hung. `suspect`: as the module says;
+        one that has been removed meanwhile leaves innocents."""
+        worker = self._workers.pop(number, None)
+        if worker is None:
+            return []
+        alone = len(worker.models) == 1
+        if suspect is None and alone:
+            (suspect,) = worker.models
+            self._found(worker)
+        actions: list[Action] = []
+        if suspect is not None:
+            lane = worker.models.pop(suspect, None)
+            self._again(worker, worker.models.items(), "mate-ended-worker", actions)
+            if lane is not None:
+                self._blame(suspect, lane, "ended-its-worker", actions)
+        elif worker.unexplained + 1 >= _UNEXPLAINED_MAX:
+            self._split(worker, "worker-died-idle", actions)
+        else:
+            worker.unexplained += 1
+            self._again(worker, worker.models.items(), "worker-died-idle", actions)
+        return actions
+
+    def not_loaded(self, number: int, model: int) -> list[Action]:
+        """A model that had been loaded before can't be loaded again: its code raised."""
+        worker = self._workers.get(number)
+        lane = worker.models.pop(model, None) if worker is not None else None
+        if worker is None or lane is None:
+            return []
+        actions: list[Action] = []
+        if not worker.models:
+            del self._workers[number]
+            actions.append(EndWorker(number, "empty"))
+        self._blame(model, lane, "not-loaded", actions)
+        return actions
+
+    def outgrew(self, number: int) -> list[Action]:
+        """A worker was ended because it took more memory than a worker may."""
+        worker = self._workers.pop(number, None)
+        if worker is None:
+            return []
+        actions: list[Action] = []
+        if len(worker.models) > 1:
+            self._split(worker, "worker-outgrown", actions)
+            return actions
+        (model,) = worker.models
+        self._fail(model, "model-outgrew-worker", actions)
+        self._found(worker)
+        return actions
+
+    # what is told
+
+    def models_of(self, number: int) -> tuple[int, ...]:
+        worker = self._workers.get(number)
+        return tuple(worker.models) if worker is not None else ()
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "workers": {
+                number: {
+                    "kind": each.kind,
+                    "models": list(each.models),
+                    "apart": each.apart,
+                    "searched": each.search > 0,
+                }
+                for number, each in self._workers.items()
+            },
+            "deaths": {number: each.deaths for number, each in self._models.items() if each.deaths},
+        }
+
+    def check_invariants(self) -> None:
+        """Each lane of each model is in one worker, of its kind and within its bounds."""
+        seats: dict[int, list[int]] = {number: [] for number in self._models}
+        for worker in self._workers.values():
+            assert worker.models, "a worker without a model is ended"
+            assert len(worker.models) <= (1 if worker.apart else self._spec.models_max)
+            for model, lane in worker.models.items():
+                assert self._models[model].kind == worker.kind
+                seats[model].append(lane)
+        for model, lanes in seats.items():
+            assert sorted(lanes) == list(range(self._models[model].lanes))
+
+    # how
+
+    def _with_room(self, model: int, kind: str) -> int | None:
+        """The least crowded worker for one more; None: a new one."""
+        shared = {
+            number: each
+            for number, each in self._workers.items()
+            if each.kind == kind and not each.apart and not each.search
+        }
+        lanes_wanted = sum(
+            each.lanes for each in self._models.values() if each.kind == kind and not each.apart
+        )
+        room = [
+            (len(each.models), number)
+            for number, each in shared.items()
+            if len(each.models) < self._spec.models_max and model not in each.models
+        ]
+        if not room or len(shared) < min(lanes_wanted, self._spec.workers_max):
+            return None
+        return min(room)[1]
+
+    def _start(
+        self,
+        kind: str,
+        reason: str,
+        actions: list[Action],
+        *,
+        wait_s: float = 0.0,
+        apart: bool = False,
+        search: int = 0,
+        unexplained: int = 0,
+    ) -> int:
+        self._workers_made += 1
+        number = self._workers_made
+        self._workers[number] = _Worker(kind, apart=apart, search=search, unexplained=unexplained)
+        actions.append(StartWorker(number, kind, reason, wait_s))
+        return number
+
+    def _seat(self, worker: int, model: int, lane: int, reason: str, actions: list[Action]) -> None:
+        self._workers[worker].models[model] = lane
+        actions.append(LoadModel(worker, model, lane, reason))
+
+    def _again(
+        self,
+        before: _Worker,
+        models: Iterable[tuple[int, int]],
+        reason: str,
+        actions: list[Action],
+    ) -> None:
+        """Those of an ended worker, together."""
+        seats = list(models)
+        if not seats:
+            return
+        number = self._start(
+            before.kind,
+            reason,
+            actions,
+            apart=before.apart,
+            search=before.search,
+            unexplained=before.unexplained,
+        )
+        for model, lane in seats:
+            self._seat(number, model, lane, reason, actions)
+
+    def _split(self, worker: _Worker, reason: str, actions: list[Action]) -> None:
+        """Into two workers, each with half of its models."""
+        if not worker.search:
+            self._searches_made += 1
+            worker.search = self._searches_made
+        worker.unexplained = 0
+        seats = list(worker.models.items())
+        middle = (len(seats) + 1) // 2
+        self._again(worker, seats[:middle], reason, actions)
+        self._again(worker, seats[middle:], reason, actions)
+
+    def _found(self, alone: _Worker) -> None:
+        """What was looked for by splitting, if it was: the others' workers are open again."""
+        for other in self._workers.values():
+            if alone.search and other.search == alone.search:
+                other.search = 0
+
+    def _blame(self, model: int, lane: int, reason: str, actions: list[Action]) -> None:
+        """One more death is this model's: it is tried again apart, or has failed."""
+        known = self._models[model]
+        known.apart = True
+        known.deaths += 1
+        if known.deaths >= self._spec.deaths_max:
+            self._fail(model, "died-too-often", actions)
+            return
+        wait_s = min(WAIT_S_MIN * 2.0 ** (known.deaths - 1), WAIT_S_MAX)
+        number = self._start(known.kind, reason, actions, wait_s=wait_s, apart=True)
+        self._seat(number, model, lane, reason, actions)
+
+    def _fail(self, model: int, reason: str, actions: list[Action]) -> None:
+        actions += self.remove(model, reason=reason)
+        actions.append(FailModel(model, reason))

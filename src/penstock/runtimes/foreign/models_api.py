@@ -1,0 +1,164 @@
+"""The container contract for several models in one server: load, list, get, unload.
+
+Source: SageMaker's developer guide, "Custom Containers Contract for Multi-Model Endpoints". Knows
+HTTP and names, not which models are wanted. A model's name there is opaque.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import orjson
+
+from penstock.errors import ModelError, NotNowError
+from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+
+LOADED_ALREADY: Final = 409
+MEMORY_FULL: Final = 507
+UNKNOWN: Final = 404
+
+#: For what a server answers from its tables; loading has its own time.
+_ANSWER_S_MAX: Final = 30.0
+#: A server that never ends its list is not asked for ever.
+_PAGES_MAX: Final = 1000
+
+
+class ListedModel(NamedTuple):
+    name: str
+    url: str
+
+
+class ForeignModels:
+    """Asks the server on `port` of this machine. One connection for each call."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def load(self, name: str, url: str, *, timeout_s: float) -> None:
+        """`url`: a folder that the server can read. One that is loaded already is loaded.
+
+        Raises NotNowError (`model-memory-full`: unload another and try again; `worker-lost`) and
+        ModelError (`model-unknown`, `model-not-loaded`, `load-timeout`).
+        """
+        body = orjson.dumps({"model_name": name, "url": url})
+        answer = await self._ask("POST", "/models", body, timeout_s)
+        if answer.status != LOADED_ALREADY:
+            _raise_unless_done(answer, "load")
+
+    async def unload(self, name: str, *, timeout_s: float = _ANSWER_S_MAX) -> None:
+        """One that is not there is unloaded. Raises as `load`."""
+        answer = await self._ask("DELETE", _place(name), timeout_s=timeout_s)
+        if answer.status != UNKNOWN:
+            _raise_unless_done(answer, "unload")
+
+    async def get(self, name: str) -> ListedModel | None:
+        """None: it is not loaded. Raises as `load`."""
+        answer = await self._ask("GET", _place(name))
+        if answer.status == UNKNOWN:
+            return None
+        _raise_unless_done(answer, "tell of")
+        told = _read(answer)
+        one = told[0] if isinstance(told, list) and told else told
+        return _listed(one) or ListedModel(name, "")
+
+    async def list(self) -> list[ListedModel]:
+        """All that are loaded, page by page. Raises as `load`."""
+        found: list[ListedModel] = []
+        path = "/models"
+        for _ in range(_PAGES_MAX):
+            answer = await self._ask("GET", path)
+            _raise_unless_done(answer, "list")
+            told = _read(answer)
+            page = told.get("models") if isinstance(told, dict) else None
+            found += [one for each in page or () if (one := _listed(each)) is not None]
+            token = told.get("nextPageToken") if isinstance(told, dict) else None
+            if not token:
+                break
+            path = f"/models?next_page_token={quote(str(token), safe='')}"
+        return found
+
+    async def _ask(
+        self, method: str, path: str, body: bytes = b"", timeout_s: float = _ANSWER_S_MAX
+    ) -> HttpAnswer:
+        """The whole answer. Raises NotNowError (`worker-lost`), ModelError (`load-timeout`)."""
+        connection = HttpConnection(self._port)
+        answered: asyncio.Future[HttpAnswer | None] = asyncio.get_running_loop().create_future()
+
+        def hear(answer: HttpAnswer | None) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        headers = {"accept": "application/json", "connection": "close"}
+        if body:
+            headers["content-type"] = "application/json"
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connection.open()
+                connection.send(method, path, headers, body, hear)
+                answer = await answered
+        except TimeoutError:
+            raise ModelError(
+                "load-timeout",
+                f"the server did not answer {method} {path} within {timeout_s:g} s",
+                hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
+            ) from None
+        except OSError:
+            answer = None
+        finally:
+            connection.close()
+        if answer is None:
+            raise NotNowError("worker-lost", f"the server ended before it answered {method} {path}")
+        return answer
+
+
+def _place(name: str) -> str:
+    return f"/models/{quote(name, safe='')}"
+
+
+def memory_full(what: str) -> NotNowError:
+    """What a status of 507 means, at a load and at a request."""
+    return NotNowError(
+        "model-memory-full",
+        f"the server has no memory for {what}",
+        hint="Another model is unloaded to make room; try again.",
+        retry_after_s=1.0,
+    )
+
+
+def _raise_unless_done(answer: HttpAnswer, what: str) -> None:
+    if 200 <= answer.status < 300:
+        return
+    words = answer.body[:4096].decode("utf-8", "replace")
+    if answer.status == MEMORY_FULL:
+        raise memory_full("one model more")
+    if answer.status == UNKNOWN:
+        raise ModelError(
+            "model-unknown",
+            f"the server answered 404 when it was to {what} a model: {words[:1000]}",
+            hint="A server of several models answers POST /models and DELETE /models/{name}.",
+            original_status=UNKNOWN,
+            original_message=words,
+        )
+    raise ModelError(
+        "model-not-loaded",
+        f"the server answered {answer.status} when it was to {what} a model: {words[:1000]}",
+        hint="Its own output is in the instance's log.",
+        original_status=answer.status,
+        original_message=words,
+    )
+
+
+def _read(answer: HttpAnswer) -> Any:
+    """Its JSON; None for what is none."""
+    try:
+        return orjson.loads(answer.body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _listed(told: Any) -> ListedModel | None:
+    if not isinstance(told, dict) or not isinstance(told.get("modelName"), str):
+        return None
+    return ListedModel(told["modelName"], str(told.get("modelUrl", "")))

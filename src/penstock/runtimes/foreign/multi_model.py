@@ -1,0 +1,305 @@
+"""One foreign server that hosts the models of a host of target models, by the container contract.
+
+The server is started once, and again by the rule of `supervision` when it ends; its models are then
+loaded again, and each copy's listener hears so. Which models it has is decided elsewhere: it only
+says when it has no memory for one more (`model-memory-full`, its status 507).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.clock import Clock
+from penstock.errors import NotNowError, PenstockError
+from penstock.runtimes.base import (
+    NOT_BEGUN,
+    LaneListener,
+    LoadContext,
+    Payload,
+    PayloadReply,
+    Returned,
+)
+from penstock.runtimes.confinement.view import Views, fresh_root
+from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
+from penstock.runtimes.foreign.http_connection import HttpAnswer
+from penstock.runtimes.foreign.models_api import (
+    MEMORY_FULL,
+    UNKNOWN,
+    ForeignModels,
+    memory_full,
+)
+from penstock.runtimes.foreign.posting import Done, Posting, UnderWay
+from penstock.runtimes.foreign.runtime import check_command
+from penstock.runtimes.foreign.server import ForeignServer
+from penstock.runtimes.workers.environment import run_s_max, worker_environment
+from penstock.runtimes.workers.supervised import Supervised
+
+#: For the end of a load that failed: a server that is still at it may not answer.
+_BROKEN_OFF_S: Final = 2.0
+
+#: (target model) -> whether another model was unloaded, so that the server has room again
+MakeRoom = Callable[[str], Awaitable[bool]]
+
+
+async def _no_room(target_model: str) -> bool:
+    return False
+
+
+class ForeignHost(Supervised[ForeignServer]):
+    """A `base.SharedServer`. Made by `start`; `close` or `kill` ends it.
+
+    Args:
+        context: of the container: command, environment, walls, log. Its `model_dir` is not used.
+        folder: where models' files are shown to the server; best on the disk of the artifact cache,
+            so that they are links. Made if need be.
+        make_room: asked when the server answers 507 to a request; True: the request is sent again.
+    """
+
+    def __init__(
+        self,
+        context: LoadContext,
+        *,
+        folder: Path,
+        make_room: MakeRoom = _no_room,
+        clock: Clock | None = None,
+    ) -> None:
+        self.views = Views(fresh_root(folder))
+        context = dataclasses.replace(context, model_dir=self.views.root)
+        super().__init__(context, self, clock=clock)
+        self.make_room = make_room
+        self.under_way = UnderWay()
+        self.models: dict[str, ForeignModelRuntime] = {}  #: by their names in the server
+        self._showing = asyncio.Lock()
+        self._scratch = make_scratch()
+        self._environment = worker_environment(context, self._scratch) | {
+            "HOME": os.environ.get("HOME", str(self._scratch)),  # a program of the operator's
+            "SAGEMAKER_MULTI_MODEL": "true",
+        }
+        self._reloading: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(
+        cls,
+        context: LoadContext,
+        *,
+        folder: Path,
+        make_room: MakeRoom = _no_room,
+        clock: Clock | None = None,
+    ) -> ForeignHost:
+        """Raises ModelError if the server does not become healthy."""
+        check_command(context)
+        host = cls(context, folder=folder, make_room=make_room, clock=clock)
+        await host.begin()
+        return host
+
+    async def spawn(self) -> ForeignServer:
+        server = ForeignServer(self._context, self.gone)
+        walls = around_program(self._context, self._scratch)
+        await server.start(self._environment, walls)
+        self.under_way.hung = False
+        return server
+
+    @property
+    def port(self) -> int | None:
+        return self.process.port if self.process is not None else None
+
+    @property
+    def api(self) -> ForeignModels:
+        """Raises NotNowError (`worker-lost`) while there is no server."""
+        if self.port is None:
+            raise NotNowError("worker-lost", "the server of the models is started again")
+        return ForeignModels(self.port)
+
+    def end_hung(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+    async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
+        """Raises as `ForeignModels.load`, NotNowError `model-memory-full` among it."""
+        name = _opaque(context)
+        async with self._showing:
+            place = await asyncio.to_thread(self.views.show, context.model_dir, name)
+        runtime = ForeignModelRuntime(self, name, place, context, listener)
+        try:
+            await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)
+        except BaseException as error:
+            if not isinstance(error, NotNowError):
+                with suppress(PenstockError):  # half loaded, or still loading
+                    await self.api.unload(name, timeout_s=_BROKEN_OFF_S)
+            await self._hide(place)
+            raise
+        self.models[name] = runtime
+        return runtime
+
+    async def unload(self, runtime: ForeignModelRuntime) -> None:
+        """Once the server says that it is gone. Idempotent."""
+        if self.models.pop(runtime.name, None) is None:
+            return
+        with suppress(PenstockError):  # a server that ended has no model
+            await self.api.unload(runtime.name)
+        await self._hide(runtime.place)
+
+    async def _hide(self, place: Path) -> None:
+        async with self._showing:
+            await asyncio.to_thread(self.views.hide, place)
+
+    # its own listener: what befalls the server befalls its models
+
+    def lane_lost(self, lane: int, error: PenstockError) -> None:
+        if self._reloading is not None:
+            self._reloading.cancel()
+        for each in list(self.models.values()):
+            each.lost(error)
+
+    def lane_ready(self, lane: int) -> None:
+        self._reloading = asyncio.get_running_loop().create_task(self._load_again())
+
+    def lane_failed(self, lane: int, error: PenstockError) -> None:
+        for each in list(self.models.values()):
+            each.failed(error)
+
+    async def _load_again(self) -> None:
+        for each in list(self.models.values()):
+            try:
+                seconds = each.context.startup_timeout_s
+                await self.api.load(each.name, str(each.place), timeout_s=seconds)
+            except NotNowError as error:
+                if error.code == "worker-lost":
+                    return  # the next server loads them
+                each.failed(error)
+            except PenstockError as error:
+                each.failed(error)
+            else:
+                each.back()
+
+    async def close(self) -> None:
+        self.closed = True
+        if self._reloading is not None:
+            self._reloading.cancel()
+            await asyncio.gather(self._reloading, return_exceptions=True)
+        await asyncio.gather(*(each.posting.close() for each in self.models.values()))
+        self.models.clear()
+        await super().close()
+        self.views.close()
+        remove_scratch(self._scratch)
+
+
+class ForeignModelRuntime:
+    """One model in a shared server. A PayloadRuntime; a lane is a connection of its own."""
+
+    #: Lanes and mates lead to one process: it may die of another's request.
+    shares_worker = True
+
+    def __init__(
+        self,
+        host: ForeignHost,
+        name: str,
+        place: Path,
+        context: LoadContext,
+        listener: LaneListener,
+    ) -> None:
+        self.name = name  #: in the server
+        self.place = place
+        self.context = context
+        self.lanes = max(1, context.description.lanes)
+        self.posting = _ModelPosting(host, self)
+        self._host = host
+        self._listener = listener
+        self._there = True
+        self._closed = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the server, which all its models have in common."""
+        return self._host.pids
+
+    def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
+        if self._there and not self._closed:
+            self.posting.invoke(lane, batch, done)
+        else:
+            not_begun: list[PayloadReply | Returned] = [NOT_BEGUN] * len(batch)
+            asyncio.get_running_loop().call_soon(done, not_begun)
+
+    def cancel(self, lane: int) -> None:
+        self.posting.cancel(lane)
+
+    async def close(self) -> None:
+        """Returns once the server has unloaded it; the server goes on."""
+        self._closed = True
+        await self.posting.close()
+        await self._host.unload(self)
+
+    def lost(self, error: PenstockError) -> None:
+        self._there = False
+        self._each_lane(lambda lane: self._listener.lane_lost(lane, error))
+
+    def back(self) -> None:
+        self._there = True
+        self._each_lane(self._listener.lane_ready)
+
+    def failed(self, error: PenstockError) -> None:
+        self._each_lane(lambda lane: self._listener.lane_failed(lane, error))
+
+    def _each_lane(self, tell: Callable[[int], None]) -> None:
+        if not self._closed:
+            for lane in range(self.lanes):
+                tell(lane)
+
+
+class _ModelPosting(Posting):
+    """To one model of the server."""
+
+    def __init__(self, host: ForeignHost, model: ForeignModelRuntime) -> None:
+        context = model.context
+        environment = {**context.description.environment, **context.environment}
+        super().__init__(
+            model.lanes,
+            host,
+            host.under_way,
+            run_s_max=run_s_max(environment),
+            path=f"/models/{model.name}/invoke",
+            headers={"x-amzn-sagemaker-target-model": context.target_model},
+        )
+        self._host = host
+        self._model = model
+
+    def again(self, answer: HttpAnswer) -> Coroutine[Any, Any, bool] | None:
+        if answer.status == MEMORY_FULL:
+            return self._with_room()
+        if answer.status == UNKNOWN:
+            return self._if_it_was_gone()
+        return None
+
+    async def _with_room(self) -> bool:
+        return await self._host.make_room(self._model.context.target_model)
+
+    async def _if_it_was_gone(self) -> bool:
+        """A server may unload by itself; a model that is there may answer 404 of its own."""
+        model = self._model
+        try:
+            api = self._host.api
+            if await api.get(model.name) is not None:
+                return False
+            seconds = model.context.startup_timeout_s
+            await api.load(model.name, str(model.place), timeout_s=seconds)
+        except PenstockError:
+            return False
+        return True
+
+    def reply(self, answer: HttpAnswer | None) -> PayloadReply:
+        if answer is not None and answer.status == MEMORY_FULL:
+            return PayloadReply(error=memory_full(self._model.context.target_model))
+        return super().reply(answer)
+
+
+def _opaque(context: LoadContext) -> str:
+    """A model's name in the server. One that was replaced is another model: both may be there."""
+    key = f"{context.target_model}\0{context.model_dir}"
+    return hashlib.sha256(key.encode()).hexdigest()

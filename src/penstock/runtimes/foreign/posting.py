@@ -1,0 +1,233 @@
+"""Batches of requests to a foreign server: one connection for each lane, one request after another.
+
+Headers that the container contract names are passed on, and no others. Requests that a server had
+not answered when it ended are given back; where several were under way, any of them may have ended
+it, unless it was us, because one of them hung.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from penstock.core.retry import blamed
+from penstock.errors import ModelError
+from penstock.runtimes.base import NOT_BEGUN, Payload, PayloadReply, Returned
+from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.wire.frames import RequestMeta, decode_request_meta
+
+ATTRIBUTES = "x-amzn-sagemaker-custom-attributes"
+
+Done = Callable[[list[PayloadReply | Returned]], None]
+
+
+class Server(Protocol):
+    """Who keeps the program running."""
+
+    closed: bool  #: on purpose: what is unanswered had no part in it
+
+    @property
+    def port(self) -> int | None:
+        """None while there is none to send to."""
+
+    def served(self) -> None: ...
+    def end_hung(self) -> None:
+        """Ends the program, which is started again."""
+
+
+class UnderWay:
+    """What one program computes, of all that send to it."""
+
+    def __init__(self) -> None:
+        self.hung = False  #: and the program was ended for it; new with each program
+        self._runs: set[_Batch] = set()
+
+    def begin(self, run: _Batch) -> None:
+        for other in self._runs:
+            other.company = True
+        run.company = bool(self._runs)
+        self._runs.add(run)
+
+    def end(self, run: _Batch) -> None:
+        self._runs.discard(run)
+
+
+class Posting:
+    """`path` and `headers` of every request; `under_way`: of the server."""
+
+    def __init__(
+        self,
+        lanes: int,
+        server: Server,
+        under_way: UnderWay,
+        *,
+        run_s_max: float,
+        path: str = "/invocations",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._server = server
+        self._under_way = under_way
+        self._run_s_max = run_s_max
+        self._path = path
+        self._headers = dict(headers or {})
+        self._loop = asyncio.get_running_loop()
+        self._connections: list[HttpConnection | None] = [None] * lanes
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def invoke(self, lane: int, batch: Sequence[Payload], done: Done) -> None:
+        """The payloads of a batch go out one after the other on the lane's connection."""
+        self._next(lane, _Batch(batch, done))
+
+    def again(self, answer: HttpAnswer) -> Coroutine[Any, Any, bool] | None:
+        """What is to be done about an answer that says nothing of the request; when that says True
+        the request is sent once more."""
+        return None
+
+    def _next(self, lane: int, run: _Batch) -> None:
+        if len(run.replies) == len(run.batch):
+            run.done(list(run.replies))
+            return
+        connection = self._connections[lane]
+        if connection is None or not connection.is_open:
+            self._do(self._connect_then(lane, run))
+            return
+        self._post(lane, connection, run)
+
+    async def _connect_then(self, lane: int, run: _Batch) -> None:
+        port = self._server.port
+        try:
+            if port is None:
+                raise OSError("no server")
+            connection = HttpConnection(port)
+            await connection.open()
+        except OSError:
+            self._give_back(run, NOT_BEGUN)
+            return
+        self._connections[lane] = connection
+        self._post(lane, connection, run)
+
+    def _give_back(self, run: _Batch, first: Returned) -> None:
+        """What was answered stays answered; the rest goes to another copy, had not begun but one.
+
+        `first`: what is said of the request that was under way.
+        """
+        behind = len(run.batch) - len(run.replies) - 1
+        run.done([*run.replies, first, *([NOT_BEGUN] * behind)])
+
+    def _post(self, lane: int, connection: HttpConnection, run: _Batch) -> None:
+        payload = run.batch[len(run.replies)]
+        headers = request_headers(decode_request_meta(payload.meta)) | self._headers
+        timer = self._loop.call_later(self._run_s_max, self._hang, connection, run)
+        self._under_way.begin(run)
+
+        def answered(answer: HttpAnswer | None) -> None:
+            timer.cancel()
+            self._under_way.end(run)
+            if answer is None and not run.hung:
+                ours = self._server.closed or self._under_way.hung
+                self._give_back(run, NOT_BEGUN if ours else Returned(blamed(int(run.company))))
+                return
+            again = None if answer is None or run.tried_again else self.again(answer)
+            if again is not None:
+                run.tried_again = True
+                self._do(self._again_then(lane, run, answer, again))
+            else:
+                self._answered(lane, run, answer)
+
+        connection.send("POST", self._path, headers, payload.body, answered)
+
+    async def _again_then(
+        self,
+        lane: int,
+        run: _Batch,
+        answer: HttpAnswer | None,
+        again: Coroutine[Any, Any, bool],
+    ) -> None:
+        if await again:
+            self._next(lane, run)
+        else:
+            self._answered(lane, run, answer)
+
+    def _answered(self, lane: int, run: _Batch, answer: HttpAnswer | None) -> None:
+        run.replies.append(self.reply(answer))
+        run.hung = run.tried_again = False
+        if answer is not None:
+            self._server.served()
+        self._next(lane, run)
+
+    def _hang(self, connection: HttpConnection, run: _Batch) -> None:
+        run.hung = self._under_way.hung = True
+        connection.close()
+        self._server.end_hung()
+
+    def reply(self, answer: HttpAnswer | None) -> PayloadReply:
+        """None: the request hung."""
+        if answer is None:
+            return PayloadReply(
+                error=ModelError(
+                    "model-timeout",
+                    f"the model did not answer within {self._run_s_max:g} s; it was ended",
+                    hint="Raise SAGEMAKER_MODEL_SERVER_TIMEOUT if the model needs longer.",
+                )
+            )
+        if not 200 <= answer.status < 300:
+            words = answer.body[:4096].decode("utf-8", "replace")
+            error = ModelError(
+                "model-answered-error",
+                f"the model answered {answer.status}: {words[:1000]}",
+                original_status=answer.status,
+                original_message=words,
+            )
+            return PayloadReply(error=error)
+        return PayloadReply(
+            answer.body,
+            answer.headers.get("content-type", "application/octet-stream"),
+            answer.headers.get(ATTRIBUTES),
+        )
+
+    def cancel(self, lane: int) -> None:
+        """A program may stop early when its connection ends; nobody sees the batch any more."""
+        connection = self._connections[lane]
+        if connection is not None:
+            connection.close()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for connection in self._connections:
+            if connection is not None:
+                connection.close()
+
+
+class _Batch:
+    """A batch on its way through one connection."""
+
+    __slots__ = ("batch", "company", "done", "hung", "replies", "tried_again")
+
+    def __init__(self, batch: Sequence[Payload], done: Done) -> None:
+        self.batch = batch
+        self.done = done
+        self.replies: list[PayloadReply | Returned] = []
+        self.company = False  #: the program had other requests while it had this one
+        self.hung = False
+        self.tried_again = False
+
+
+def request_headers(meta: RequestMeta) -> dict[str, str]:
+    """The documented headers of the container contract."""
+    named = (
+        ("content-type", meta.content_type),
+        ("accept", meta.accept),
+        (ATTRIBUTES, meta.custom_attributes),
+        ("x-amzn-sagemaker-inference-id", meta.inference_id),
+        ("x-amzn-sagemaker-target-model", meta.target_model),
+        ("x-amzn-sagemaker-session-id", meta.session_id),
+    )
+    return {name: value for name, value in named if value is not None}

@@ -1,0 +1,142 @@
+"""The process that hosts several Python models: `python -m penstock.runtimes.python.shared.inside`.
+
+One thread, blocking reads: what is asked is done in order, so at any time it is one model's code
+that runs, and the shared memory says whose. What is left of a model that is unloaded is what other
+code holds on to: threads that it started go on, and find its modules empty.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.runtimes.python import batches
+from penstock.runtimes.python.shared import messages
+from penstock.runtimes.python.shared.messages import Busy
+from penstock.runtimes.python.shared.stage import LibraryGrowth, Stage, Surroundings
+from penstock.runtimes.python.worker import Contract, answers_of, load
+from penstock.runtimes.workers import inside
+from penstock.runtimes.workers.failures import error_bytes, log_traceback
+from penstock.runtimes.workers.memory import give_back_freed, own_bytes
+from penstock.runtimes.workers.wire import message
+
+
+class Models:
+    """Those of this process, by their numbers."""
+
+    def __init__(self) -> None:
+        # What every model needs is the worker's own, not the first one's.
+        import numpy  # noqa: F401
+
+        import penstock.runtimes.python.sagemaker_contract
+        import penstock.runtimes.python.triton_contract  # noqa: F401
+
+        self._stage = Stage()
+        self._loaded: dict[int, tuple[Contract, Surroundings]] = {}
+
+    def load(self, number: int, init: dict[str, Any]) -> bytes:
+        """LOADED or NOT_LOADED."""
+        self._stage.clear()
+        _tidy()
+        before = own_bytes(os.getpid())
+        code_dir = str(Path(init["model_dir"], init["file"]).parent)
+        output = os.open(init["output"], os.O_WRONLY)
+        who = Surroundings(init["model_dir"], code_dir, init["environment"], output)
+        libraries = LibraryGrowth(who, lambda: own_bytes(os.getpid()))
+        self._stage.enter(who)
+        try:
+            with libraries.watching():
+                contract = load(init)
+        except BaseException as error:
+            if not isinstance(error, PenstockError):
+                log_traceback(error)
+            told = error_bytes(inside.explain(error, init))
+            del error
+            self._stage.clear()
+            who.forget()
+            _tidy()
+            return message(messages.NOT_LOADED, told)
+        self._loaded[number] = contract, who
+        _tidy()
+        after = own_bytes(os.getpid())
+        growth = max(0, after - before)
+        facts = {
+            "own_bytes": after,
+            "libraries_bytes": min(libraries.bytes, growth),
+            "growth_bytes": max(0, growth - libraries.bytes),
+        }
+        return message(messages.LOADED, json.dumps(facts).encode())
+
+    def unload(self, number: int) -> bytes:
+        contract, who = self._loaded.pop(number, (None, None))
+        if contract is not None and who is not None:
+            self._stage.enter(who)
+            _close(contract)
+            del contract
+            self._stage.clear()
+            who.forget()
+        _tidy()
+        facts = {"own_bytes": own_bytes(os.getpid())}
+        return message(messages.UNLOADED, json.dumps(facts).encode())
+
+    def answer(
+        self, number: int, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
+    ) -> bytes:
+        contract, who = self._loaded[number]
+        self._stage.enter(who)
+        return batches.pack_replies(answers_of(contract, items, progress))
+
+    def close(self) -> None:
+        for contract, who in self._loaded.values():
+            self._stage.enter(who)
+            _close(contract)
+
+
+def _close(contract: Contract) -> None:
+    try:
+        contract.close()
+    except BaseException as error:  # its model is gone all the same
+        log_traceback(error)
+
+
+def _tidy() -> None:
+    gc.collect()
+    give_back_freed()
+
+
+def serve(channel: socket.socket) -> None:
+    """Does what is asked until the instance closes its end."""
+    busy = Busy(int(sys.argv[2]))
+    begun = inside.loaded(
+        channel,
+        lambda init: Models(),
+        about=lambda models: {"own_bytes": own_bytes(os.getpid())},
+    )
+    if begun is None:
+        return
+    models, _, asked = begun
+    model = 0
+    for kind, count, payload in asked:
+        if kind == messages.FOR:
+            model, number = messages.read_for(payload)
+            busy.begin(number, model)
+            continue
+        if kind == batches.BATCH:
+            told = models.answer(model, batches.unpack_batch(payload, count), busy.item)
+        elif kind == messages.LOAD:
+            told = models.load(model, json.loads(payload))
+        else:
+            told = models.unload(model)
+        channel.sendall(told)
+    models.close()
+
+
+if __name__ == "__main__":
+    inside.main(serve)

@@ -1,0 +1,157 @@
+"""One model as a pool knows it: where it is loaded, what its listener was told, how it is loaded
+and unloaded in a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from penstock.errors import ModelError, PenstockError
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.python.shared import messages
+from penstock.runtimes.python.shared.runtime import SharedRuntime
+from penstock.runtimes.python.shared.worker import Job, JobEnd, SharedWorker
+from penstock.runtimes.workers.failures import error_of
+from penstock.runtimes.workers.output_lines import OutputLines
+from penstock.runtimes.workers.wire import message
+
+#: A model's own end that takes longer hangs; its worker is ended for it.
+UNLOAD_S_MAX: Final = 30.0
+#: From a worker's end to its last line, should a child of it hold the pipe open.
+_LAST_WORDS_S: Final = 1.0
+
+
+class Member:
+    """`loaded`: the first load, of all lanes. Later ones are told to the listener."""
+
+    def __init__(self, runtime: SharedRuntime, init: dict[str, Any], scratch: Path) -> None:
+        self.runtime = runtime
+        self.context = runtime.context
+        self.name = self.context.target_model or str(init["name"])
+        self.error: PenstockError | None = None  #: of the last end or load that was its own
+        self.missing: set[int] = set()  #: lanes, of the first load
+        self._loop = asyncio.get_running_loop()
+        self.loaded: asyncio.Future[None] = self._loop.create_future()
+        self._init = init
+        self._scratch = scratch
+        self._lane_of: dict[int, int] = {}  #: worker -> lane
+        self._outputs: dict[int, OutputLines] = {}  #: of each worker
+        self._told_lost: set[int] = set()  #: lanes
+
+    def load(
+        self,
+        number: int,
+        lane: int,
+        worker: SharedWorker,
+        failed: Callable[[PenstockError], None],
+    ) -> None:
+        """Into worker `number`. `failed`: it had been loaded before, and its code raised."""
+        path = self._scratch / f"output-{number}-{self.runtime.number}"
+        os.mkfifo(path, 0o600)
+        read_end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self._outputs[number] = OutputLines(read_end, self.context.log)
+        self._lane_of[number] = lane
+
+        def answered(kind: int, count: int, payload: bytes) -> None:
+            path.unlink(missing_ok=True)
+            if kind == messages.LOADED:
+                self._is_loaded(lane, worker, json.loads(payload))
+                return
+            error = error_of(payload)
+            self._quiet(number)
+            if not self.give_up(error):
+                failed(error)
+
+        def ended(how: JobEnd) -> None:
+            path.unlink(missing_ok=True)
+            if how.hung:
+                self.give_up(_too_slow(self.context))
+
+        asked = message(messages.LOAD, orjson.dumps(self._init | {"output": str(path)}))
+        timeout_s = self.context.startup_timeout_s
+        worker.do(Job(self.runtime.number, asked, timeout_s, answered, ended))
+
+    def _is_loaded(self, lane: int, worker: SharedWorker, facts: dict[str, int]) -> None:
+        runtime = self.runtime
+        runtime.growth[lane] = int(facts["growth_bytes"]), int(facts["libraries_bytes"])
+        runtime.seats[lane] = worker
+        if not self.loaded.done():
+            self.missing.discard(lane)
+            if not self.missing:
+                self.loaded.set_result(None)
+        if lane in self._told_lost:
+            self._told_lost.remove(lane)
+            runtime.listener.lane_ready(lane)
+
+    def lost(self, number: int, error: PenstockError | None = None) -> None:
+        """It is not in worker `number` any more; `error`: which ended."""
+        self._quiet(number)
+        lane = self._lane_of.pop(number, None)
+        if lane is None:
+            return
+        served = self.runtime.seats.pop(lane, None) is not None
+        if error is None:
+            return
+        self.error = error
+        if served and not self.runtime.closed:
+            self._told_lost.add(lane)
+            self.runtime.listener.lane_lost(lane, error)
+
+    def give_up(self, error: PenstockError) -> bool:
+        """Whether its first load was still awaited; who awaits it is told."""
+        if self.loaded.done():
+            return False
+        self.loaded.set_exception(error)
+        return True
+
+    def fail(self, error: PenstockError) -> None:
+        """It is not started again."""
+        if self.give_up(error):
+            return
+        for lane in range(self.runtime.lanes):
+            self.runtime.seats[lane] = None
+            if not self.runtime.closed:
+                self.runtime.listener.lane_failed(lane, error)
+
+    def close_outputs(self) -> None:
+        """All of its workers have ended."""
+        for output in self._outputs.values():
+            output.close()
+        self._outputs.clear()
+
+    def forget(self) -> None:
+        """It is loaded nowhere any more."""
+        for number in list(self._outputs):
+            self._quiet(number)
+
+    def _quiet(self, number: int) -> None:
+        output = self._outputs.pop(number, None)
+        if output is not None:
+            self._loop.call_later(_LAST_WORDS_S, output.close)
+
+    @staticmethod
+    def unload(model: int, worker: SharedWorker) -> asyncio.Future[None]:
+        """From a worker that others stay in; done once its memory is free."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def over(*_: object) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        worker.do(Job(model, message(messages.UNLOAD, b""), UNLOAD_S_MAX, over, over))
+        return done
+
+
+def _too_slow(context: LoadContext) -> ModelError:
+    return ModelError(
+        "load-timeout",
+        f"{context.copy_name}: the model's code did not load within"
+        f" {context.startup_timeout_s:g} s",
+        hint="Raise ContainerStartupHealthCheckTimeoutInSeconds, or make model_fn faster.",
+    )

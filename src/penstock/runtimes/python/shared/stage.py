@@ -1,0 +1,237 @@
+"""Several models in one process, each of which sees the names and settings of a process of its own.
+
+One model is on the stage at a time: before any of its code runs it *enters*, and what it had comes
+back; when another enters, it *leaves*, and what is its own is put away. Its own are:
+
+* modules from below its folder, or made by its code (no file): `import helpers` of two models are
+  two modules. Libraries are imported once, for all; a name that a model brings itself hides the
+  library's;
+* `sys.path`, the working directory, `sys.stdout` and `sys.stderr`, and descriptors 1 and 2, so that
+  what native code prints is told with the model's name as well;
+* environment variables, those that it sets included.
+
+Shared is everything else of a process: settings of libraries (threads, default types), the state of
+their random generators, log handlers, signal handlers, and the names that a thread of the model's
+own finds while another model is on. Who needs them for itself asks for a process of its own.
+
+Imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+#: Imported before any model was: a model's own file of such a name is not found, as in any process
+#: of Python that has imported it.
+_FIRST: frozenset[str] = frozenset()
+
+
+class Surroundings:
+    """One model's. `root`: below it, files are its own."""
+
+    def __init__(self, root: str, code_dir: str, environment: dict[str, str], output: int) -> None:
+        self._root = os.path.join(os.path.realpath(root), "")
+        self._code_dir = code_dir
+        self._output = output  #: where its standard output goes
+        self._environment = environment
+        self._cwd = root
+        self._path: list[str] = []  #: [] before it has been on
+        self._streams: tuple[Any, Any] | None = None
+        self._modules: dict[str, ModuleType] = {}
+        self._hides: dict[str, ModuleType] = {}  #: libraries' modules, while it is on
+        self._known = 0  #: modules when it came on
+
+    def enter(self, before: _Before) -> None:
+        os.dup2(self._output, 1)
+        os.dup2(self._output, 2)
+        sys.stdout, sys.stderr = self._streams or before.streams
+        sys.path[:] = self._path or before.path
+        _set_environment(before.environment | self._environment)
+        with suppress(OSError):  # it was removed meanwhile
+            os.chdir(self._cwd)
+        self._hides = {name: sys.modules.pop(name) for name in self._hidden()}
+        sys.modules.update(self._modules)
+        self._known = len(sys.modules)
+
+    def leave(self, before: _Before) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(BaseException):  # they may be the model's own
+                stream.flush()
+        self._streams = sys.stdout, sys.stderr
+        self._path = list(sys.path)
+        now = os.environ.copy()
+        if now != before.environment:
+            self._environment = _difference(before.environment, now)
+        with suppress(OSError):
+            self._cwd = os.getcwd()
+        names = list(self._modules)
+        if len(sys.modules) != self._known:
+            names += [name for name in list(sys.modules) if self._is_own(name)]
+        self._modules = {
+            name: sys.modules.pop(name) for name in dict.fromkeys(names) if name in sys.modules
+        }
+        sys.modules.update(self._hides)
+
+    def forget(self) -> None:
+        """The model is gone: what still points at its modules finds them empty."""
+        for module in self._modules.values():
+            with suppress(BaseException):  # a module may be any object
+                module.__dict__.clear()
+        self._modules.clear()
+        self._streams = None
+        os.close(self._output)
+        for path in [each for each in sys.path_importer_cache if each.startswith(self._root)]:
+            del sys.path_importer_cache[path]
+
+    def is_own_file(self, path: str) -> bool:
+        return os.path.join(os.path.realpath(path), "").startswith(self._root)
+
+    def _hidden(self) -> list[str]:
+        """Libraries that are imported and have the name of a file in the model's own folder."""
+        if self._path:
+            return [name for name in self._hides if name in sys.modules]
+        try:
+            own = {name.partition(".")[0] for name in os.listdir(self._code_dir)}
+        except OSError:
+            return []
+        return [
+            name
+            for name in list(sys.modules)
+            if (top := name.partition(".")[0]) in own and top not in _FIRST
+        ]
+
+    def _is_own(self, name: str) -> bool:
+        """By where its file is, else by where its package is; without any, code made it."""
+        if name in _FIRST:
+            return False
+        for each in (name, name.partition(".")[0]):
+            origin = _origin(sys.modules.get(each))
+            if origin:
+                return self.is_own_file(origin)
+        return True
+
+
+class _Before:
+    """The process as it was before any model."""
+
+    def __init__(self) -> None:
+        global _FIRST  # noqa: PLW0603 - of the process, once
+        _FIRST = frozenset(sys.modules)
+        self.path = list(sys.path)
+        self.cwd = os.getcwd()
+        self.environment = os.environ.copy()
+        self.streams = sys.stdout, sys.stderr
+        self.outputs = os.dup(1), os.dup(2)
+
+
+class Stage:
+    """Use: `enter` before anything of a model's is called; it stays on until another enters."""
+
+    def __init__(self) -> None:
+        self._before = _Before()
+        self._on: Surroundings | None = None
+
+    def enter(self, who: Surroundings) -> None:
+        if self._on is who:
+            return
+        if self._on is not None:
+            self._on.leave(self._before)
+        who.enter(self._before)
+        self._on = who
+
+    def clear(self) -> None:
+        """Nobody is on."""
+        if self._on is None:
+            return
+        self._on.leave(self._before)
+        self._on = None
+        before = self._before
+        sys.stdout, sys.stderr = before.streams
+        sys.path[:] = before.path
+        _set_environment(before.environment)
+        with suppress(OSError):
+            os.chdir(before.cwd)
+        for number, output in enumerate(before.outputs, start=1):
+            os.dup2(output, number)
+
+
+def _set_environment(wanted: dict[str, str]) -> None:
+    now = os.environ.copy()
+    for name, value in wanted.items():
+        if now.get(name) != value:
+            os.environ[name] = value
+    for name in now.keys() - wanted.keys():
+        del os.environ[name]
+
+
+def _difference(before: dict[str, str], now: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in now.items() if before.get(name) != value}
+
+
+def _origin(module: ModuleType | None) -> str:
+    """The file or folder that a module came from; "" where it came from none."""
+    try:
+        names = vars(module)
+        if file := names.get("__file__"):
+            return str(file)
+        if path := list(names.get("__path__") or ()):
+            return str(path[0])
+        origin = getattr(names.get("__spec__"), "origin", None)
+    except BaseException:  # a module may be any object, with code of a model's own
+        return ""
+    return str(origin or "")
+
+
+class LibraryGrowth:
+    """Measures what imports of libraries take, while it is `watching`: it is paid once.
+
+    Imports of the model's own files are not counted, what they import is.
+    """
+
+    def __init__(self, who: Surroundings, measure: Callable[[], int]) -> None:
+        self.bytes = 0
+        self._who = who
+        self._measure = measure
+        self._inside = False  #: a library's import, which is measured as a whole
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        plain = builtins.__import__
+
+        def watched(name: str, *more: Any, **named: Any) -> Any:
+            if self._inside or not self._is_news(name, *more):
+                return plain(name, *more, **named)
+            self._inside = True
+            before = self._measure()
+            try:
+                return plain(name, *more, **named)
+            finally:
+                self._inside = False
+                self.bytes += max(0, self._measure() - before)
+
+        builtins.__import__ = watched
+        try:
+            yield
+        finally:
+            if builtins.__import__ is watched:
+                builtins.__import__ = plain
+
+    def _is_news(self, name: str, *more: Any) -> bool:
+        """A library that is not there yet. `more`: globals, locals, names, level of an import."""
+        if len(more) > 3 and more[3]:
+            return False  # relative, in a package of the model's own
+        top = name.partition(".")[0]
+        if name in sys.modules:
+            return False
+        return not any(
+            Path(path, top).exists() or Path(path, f"{top}.py").exists()
+            for path in sys.path
+            if path and self._who.is_own_file(path)
+        )

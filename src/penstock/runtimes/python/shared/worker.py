@@ -1,0 +1,153 @@
+"""One worker that hosts several models, seen from the instance: what it is asked, in order.
+
+A `Job` is one thing that it does: load, unload, a batch. It does one at a time, so the time of the
+first that is unanswered runs from the moment it became the first: a model is not timed while others
+compute. One whose time is over hangs, and the process is killed. When it has ended, the shared
+memory says whether it was at a job, and at which item of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from penstock.errors import PenstockError
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.python.shared.messages import Busy, for_model
+from penstock.runtimes.workers.process import WorkerProcess
+
+MODULE = "penstock.runtimes.python.shared.inside"  #: what the interpreter runs
+
+
+class JobEnd(NamedTuple):
+    """How a job ended that got no answer."""
+
+    begun: bool
+    hung: bool
+    item: int  #: of its batch, that the worker was busy with
+
+
+class Job:
+    """`answered(kind, count, payload)` or `ended(how)` is called, once. `timeout_s`: then it
+    hangs."""
+
+    __slots__ = ("answered", "ended", "hung", "message", "model", "number", "timeout_s")
+
+    def __init__(
+        self,
+        model: int,
+        message: bytes,
+        timeout_s: float,
+        answered: Callable[[int, int, bytes], None],
+        ended: Callable[[JobEnd], None],
+    ) -> None:
+        self.model = model
+        self.message = message
+        self.timeout_s = timeout_s
+        self.answered = answered
+        self.ended = ended
+        self.hung = False
+        self.number = 0
+
+
+class SharedWorker:
+    """Use: `do` at any time, `start` once. `gone(error)` is called once, when a process that had
+    started has ended, asked to or not; then `suspect` and `end_jobs`."""
+
+    def __init__(self, context: LoadContext, gone: Callable[[PenstockError], None]) -> None:
+        self.jobs_done = 0
+        self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._process = WorkerProcess(context, self._hear, gone)
+        self._serves = False
+        self._jobs: deque[Job] = deque()
+        self._numbers = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy: Busy | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    async def start(self, environment: Mapping[str, str], walls: Walls | None) -> int:
+        """Bytes that it has for itself without a model. Raises ModelError, and `gone` is not
+        called."""
+        shared = os.memfd_create("penstock-busy")
+        try:
+            os.ftruncate(shared, os.sysconf("SC_PAGE_SIZE"))
+            self._busy = Busy(shared)
+            told = await self._process.start(
+                MODULE, {"file": "worker"}, environment, walls, descriptors=[shared]
+            )
+        finally:
+            os.close(shared)
+        self._serves = True
+        for job in self._jobs:
+            self._send(job)
+        self._arm()
+        return int(told["own_bytes"])
+
+    def do(self, job: Job) -> None:
+        """Behind what it was asked before."""
+        self._numbers += 1
+        job.number = self._numbers
+        self._jobs.append(job)
+        if self._serves:
+            self._send(job)
+            if len(self._jobs) == 1:
+                self._arm()
+
+    def _send(self, job: Job) -> None:
+        self._process.write(for_model(job.model, job.number) + job.message)
+
+    def _arm(self) -> None:
+        """The first job's time begins."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._jobs:
+            self._timer = self._loop.call_later(self._jobs[0].timeout_s, self._hangs, self._jobs[0])
+
+    def _hangs(self, job: Job) -> None:
+        job.hung = True
+        self.kill()
+
+    def _hear(self, kind: int, count: int, payload: bytes) -> None:
+        if not self._jobs:
+            raise ValueError("an answer to nothing")  # ends the process
+        job = self._jobs.popleft()
+        self._arm()
+        self.jobs_done += 1
+        job.answered(kind, count, payload)
+
+    def suspect(self) -> int | None:
+        """The model whose job was under way."""
+        if self._jobs and self._end_of(self._jobs[0]).begun:
+            return self._jobs[0].model
+        return None
+
+    def end_jobs(self) -> None:
+        """Nothing more is answered."""
+        self._serves = False
+        jobs = [(job, self._end_of(job)) for job in self._jobs]
+        self._jobs.clear()
+        self._arm()
+        for job, how in jobs:
+            job.ended(how)
+
+    def _end_of(self, job: Job) -> JobEnd:
+        number, _, item = self._busy.read() if self._busy is not None else (0, 0, 0)
+        begun = number == job.number
+        return JobEnd(begun or job.hung, job.hung, item if begun else 0)
+
+    def kill(self) -> None:
+        """The outcome arrives as for any death."""
+        self._process.kill()
+
+    async def close(self) -> None:
+        """Asks it to end, then kills it. Idempotent."""
+        await self._process.close()

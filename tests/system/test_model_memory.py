@@ -1,0 +1,122 @@
+"""Twice as many models as fit are called for a minute: memory stays within its budget as the
+operating system measures it, nobody is refused, and no model is thrown out just after it came."""
+
+from __future__ import annotations
+
+import collections
+import http.client
+import json
+import random
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.harness import EXAMPLES, Server
+from tests.system.multi_model import create_multi_model
+
+pytestmark = pytest.mark.system
+
+MODELS = 24
+SECONDS = 60.0
+#: Of 2 GiB of an instance: about half of the models fit beside its process.
+SHARE = 0.3
+CALLERS = 4
+#: A model that was loaded again more often than this had been thrown out for nothing.
+LOADS_PER_MINUTE_MAX = 20
+
+
+def made(prefix: Path) -> list[str]:
+    """Encoders of one shape and different weights, of some 20 MB of memory each."""
+    sys.path.insert(0, str(EXAMPLES / "support"))
+    try:
+        import embedder
+    finally:
+        sys.path.pop(0)
+    names = [f"customer-{number:02}" for number in range(MODELS)]
+    for number, name in enumerate(names):
+        folder = prefix / name
+        folder.mkdir(parents=True)
+        shutil.copyfile(
+            EXAMPLES / "query_intent" / "artifact" / "tokenizer.json", folder / "tokenizer.json"
+        )
+        shape = embedder.Shape(layers=2, width=256, heads=4)
+        embedder.write(folder, customer=number, name=name, seed=0, shape=shape)
+    return names
+
+
+class Memory:
+    """Looks at what a process tree takes, again and again."""
+
+    def __init__(self, pid: int) -> None:
+        self.highest_bytes = 0
+        self._pid = pid
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Memory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.05):
+            rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
+            [line] = [line for line in rollup.splitlines() if line.startswith("Pss:")]
+            self.highest_bytes = max(self.highest_bytes, int(line.split()[1]) * 1024)
+
+
+def test_twice_the_memory_of_models_is_called_for_a_minute(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    names = made(tmp_path / "models")
+    create_multi_model(
+        fresh_server,
+        "many",
+        tmp_path / "models",
+        environment={"PENSTOCK_MODEL_CACHE_SHARE": str(SHARE)},
+    )
+    [copy] = fresh_server.copies("many")
+    budget_bytes = SHARE * copy["memory_bytes_max"]
+    statuses: collections.Counter[int] = collections.Counter()
+    wrong: list[str] = []
+    until = time.monotonic() + SECONDS
+
+    def call(seed: int) -> None:
+        rng = random.Random(seed)
+        weights = [1 / (rank + 1) for rank in range(MODELS)]
+        connection = http.client.HTTPConnection("127.0.0.1", fresh_server.port, timeout=60)
+        while time.monotonic() < until:
+            [name] = rng.choices(names, weights)
+            headers = {
+                "Content-Type": "application/json",
+                "X-Amzn-SageMaker-Target-Model": name,
+            }
+            body = json.dumps({"inputs": "where is my order"})
+            connection.request("POST", "/endpoints/many/invocations", body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            statuses[answer.status] += 1
+            if answer.status != 200:
+                wrong.append(text.decode())
+
+    with Memory(copy["pid"]) as memory:
+        callers = [threading.Thread(target=call, args=(seed,)) for seed in range(CALLERS)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    assert set(statuses) == {200}, wrong[:3]
+    [copy] = fresh_server.copies("many")
+    seen: dict[str, Any] = copy["models"]
+    assert seen["models_loaded"] < MODELS, "all models fit: nothing was tried"
+    assert memory.highest_bytes <= budget_bytes, (memory.highest_bytes, budget_bytes)
+    stories = {name: fresh_server.get(f"/admin/endpoints/many/models/{name}") for name in names}
+    loads = {name: story["hosts"][0]["residency"]["loads"] for name, story in stories.items()}
+    assert max(loads.values()) <= LOADS_PER_MINUTE_MAX, loads
