@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import CallerError
+from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.model_delta import OTHERS, ModelDelta
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.series import metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
-from penstock.metrics.variant_models import SERIES_MODELS_MAX, USE_MODELS_MAX, VariantModels
+from penstock.metrics.usage import INSTANCES_MAX, MODELS_MAX, UsageLedger
+from penstock.metrics.variant_models import SERIES_MODELS_MAX, Resident, VariantModels
 
 T0 = 1_700_000_000
 MEGABYTE = 1 << 20
@@ -31,6 +34,12 @@ def told(*, resident: bool = True, host_bytes: int = MEGABYTE, **counts: Any) ->
             setattr(delta, name, value)
     taken = host_bytes if resident else 0
     return delta.to_dict() | {"resident": resident, "host_bytes": taken, "accelerator_bytes": 0}
+
+
+def add(models: VariantModels, instance_id: str, told: dict[str, dict[str, Any]]) -> None:
+    deltas = {model: ModelDelta.from_dict(fields) for model, fields in told.items()}
+    taken = {model: Resident.from_dict(fields) for model, fields in told.items()}
+    models.add(instance_id, deltas, taken, T0)
 
 
 class Site:
@@ -170,24 +179,22 @@ def test_models_that_are_called_least_share_one_series() -> None:
 def test_a_model_that_is_called_more_takes_a_place_and_no_counter_runs_backwards() -> None:
     models = VariantModels()
     for number in range(SERIES_MODELS_MAX):
-        models.add("i-1", {f"m-{number:03}": told(hits=4, answered=4)}, T0)
-    models.add("i-1", {"new": told(hits=7, answered=7)}, T0)
+        add(models, "i-1", {f"m-{number:03}": told(hits=4, answered=4)})
+    add(models, "i-1", {"new": told(hits=7, answered=7)})
     assert (models.shown_as("new"), models.shown[OTHERS].hits) == (OTHERS, 7)
-    models.add("i-1", {"new": told(hits=1, answered=1)}, T0)
+    add(models, "i-1", {"new": told(hits=1, answered=1)})
     assert (models.shown_as("new"), models.shown[OTHERS].hits) == ("new", 7)
     assert models.shown["new"].hits == 1
     assert "m-000" not in models.shown
     assert models.total.hits == 4 * SERIES_MODELS_MAX + 8
-    assert models.use["new"].hits == 8
 
 
-def test_names_that_are_no_models_take_no_place_and_no_end_of_memory() -> None:
+def test_names_that_are_no_models_take_no_place() -> None:
     models = VariantModels()
-    for number in range(USE_MODELS_MAX + 10):
-        models.add("i-1", {f"x-{number}": told(resident=False, misses=1, loads_failed=1)}, T0)
+    for number in range(1000):
+        add(models, "i-1", {f"x-{number}": told(resident=False, misses=1, loads_failed=1)})
     assert set(models.shown) == {OTHERS}
-    assert len(models.use) == USE_MODELS_MAX + 1
-    assert models.use[OTHERS].misses == 10
+    assert models.shown[OTHERS].misses == 1000
 
 
 def test_last_words_of_a_variant_that_is_gone_are_published_and_forgotten() -> None:
@@ -200,24 +207,66 @@ def test_last_words_of_a_variant_that_is_gone_are_published_and_forgotten() -> N
     assert (stats := site.read("ModelCacheHit")) is not None
     assert stats.total == 3
     assert site.registry.models.variants == {}
-    assert site.registry.models.use() == []
 
 
-def test_use_is_told_model_by_model_for_cost() -> None:
+HELD = InstanceHeld(
+    endpoint="shop", variant="main", instance_id="i-1", cores=2.0, watts=10.0, price_per_hour=0.5,
+    load_s=3.0, instance_type="ml.local.small", memory_bytes=4 << 30,
+)  # fmt: skip
+
+
+def test_usage_is_told_by_instance_and_model_and_stays_when_both_are_gone() -> None:
     site = Site()
+    usage = site.registry.models.usage
+    usage.note([HELD], 0.0)
+    usage.note([HELD], 10.0)
     site.tell(
         1, a=told(hits=3, misses=1, answered=4, run_s=0.5, resident_s=2.0, idle_s=1.0,
                   byte_s=2.0 * MEGABYTE, load_us=[1e6], download_us=[5e5], wait_us=[2e6])
     )  # fmt: skip
-    site.tell(2, "i-2", a=told(hits=1, answered=1, resident_s=1.0, idle_s=1.0))
-    assert site.registry.models.use() == [
+    site.tell(2, a=told(hits=1, answered=1, resident_s=1.0, host_bytes=2 * MEGABYTE))
+    site.tell(2, "i-unknown", a=told(answered=9))
+    site.registry.remove("shop", "main")
+    site.tell(3, a=told(resident=False, resident_s=1.0))
+    usage.note([], 5.0)
+    assert usage.rows() == [
         {
-            "endpoint": "shop", "variant": "main", "model": "a", "requests": 5, "errors": 0,
-            "hits": 4, "misses": 1, "loads": 1, "loads_failed": 0, "load_s": 1.5, "wait_s": 2.0,
-            "compute_s": 0.5, "resident_s": 3.0, "idle_s": 2.0, "byte_s": 2.0 * MEGABYTE,
-            "accelerator_byte_s": 0.0,
+            "endpoint": "shop", "instance_id": "i-1", "instance_type": "ml.local.small",
+            "price_per_hour": 0.5, "held_s": 13.0, "cores": 2.0, "memory_bytes": 4 << 30,
+            "models": [
+                {
+                    "model": "a", "resident_s": 4.0, "resident_byte_s": 2.0 * MEGABYTE,
+                    "compute_s": 0.5, "requests": 5, "loads": 1, "load_s": 1.0,
+                    "bytes_peak": 2 * MEGABYTE,
+                }
+            ],
         }
     ]  # fmt: skip
+
+
+def test_instances_that_host_no_models_have_no_usage_and_idle_hosts_have() -> None:
+    site = Site()
+    usage = site.registry.models.usage
+    idle = dataclasses.replace(HELD, instance_id="i-2")
+    other = dataclasses.replace(HELD, instance_id="i-3", endpoint="single")
+    usage.note([HELD, idle, other], 0.0)
+    site.tell(1, a=told(answered=1))
+    assert [row["instance_id"] for row in usage.rows()] == ["i-1", "i-2"]
+
+
+def test_usage_is_bounded_in_instances_and_in_models() -> None:
+    usage = UsageLedger()
+    for number in range(INSTANCES_MAX + 5):
+        usage.note([dataclasses.replace(HELD, instance_id=f"i-{number}")], 1.0)
+        usage.add(f"i-{number}", "a", ModelDelta(), 1)
+    rows = usage.rows()
+    assert len(rows) == INSTANCES_MAX
+    assert rows[0]["instance_id"] == "i-5"
+    last = rows[-1]["instance_id"]
+    for number in range(MODELS_MAX + 5):
+        usage.add(last, f"x-{number}", ModelDelta(), 1)
+    assert len(usage.rows()[-1]["models"]) == MODELS_MAX + 1
+    assert usage.rows()[-1]["models"][-1]["model"] == OTHERS
 
 
 def test_the_prometheus_page_has_each_model_and_the_variants_durations() -> None:
@@ -249,4 +298,4 @@ def test_what_can_not_be_read_adds_nothing() -> None:
     site = Site()
     with pytest.raises(CallerError, match="sketch"):
         site.tell(1, a=told(hits=1), b={"load_us": "AAAA"})
-    assert site.registry.models.use() == []
+    assert site.registry.models.variants == {}

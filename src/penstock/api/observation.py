@@ -38,7 +38,8 @@ class Observation:
                 states[state] = states.get(state, 0) + 1
             serving[key] = serving.get(key, 0) + view.serves
             kind = self._plane.catalogue.resolve(view.instance_type)
-            instances.setdefault(key, []).append(held(endpoint, view, kind))
+            machine_bytes = self._plane.catalogue.machine.memory_bytes
+            instances.setdefault(key, []).append(held(endpoint, view, kind, machine_bytes))
         return [
             VariantObserved(
                 endpoint=endpoint,
@@ -85,8 +86,8 @@ class Observation:
         ]
 
 
-def held(endpoint: str, view: InstanceView, kind: InstanceType) -> InstanceHeld:
-    """An instance as its cost and energy see it."""
+def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: int) -> InstanceHeld:
+    """An instance as its cost and energy see it. `machine_bytes`: what one without a bound has."""
     return InstanceHeld(
         endpoint=endpoint,
         variant=view.variant,
@@ -96,6 +97,8 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType) -> InstanceHeld:
         watts=kind.watts,
         price_per_hour=kind.price_per_hour,
         load_s=view.load_s,
+        instance_type=view.instance_type,
+        memory_bytes=view.memory_bytes_max or machine_bytes,
     )
 
 

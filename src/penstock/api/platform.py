@@ -202,7 +202,11 @@ class Platform:
             dispatcher, account_id=control.account_id, region=control.region, openai=openai
         )
         admin = AdminServices(
-            self._plane, dispatcher.explain, dispatcher.snapshot, self._registry.costs
+            self._plane,
+            dispatcher.explain,
+            dispatcher.snapshot,
+            self._registry.costs,
+            self._registry.models.usage.rows,
         )
         server = GatewayServer(
             listen,

@@ -153,7 +153,9 @@ class MetricsDriver:
             self._registry.remove(*gone)
         self._known = seen
         now = self._clock.monotonic()
-        self._accounts.note(held, now - self._noted_at if self._noted_at is not None else 0.0)
+        elapsed_s = now - self._noted_at if self._noted_at is not None else 0.0
+        self._accounts.note(held, elapsed_s)
+        self._registry.models.usage.note(held, elapsed_s)
         self._noted_at = now
 
     async def _charge(self, meter: EnergyMeter) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 from penstock.metrics.model_delta import ModelDelta
 from penstock.metrics.model_metrics import model_rows, variant_rows
 from penstock.metrics.store import MetricStore
-from penstock.metrics.variant_models import WINDOW_S, VariantModels
+from penstock.metrics.usage import UsageLedger
+from penstock.metrics.variant_models import WINDOW_S, Resident, VariantModels
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
 
@@ -20,6 +21,7 @@ class ModelRegistry:
     def __init__(self, store: MetricStore | None) -> None:
         self._store = store
         self.variants: dict[VariantId, VariantModels] = {}
+        self.usage = UsageLedger()  #: for cost
 
     def add(
         self,
@@ -33,13 +35,20 @@ class ModelRegistry:
         """What a host told at wall time `now`: model -> its delta. Each delta comes once.
 
         `known`: the variant is there; the last words of one that is gone are published and no more
-        is kept of it.
+        is kept of it. Raises what `ModelDelta.from_dict` raises; nothing was added then.
         """
+        deltas = {model: ModelDelta.from_dict(fields) for model, fields in told.items()}
+        taken = {model: Resident.from_dict(fields) for model, fields in told.items()}
+        for model, delta in deltas.items():
+            resident = taken[model]
+            host_bytes = resident.host_bytes if resident is not None else 0
+            self.usage.add(instance_id, model, delta, host_bytes)
         if known:
-            self.variants.setdefault(variant_id, VariantModels()).add(instance_id, told, now)
+            models = self.variants.setdefault(variant_id, VariantModels())
+            models.add(instance_id, deltas, taken, now)
             return
         models = VariantModels()
-        models.add(instance_id, told, now)
+        models.add(instance_id, deltas, taken, now)
         self._publish(variant_id, models, math.inf)
 
     def collect(self, before: float) -> None:
@@ -57,17 +66,6 @@ class ModelRegistry:
         for models in self.variants.values():
             models.keep_instances(instance_ids)
 
-    def use(self) -> list[dict[str, Any]]:
-        """What each model has used since the start, for cost: JSON-ready, one row a model.
-
-        Seconds are summed over instances: a model on two of them is resident twice as long.
-        """
-        return [
-            {"endpoint": endpoint, "variant": variant, "model": model, **_used(delta)}
-            for (endpoint, variant), models in self.variants.items()
-            for model, delta in models.use.items()
-        ]
-
     def _publish(self, variant_id: VariantId, models: VariantModels, before: float) -> None:
         for start, window in models.take_due(before):
             if self._store is None:
@@ -78,21 +76,3 @@ class ModelRegistry:
             # Many series: a minute is fine enough for each, and the history stays long.
             for key, stats in model_rows(*variant_id, window, models.loaded()):
                 self._store.put(key, start, stats, now=now)
-
-
-def _used(delta: ModelDelta) -> dict[str, Any]:
-    return {
-        "requests": delta.answered,
-        "errors": delta.model_errors + delta.other_errors,
-        "hits": delta.hits,
-        "misses": delta.misses,
-        "loads": delta.loads,
-        "loads_failed": delta.loads_failed,
-        "load_s": delta.load_s,
-        "wait_s": delta.wait_us.total / 1e6 if delta.wait_us is not None else 0.0,
-        "compute_s": delta.run_s,
-        "resident_s": delta.resident_s,
-        "idle_s": delta.idle_s,
-        "byte_s": delta.byte_s,
-        "accelerator_byte_s": delta.accelerator_byte_s,
-    }

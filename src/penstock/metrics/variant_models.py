@@ -1,14 +1,14 @@
 """The target models of one variant: what its hosts told of them, since the start and by window.
 
-Every model is counted for `use`, which is cost's. Metrics are bounded: the models that are called
-most have series of their own, all others one together (`OTHERS`). A delta belongs to whichever its
+Metrics are bounded: the models that are called most have series of their own, all others one
+together (`OTHERS`). A delta belongs to whichever its
 model has at that moment, so that no counter ever runs backwards; a model that loses its place takes
 its counter along. No clock, no store, no metric names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.core.most_called import MostCalled
@@ -16,8 +16,6 @@ from penstock.metrics.model_delta import OTHERS, ModelDelta
 
 #: With eight series each this stays a small part of what the metric store holds.
 SERIES_MODELS_MAX: Final = 50
-#: Names come with requests, and cost some hundred bytes each.
-USE_MODELS_MAX: Final = 10_000
 #: As for all metrics of a variant.
 WINDOW_S: Final = 10
 
@@ -28,6 +26,13 @@ class Resident(NamedTuple):
     host_bytes: int
     accelerator_bytes: int
 
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Resident | None:
+        """As a host tells beside a delta; None: it is not loaded there."""
+        if not fields.get("resident"):
+            return None
+        return cls(int(fields.get("host_bytes", 0)), int(fields.get("accelerator_bytes", 0)))
+
 
 class VariantModels:
     """Of one variant.
@@ -35,30 +40,34 @@ class VariantModels:
     Attributes:
         total: of all models, since the start.
         shown: model with series of its own, or OTHERS -> its counts since it has them.
-        use: model -> its counts since the start; OTHERS for names beyond a bound.
         resident: (instance, model) -> what it takes there.
         windows: start -> model or OTHERS -> its counts, not yet published.
     """
 
-    __slots__ = ("_places", "resident", "shown", "total", "use", "windows")
+    __slots__ = ("_places", "resident", "shown", "total", "windows")
 
     def __init__(self) -> None:
         self.total = ModelDelta()
         self.shown: dict[str, ModelDelta] = {}
-        self.use: dict[str, ModelDelta] = {}
         self.resident: dict[tuple[str, str], Resident] = {}
         self.windows: dict[int, dict[str, ModelDelta]] = {}
         self._places = MostCalled(SERIES_MODELS_MAX)
 
-    def add(self, instance_id: str, told: dict[str, dict[str, Any]], now: float) -> None:
-        """What the host on an instance told at wall second `now`: model -> its delta.
-
-        Raises what `ModelDelta.from_dict` raises; nothing was added then.
-        """
-        deltas = {model: ModelDelta.from_dict(fields) for model, fields in told.items()}
+    def add(
+        self,
+        instance_id: str,
+        deltas: Mapping[str, ModelDelta],
+        taken: Mapping[str, Resident | None],
+        now: float,
+    ) -> None:
+        """What the host on an instance told of models at wall second `now`."""
         window = self.windows.setdefault(int(now) // WINDOW_S * WINDOW_S, {})
         for model, delta in deltas.items():
-            self._note_resident(instance_id, model, told[model])
+            resident = taken[model]
+            if resident is not None:
+                self.resident[instance_id, model] = resident
+            else:
+                self.resident.pop((instance_id, model), None)
             # Names that nothing was ever loaded for are no models.
             gone = self._places.called(model, delta.answered + delta.loads, now=now)
             if gone is not None:
@@ -67,8 +76,6 @@ class VariantModels:
             self.total.add(delta)
             _of(self.shown, shown).add(delta)
             _of(window, shown).add(delta)
-            known = model in self.use or len(self.use) < USE_MODELS_MAX
-            _of(self.use, model if known else OTHERS).add(delta)
 
     def shown_as(self, model: str) -> str:
         """The model, if it has series of its own, or OTHERS."""
@@ -103,14 +110,6 @@ class VariantModels:
         """Others are gone, and with them what was loaded there."""
         for key in [key for key in self.resident if key[0] not in instance_ids]:
             del self.resident[key]
-
-    def _note_resident(self, instance_id: str, model: str, fields: dict[str, Any]) -> None:
-        if fields.get("resident"):
-            self.resident[instance_id, model] = Resident(
-                int(fields.get("host_bytes", 0)), int(fields.get("accelerator_bytes", 0))
-            )
-        else:
-            self.resident.pop((instance_id, model), None)
 
 
 def _of(deltas: dict[str, ModelDelta], model: str) -> ModelDelta:
