@@ -150,6 +150,10 @@ class Host:
         self.idle(model, now)
         return gone
 
+    def follow_value(self) -> None:
+        """As if calls had shown already that eviction by value does better here."""
+        self.machine._table.contest.by_value = True
+
     def _checked(self, actions: list[Action]) -> list[Action]:
         self.machine.check_invariants()
         return actions

@@ -37,7 +37,7 @@ class Evictor:
     @property
     def reason(self) -> str:
         """Of the victims chosen now."""
-        return why.LOWEST_VALUE if self._values else why.LEAST_RECENTLY_USED
+        return why.LOWEST_VALUE if self.by_value else why.LEAST_RECENTLY_USED
 
     def victims(
         self, shortage: Shortage, *, now: float, due: float
@@ -70,7 +70,7 @@ class Evictor:
 
     def candidate(self, model: TargetModel, *, now: float) -> Candidate:
         """The model as the policy followed now sees it."""
-        if self._values:
+        if self.by_value:
             return candidate(model, now, self._table.population)
         last = model.history.last
         unused_s = now - (model.loaded_at if last is None else last)
@@ -78,7 +78,8 @@ class Evictor:
         return Candidate(model.name, model.size or NOTHING, loss, last or 0.0)
 
     @property
-    def _values(self) -> bool:
+    def by_value(self) -> bool:
+        """Whether value is followed now, not LRU."""
         return self._spec.policy != LRU and self._table.contest.by_value
 
     def _chosen(self, shortage: Shortage, *, now: float, young: bool) -> list[Candidate] | None:
@@ -91,7 +92,7 @@ class Evictor:
     def _pick(self, candidates: list[Candidate], shortage: Shortage) -> list[Candidate] | None:
         if self._spec.policy == LRU:
             return by_last_use(candidates, shortage)
-        if self._values:
+        if self.by_value:
             return by_value(candidates, shortage)
         return spared(candidates, shortage)
 
@@ -116,7 +117,7 @@ class Evictor:
         loaded = list(self._table.recency.values())
         if not limit or len(loaded) <= limit:
             return loaded
-        if not self._values:
+        if not self.by_value:
             return loaded[:limit]
         half = limit // 2
         others = loaded[half:]

@@ -27,6 +27,8 @@ from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Candidate, Shortage
 
 _OVERTAKEN_MAX = 8
+#: How many times longer, or shorter, a load is expected to take because of a model's size.
+_SIZES_APART = 4.0
 #: How long loads behind a model that was overtaken so often wait for it.
 _HELD_S = 10.0
 #: A guess may evict what is worth at most this share of it.
@@ -46,7 +48,8 @@ class Loads:
         self.preparing = 0
         self.loading = 0
         self.wake_at = inf  #: when more may go than now
-        self._load_s_per_byte = 0.0  #: learned; of models that were never loaded
+        self._usual_load_s = 0.0  #: of the last loads, for models that were never loaded
+        self._usual_bytes = 0.0  #: that these took
 
     # the queue
 
@@ -63,6 +66,10 @@ class Loads:
             self.leave_queue(model)
             model.state = State.UNLOADED
 
+    def may_guess(self, model: TargetModel) -> bool:
+        """Whether fetching it for a guess is not in vain from the start."""
+        return self._evictor.by_value or self._account.has_room(model.size or NOTHING)
+
     def leave_queue(self, model: TargetModel) -> None:
         self.queue.pop(model.name, None)
         model.promised = model.blocked = False
@@ -72,18 +79,20 @@ class Loads:
         return sorted(self.queue.values(), key=_turn)
 
     def load_s(self, model: TargetModel) -> float:
-        """What its load is expected to take: by its last ones, else by its size; 0 = not known."""
+        """What its load is expected to take: by its last ones, else as others; 0 = not known.
+
+        A larger model takes longer, but sizes say little across kinds: they count within bounds.
+        """
         if model.load_s is not None:
             return model.load_s
-        return (model.need or NOTHING).host_bytes * self._load_s_per_byte
+        share = (model.need or NOTHING).host_bytes / max(self._usual_bytes, 1.0)
+        return self._usual_load_s * min(max(share, 1 / _SIZES_APART), _SIZES_APART)
 
     def learn(self, model: TargetModel, load_s: float) -> None:
         model.learn_load(load_s)
-        host_bytes = (model.size or NOTHING).host_bytes
-        if host_bytes:
-            new = load_s / host_bytes
-            known = self._load_s_per_byte
-            self._load_s_per_byte = known + (new - known) / 8 if known else new
+        weight = 1 / 8 if self._usual_load_s else 1.0
+        self._usual_load_s += weight * (load_s - self._usual_load_s)
+        self._usual_bytes += weight * ((model.size or NOTHING).host_bytes - self._usual_bytes)
 
     # what begins now
 
@@ -180,9 +189,10 @@ class Loads:
     def _make_room(self, model: TargetModel, shortage: Shortage, now: float) -> list[Action]:
         """Unloads what is enough for it, and promises it the place; else it stays where it was."""
         model.promised = model.blocked = False
+        asked = bool(model.parked) or model.wished
         refused = self._never(model, now)
         if refused is not None:
-            return [refused]
+            return [refused] if asked else []
         guess = model.urgency == _URGENCY_GUESS
         due = now if guess else model.given_up_at(self.load_s(model))
         victims, again_at = self._evictor.victims(shortage, now=now, due=due)
@@ -191,7 +201,7 @@ class Loads:
             self.drop(model)
             return []
         if not victims:
-            if again_at == inf and not (model.parked or model.wished):
+            if again_at == inf and not asked:
                 model.retry_expected = False
                 self.drop(model)
                 return []
@@ -203,7 +213,7 @@ class Loads:
 
     def _worth_it(self, model: TargetModel, victims: list[Candidate], now: float) -> bool:
         """Whether a guess may evict them: only by value, and what is worth far less."""
-        if not victims or self._evictor.reason != why.LOWEST_VALUE:
+        if not victims or not self._evictor.by_value:
             return False
         loss = sum(victim.loss for victim in victims)
         return loss <= _GUESS_SHARE * self._evictor.candidate(model, now=now).loss

@@ -356,7 +356,8 @@ class Residency:
         for known in list(self._table.waiting.values()):
             actions += self._late(known, now)
         for known in self._foresight.due(now=now):
-            self._guess(known, now)
+            if self._loads.may_guess(known):
+                self._guess(known, now)
         return actions + self._go_on(now)
 
     def next_deadline(self) -> float | None:
