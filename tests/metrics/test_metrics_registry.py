@@ -9,6 +9,7 @@ from penstock.errors import CallerError
 from penstock.metrics import catalogue
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.model_delta import ModelDelta
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantRecorder
 from penstock.metrics.reference import exposed_name, render
@@ -296,6 +297,11 @@ def test_published_names_are_just_those_of_the_reference() -> None:
     recorder.streamed(0.5)
     recorder.generated(5, 11, 0.5, 0.02)
     registry.collect(T0)
+    model = ModelDelta()
+    model.hits = model.answered = 1
+    for name in ModelDelta.SKETCHES:
+        model.sketch(name).add(1.0)
+    registry.add_models("shop", "main", "i-1", {"m": model.to_dict()}, T0)
     registry.collect(T0 + 10)
     registry.add_instance_sample(
         InstanceSample(

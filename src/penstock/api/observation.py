@@ -38,7 +38,8 @@ class Observation:
                 states[state] = states.get(state, 0) + 1
             serving[key] = serving.get(key, 0) + view.serves
             kind = self._plane.catalogue.resolve(view.instance_type)
-            instances.setdefault(key, []).append(held(endpoint, view, kind))
+            machine_bytes = self._plane.catalogue.machine.memory_bytes
+            instances.setdefault(key, []).append(held(endpoint, view, kind, machine_bytes))
         return [
             VariantObserved(
                 endpoint=endpoint,
@@ -70,7 +71,7 @@ class Observation:
                     cpu_cores=max(1, round(view.cores)),
                     memory_percent=memory_percent(status, view),
                     loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
-                    loaded_model_count=len(status.get("copies", ())),
+                    loaded_model_count=loaded_models(status),
                     **engines(status),
                 )
             )
@@ -85,8 +86,8 @@ class Observation:
         ]
 
 
-def held(endpoint: str, view: InstanceView, kind: InstanceType) -> InstanceHeld:
-    """An instance as its cost and energy see it."""
+def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: int) -> InstanceHeld:
+    """An instance as its cost and energy see it. `machine_bytes`: what one without a bound has."""
     return InstanceHeld(
         endpoint=endpoint,
         variant=view.variant,
@@ -96,6 +97,8 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType) -> InstanceHeld:
         watts=kind.watts,
         price_per_hour=kind.price_per_hour,
         load_s=view.load_s,
+        instance_type=view.instance_type,
+        memory_bytes=view.memory_bytes_max or machine_bytes,
     )
 
 
@@ -122,6 +125,11 @@ def engines(status: dict[str, Any]) -> dict[str, Any]:
         "sequences_waiting": sum(int(one.get("sequences_waiting", 0)) for one in told),
         "cache_percent": max(100.0 * float(one.get("cache_use", 0.0)) for one in told),
     }
+
+
+def loaded_models(status: dict[str, Any]) -> int:
+    """One for each copy; for a host of target models, those that it has loaded."""
+    return sum(int(one.get("models_loaded", 1)) for one in status.get("copies", ()))
 
 
 def memory_percent(status: dict[str, Any], view: InstanceView) -> float | None:

@@ -131,6 +131,7 @@ class Platform:
             self._dispatcher,
             clock,
             access=self._access,
+            model_counted=self._model_counted,
         )
         self._target_models = TargetModels(
             self._plane, self._dispatcher.hosts_for, ArtifactSettings.from_config(config.control)
@@ -154,6 +155,11 @@ class Platform:
         if config.listen.auth and not len(self._plane.key_ring):
             log.warning("nobody can come in yet: make a key with 'penstock keys create'")
         return self.addresses
+
+    def _model_counted(
+        self, endpoint: str, variant: str, instance_id: str, told: dict[str, Any]
+    ) -> None:
+        self._registry.add_models(endpoint, variant, instance_id, told, self._clock.wall())
 
     async def stop(self) -> None:
         """Refuses what is new, answers what is in flight, ends the instances. Idempotent."""
@@ -207,6 +213,7 @@ class Platform:
             dispatcher.explain,
             dispatcher.snapshot,
             self._registry.costs,
+            self._registry.models.usage.rows,
         )
         server = GatewayServer(
             listen,

@@ -33,6 +33,7 @@ TASKS = (
     "text-generation",
     "payload",
 )
+FILLS = ("zeros", "random")
 HEAD_TASKS = ("classification", "regression", "embedding")
 
 
@@ -120,6 +121,32 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUpTensor:
+    """One input of a warm-up request."""
+
+    name: str
+    dtype: str  #: one of DTYPES
+    shape: tuple[int, ...]  #: whole: no size is free
+    fill: str = "zeros"  #: one of FILLS, where `file` does not say more
+    file: str = (
+        ""  #: its raw bytes in the Open Inference Protocol's form, below the artifact's root
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """A request that a model answers before it is given others: a body, a file, or tensors."""
+
+    name: str = ""  #: how errors call it
+    body: str = ""
+    file: str = ""  #: holds the body; below the artifact's root
+    content_type: str = ""  #: "" = by the file's ending, else JSON
+    accept: str = ""
+    tensors: tuple[WarmUpTensor, ...] = ()
+    times: int = 1  #: in each lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
     """Everything the instance needs to load and serve a copy.
 
@@ -151,6 +178,7 @@ class ModelDescription:
         default_factory=dict
     )  #: config.pbtxt / model.yaml parameters, for the model's code
     environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
+    warmup: tuple[WarmUp, ...] = ()  #: answered before the model is given other requests
     precision: str = ""  #: what to compute in: "" (the runtime's choice), "f32", "bf16", "f16"
     trusted: bool = (
         False  #: pickle formats may be loaded: set by the operator, never by the artifact

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from penstock.artifacts import warm_up_yaml
 from penstock.artifacts.budget import too_large
 from penstock.artifacts.description import (
     DTYPES,
@@ -86,6 +87,7 @@ def parse(content: bytes | str, *, where: str = FILE_NAME) -> ModelDescription:
         parameters=top.text_map("parameters"),
         environment=top.text_map("environment"),
         precision=top.choice("precision", _PRECISIONS, default=""),
+        warmup=warm_up_yaml.parse(top),
     )
     top.done()
     check_together(description, where)
@@ -131,6 +133,7 @@ def dump(description: ModelDescription) -> str:
         "parameters": dict(description.parameters),
         "environment": dict(description.environment),
         "precision": description.precision,
+        "warmup": [warm_up_yaml.dump(each) for each in description.warmup],
     }
     fields["batching"] = {
         key: value for key, value in fields["batching"].items() if value not in (None, [])

@@ -1,8 +1,8 @@
 """Triton's config.pbtxt as a `ModelDescription`.
 
 What a configuration says about tensors, batches and lanes is taken over; what would change answers
-and is not supported is refused by name; what only tunes Triton itself (optimization, warm-up, the
-response cache) is left out. The meaning of each field is that of Triton's model_config.proto.
+and is not supported is refused by name; what only tunes Triton itself (optimization, the response
+cache) is left out. The meaning of each field is that of Triton's model_config.proto.
 Reading the repository's folders is `triton_repository.py`'s work; this module sees text only.
 """
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.artifacts import pbtxt
-from penstock.artifacts.description import Batching, TensorSpec
+from penstock.artifacts.description import Batching, TensorSpec, WarmUp
 from penstock.artifacts.pbtxt_fields import Fields
+from penstock.artifacts.triton_warm_up import warm_ups
 from penstock.errors import CallerError
 
 #: backend or platform -> (runtime, the file that Triton takes when none is named)
@@ -56,6 +57,7 @@ class TritonConfig:
     batching: Batching = field(default_factory=Batching)
     lanes: int = 1
     parameters: dict[str, str] = field(default_factory=dict)
+    warmup: tuple[WarmUp, ...] = ()
 
 
 def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
@@ -85,10 +87,11 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         batching=_batching(top, rows_max),
         lanes=_lanes(top),
         parameters=_parameters(top),
+        warmup=warm_ups(top, rows_max, _DTYPES),
     )
     _refuse_what_changes_answers(top)
     # These tune or prepare Triton and never change an answer.
-    top.ignore("optimization", "model_warmup", "response_cache", "cc_model_filenames", "runtime",
+    top.ignore("optimization", "response_cache", "cc_model_filenames", "runtime",
                "metric_tags", "model_operations", "model_metrics")  # fmt: skip
     top.done()
     return config

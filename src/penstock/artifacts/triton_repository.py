@@ -87,6 +87,7 @@ def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
         lanes=config.lanes,
         triton_python=is_python,
         parameters=config.parameters,
+        warmup=config.warmup,
     )
 
 

@@ -7,6 +7,7 @@ with a time limit of its own. When the connection breaks every call ends with `i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
@@ -32,6 +33,7 @@ class InstanceClient(asyncio.Protocol):
         self._decoder = frames.FrameDecoder(frames.FROM_INSTANCE)
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, asyncio.Future[Json]] = {}
+        self._ended = asyncio.Event()
         self._ident = 0
 
     @classmethod
@@ -103,6 +105,12 @@ class InstanceClient(asyncio.Protocol):
         """The story of a copy's batcher."""
         return await self.call({"op": "explain", "copy": copy}, timeout_s=timeout_s)
 
+    async def wait_ended(self, *, timeout_s: float) -> None:
+        """Returns once the instance has closed its end and all that it said is heard, or time is
+        up."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), timeout_s)
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
@@ -124,6 +132,7 @@ class InstanceClient(asyncio.Protocol):
             if not future.done():
                 future.set_exception(self._gone())
         self._calls.clear()
+        self._ended.set()
         self._on_close()
 
     def _take(self, frame: frames.Frame) -> None:

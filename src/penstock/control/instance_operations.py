@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from penstock.control.entries import InstanceEntry
 from penstock.control.instance_client import InstanceClient, Json
@@ -20,6 +21,9 @@ from penstock.core.attempts import is_permanent
 from penstock.core.endpoint_state import GONE, RUNNING, STARTING, STOPPING
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet, InstanceSpec
+
+#: Of an instance that has ended: what it said is in this machine's memory.
+_LAST_WORDS_S_MAX: Final = 1.0
 
 
 class InstanceOperations:
@@ -135,7 +139,10 @@ class InstanceOperations:
             await asyncio.wait(under_way)
         try:
             # The data connection stays until the end: the instance answers what it still holds.
+            client = self._under_way.clients.get(entry.instance_id)
             await self._fleet.stop(entry.instance_id, grace_s=self._settings.stop_grace_s)
+            if client is not None:  # its last words are what its models were counted last
+                await client.wait_ended(timeout_s=_LAST_WORDS_S_MAX)
         finally:
             self._remove(ledger, entry)
 

@@ -10,7 +10,7 @@ from penstock.control.instance_client import InstanceClient, Json
 from penstock.control.instance_operations import InstanceOperations
 from penstock.control.instance_status import InstanceStatus
 from penstock.control.operation_settings import OperationSettings
-from penstock.control.ports import RoutePublisher
+from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.room import Room
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec
@@ -32,8 +32,10 @@ class Operations:
         changed: Callable[[str], None],
         room: Room,
         room_changed: Callable[[], None],
+        model_counted: ModelCounted = lambda *counted: None,
     ) -> None:
         """`room_changed` is called when an instance has ended, and when a load has."""
+        self._model_counted = model_counted
         self._under_way = UnderWay(clock=clock, changed=changed, room_changed=room_changed)
         self.status = InstanceStatus(settings, self._under_way)
         self.instances = InstanceOperations(
@@ -62,4 +64,11 @@ class Operations:
         await self.instances.close()
 
     def _on_event(self, instance_id: str, event: Json) -> None:
-        self.copies.on_event(instance_id, event)
+        if event.get("event") != "model-counts":
+            self.copies.on_event(instance_id, event)
+            return
+        found = self._under_way.find(instance_id)
+        if found is not None:
+            ledger, entry = found
+            endpoint = ledger.desired.endpoint
+            self._model_counted(endpoint, entry.variant, instance_id, event["models"])

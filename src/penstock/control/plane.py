@@ -21,7 +21,7 @@ from penstock.control.keys import AccessKeys, KeyRing
 from penstock.control.ledger import Activity
 from penstock.control.lock import StateDirLock
 from penstock.control.operation_settings import OperationSettings
-from penstock.control.ports import RoutePublisher
+from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
 from penstock.control.store import Store
@@ -53,10 +53,12 @@ class ControlPlane:
         machine: MachineCapacity | None = None,
         spec: ReconcileSpec | None = None,
         access: Callable[[], Awaitable[PlatformAccess]] | None = None,
+        model_counted: ModelCounted = lambda *counted: None,
     ) -> None:
         """`fleet` may be a function that makes it, called once the state directory is ours.
 
-        `access` waits until the platform listens: instances are told where.
+        `access` waits until the platform listens: instances are told where. `model_counted` hears
+        what hosts of target models count.
         """
         self._config = config
         self._fleet = fleet
@@ -64,6 +66,7 @@ class ControlPlane:
         self._clock = clock or SystemClock()
         self._spec = spec
         self._access = access
+        self._model_counted = model_counted
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
@@ -115,6 +118,7 @@ class ControlPlane:
                     clock=self._clock,
                 ),
                 spec=self._spec,
+                model_counted=self._model_counted,
             )
             await self._reconciler.start()
         except BaseException:

@@ -5,10 +5,13 @@ Both sides meet at composition. Neither imports the other: they are separate pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 from penstock.core.deployment import EndpointRoutes
+
+#: (endpoint, variant, instance, target model -> its counts): what a host told, once
+ModelCounted = Callable[[str, str, str, dict[str, Any]], None]
 
 
 class RoutePublisher(Protocol):

@@ -21,7 +21,7 @@ from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.ledger import Activity, EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
-from penstock.control.ports import RoutePublisher
+from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
@@ -72,6 +72,7 @@ class ReconcilerDriver:
         settings: OperationSettings,
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
+        model_counted: ModelCounted = lambda *counted: None,
     ) -> None:
         """`available_bytes`: what the machine has free at this moment; None = not known."""
         self._database = database
@@ -90,6 +91,7 @@ class ReconcilerDriver:
             changed=self._changed,
             room=self._room,
             room_changed=self._room_changed,
+            model_counted=model_counted,
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}

@@ -30,7 +30,8 @@ Elsewhere = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
 class Work:
-    """What a copy asks of whatever computes its requests. `attach` is called once, first."""
+    """What a copy asks of whatever computes its requests. `attach` is called first, and again where
+    a copy for warm-up made way."""
 
     #: lanes lead to one process: it may die of the request on another lane
     shares_worker: bool = False
@@ -71,7 +72,8 @@ class Work:
 
 class Copy:
     """`on_state(event, error)` tells the server of `copy-lost`, `copy-ready` and `copy-failed`;
-    `on_idle()` is called whenever everything taken is answered."""
+    `on_idle()` is called whenever everything taken is answered, `on_answer(frame)` with each last
+    frame."""
 
     def __init__(
         self,
@@ -84,12 +86,14 @@ class Copy:
         elsewhere: Elsewhere | None = None,
         on_state: Callable[[str, PenstockError | None], None] = lambda event, error: None,
         on_idle: Callable[[], None] | None = None,
+        on_answer: Callable[[bytes], None] | None = None,
         observe: Callable[[list[Action]], None] | None = None,
     ) -> None:
         self.number = number
         self.state = "ready"  #: ready | lost | failed | draining | closed
         self.batches = 0  #: runs of the model, or requests that got a slot
         self.requests = 0  #: answered with what was asked for
+        self.run_us = 0  #: that its lanes were busy, together
         self.unanswered = 0  #: taken and not yet answered
         self.spec = spec
         self.clock = clock
@@ -101,6 +105,7 @@ class Copy:
         self._lanes_lost: set[int] = set()
         self._lanes_held: list[int] = []  #: freed while their worker was lost
         self._on_idle = on_idle
+        self._on_answer = on_answer
         self.driver: BatcherDriver[Any] = BatcherDriver(
             Batcher(spec), clock=clock, call_at=call_at, run=work.run, drop=self._drop,
             observe=observe,
@@ -189,6 +194,8 @@ class Copy:
         elif request.number:
             self.driver.cancel(request.number)
         if frame is not None:
+            if self._on_answer is not None:
+                self._on_answer(frame)
             sink.send(frame)
         self.unanswered -= 1
         if not self.unanswered and self._on_idle is not None:

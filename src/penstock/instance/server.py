@@ -10,7 +10,8 @@
              of. With `wait_s` answered once that has come about, or with the error
     ping     {}
 
-Long operations run as tasks and hold up nothing. Events go to every connection. Which copies an
+Long operations run as tasks and hold up nothing. Events go to every connection, but what a host
+counted of its models (`model-counts`) to the one that loaded it alone: it adds up. Which copies an
 instance should have is the control plane's business; nothing here plans.
 """
 
@@ -24,7 +25,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
@@ -39,7 +40,7 @@ from penstock.instance.copy import Copy
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.lane_events import LaneEvents
 from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import Prepared, load, prepared
+from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
@@ -47,10 +48,13 @@ from penstock.instance.memory.use import MemoryUse
 from penstock.instance.models.host import ModelHost
 from penstock.instance.models.hosted import HostedModels, prepared_host
 from penstock.instance.settings import InstanceSettings
+from penstock.instance.warm_up.load import load
 from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
+
+_Operation = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
@@ -134,22 +138,24 @@ class InstanceServer:
 
     async def _answer(self, connection: Connection, ident: int, payload: bytes) -> None:
         try:
-            reply = {"ok": True, **await self._operation(payload)}
+            reply = {"ok": True, **await self._operation(connection, payload)}
         except PenstockError as error:
             reply = {"error": logged(error, _LOG.warning).to_dict()}
         except Exception as error:  # a bug in an operation must be answered, and must not end us
             reply = {"error": replies.as_error(error, "the control operation").to_dict()}
         connection.send(frames.encode(frames.CONTROL_REPLY, ident, _written(reply)))
 
-    def _operation(self, payload: bytes) -> Coroutine[Any, Any, dict[str, Any]]:
+    def _operation(
+        self, connection: Connection, payload: bytes
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
         try:
             call = orjson.loads(payload)
             name = call["op"]
         except (orjson.JSONDecodeError, KeyError, TypeError):
             raise CallerError("bad-control-call", 'a control call is JSON with "op"') from None
-        operations = {
+        operations: dict[str, _Operation] = {
             "prepare": self._prepare,
-            "load": self._load,
+            "load": partial(self._load, connection),
             "unload": self._unload,
             "status": self._status,
             "explain": self._explain,
@@ -187,11 +193,11 @@ class InstanceServer:
         finally:
             self._loading.discard(number)
 
-    async def _load(self, call: dict[str, Any]) -> dict[str, Any]:
+    async def _load(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         number = wanted.copy
         if wanted.multi_model is not None:
-            return self._load_host(wanted)
+            return self._load_host(wanted, connection)
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
         listener = LaneEvents()
@@ -220,8 +226,9 @@ class InstanceServer:
             **self._memory.measured(),
         }
 
-    def _load_host(self, wanted: LoadCall) -> dict[str, Any]:
-        """A host has no model yet: it takes requests at once."""
+    def _load_host(self, wanted: LoadCall, connection: Connection) -> dict[str, Any]:
+        """A host has no model yet: it takes requests at once. Its counts are told once, to whoever
+        loaded it."""
         number = wanted.copy
         with self._busy_with(number):
             hosted = HostedModels(
@@ -231,6 +238,9 @@ class InstanceServer:
                 call_at=self.call_at,
                 elsewhere=partial(self._helper.submit, 0),
                 on_event=lambda name, fields: self._broadcast(_event(name, number, fields)),
+                on_counts=lambda models: connection.send(
+                    _event("model-counts", number, {"models": models})
+                ),
             )
         self.copies[number] = hosted.host
         self._loaded[number] = hosted

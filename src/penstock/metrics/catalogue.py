@@ -48,6 +48,8 @@ TOKEN_EDGES_S: Final = (
 BATCH_EDGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 _VARIANT: Final = ("endpoint", "variant")
+#: The models that are called most, at most 50 a variant; `(others)` for the rest together.
+_MODEL: Final = (*_VARIANT, "target_model")
 
 REQUESTS: Final = PrometheusMetric(
     "penstock_requests",
@@ -202,6 +204,90 @@ PER_UNIT: Final = (
     (TOKENS_COST, "dollars_per_thousand_tokens"),
     (TOKENS_ENERGY, "joules_per_thousand_tokens"),
 )
+MODEL_REQUESTS: Final = PrometheusMetric(
+    "penstock_target_model_requests",
+    "counter",
+    (*_MODEL, "outcome"),
+    "Requests of a target model by outcome: ok, model-error, other-error (refused while it was not "
+    "loaded, among others).",
+)
+MODEL_CALLS: Final = PrometheusMetric(
+    "penstock_target_model_calls",
+    "counter",
+    (*_MODEL, "cache"),
+    "Requests that came for a target model, by whether they found it loaded: hit, miss.",
+)
+MODEL_LOADS: Final = PrometheusMetric(
+    "penstock_target_model_loads",
+    "counter",
+    (*_MODEL, "outcome"),
+    "Loads of a target model by outcome: ok, failed (downloads included).",
+)
+MODEL_UNLOADS: Final = PrometheusMetric(
+    "penstock_target_model_unloads",
+    "counter",
+    (*_MODEL, "reason"),
+    "Unloads of a target model, by reason.",
+)
+MODEL_COMPUTE: Final = PrometheusMetric(
+    "penstock_target_model_compute_seconds",
+    "counter",
+    _MODEL,
+    "Time that the lanes of a target model were busy.",
+)
+MODEL_RESIDENT_TIME: Final = PrometheusMetric(
+    "penstock_target_model_resident_seconds",
+    "counter",
+    (*_MODEL, "state"),
+    "Time that a target model was loaded, by state: busy, idle.",
+)
+MODEL_BYTE_SECONDS: Final = PrometheusMetric(
+    "penstock_target_model_byte_seconds",
+    "counter",
+    (*_MODEL, "memory"),
+    "Memory of a target model over the time that it was loaded, by memory: host, accelerator.",
+)
+MODEL_RESIDENT: Final = PrometheusMetric(
+    "penstock_target_model_resident_bytes",
+    "gauge",
+    (*_MODEL, "memory"),
+    "What a target model takes now, on all instances that have loaded it, by memory: host, "
+    "accelerator.",
+)
+MODEL_INSTANCES: Final = PrometheusMetric(
+    "penstock_target_model_instances",
+    "gauge",
+    _MODEL,
+    "Instances that have loaded a target model.",
+)
+MODEL_WAIT: Final = PrometheusMetric(
+    "penstock_model_loading_wait_seconds",
+    "histogram",
+    _VARIANT,
+    "Waiting for a target model to be loaded, of requests that found it not loaded.",
+    DURATION_EDGES_S,
+)
+MODEL_DOWNLOAD: Final = PrometheusMetric(
+    "penstock_model_downloading_seconds",
+    "histogram",
+    _VARIANT,
+    "Bringing a target model's artifact; milliseconds where the cache has it.",
+    DURATION_EDGES_S,
+)
+MODEL_LOAD: Final = PrometheusMetric(
+    "penstock_model_loading_seconds",
+    "histogram",
+    _VARIANT,
+    "Loading a target model, its warm-up included.",
+    DURATION_EDGES_S,
+)
+MODEL_UNLOAD: Final = PrometheusMetric(
+    "penstock_model_unloading_seconds",
+    "histogram",
+    _VARIANT,
+    "Unloading a target model.",
+    DURATION_EDGES_S,
+)
 LOOP_LAG: Final = PrometheusMetric(
     "penstock_loop_lag_seconds",
     "histogram",
@@ -247,6 +333,19 @@ PROMETHEUS: Final = (
     ENERGY,
     COST,
     *(metric for metric, _ in PER_UNIT),
+    MODEL_REQUESTS,
+    MODEL_CALLS,
+    MODEL_LOADS,
+    MODEL_UNLOADS,
+    MODEL_COMPUTE,
+    MODEL_RESIDENT_TIME,
+    MODEL_BYTE_SECONDS,
+    MODEL_RESIDENT,
+    MODEL_INSTANCES,
+    MODEL_WAIT,
+    MODEL_DOWNLOAD,
+    MODEL_LOAD,
+    MODEL_UNLOAD,
     LOOP_LAG,
     LOOP_LAG_MAX,
     SERIES,
@@ -259,6 +358,8 @@ _ENDPOINTS: Final = "/aws/sagemaker/Endpoints"
 _OWN: Final = "Penstock"
 _V: Final = "EndpointName, VariantName"
 _V_I: Final = "EndpointName, VariantName; the same with InstanceId"
+_V_M: Final = "EndpointName, VariantName; the same with TargetModel"
+_M: Final = "EndpointName, VariantName, TargetModel"
 _V_S: Final = "EndpointName, VariantName; the same with Source"
 _RATE: Final = "Sum, Average"
 _LATENCY: Final = "Average, Minimum, Maximum, Sum, SampleCount, percentiles"
@@ -325,6 +426,38 @@ CLOUDWATCH: Final = (
         "Tokens of the answer; one sample per generated answer.",
     ),
     CloudWatchMetric(
+        _SAGEMAKER, "ModelCacheHit", _V_M, "None", _RATE,
+        "1 for each request that found its target model loaded, 0 for each that had to wait.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ModelLoadingWaitTime", _V_M, "Microseconds", _LATENCY,
+        "Waiting for a target model to be brought and loaded, of requests that had to wait.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ModelDownloadingTime", _V_M, "Microseconds", _LATENCY,
+        "Bringing and unpacking a target model; milliseconds where the cache has it.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ModelLoadingTime", _V_M, "Microseconds", _LATENCY,
+        "Loading a target model, its warm-up included.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ModelUnloadingTime", _V_M, "Microseconds", _LATENCY,
+        "Unloading a target model.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocations", _M, "None", "Sum",
+        "Requests that an instance answered for the target model, with an error or without.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "InvocationModelErrors", _M, "None", _RATE,
+        "1 for each of them on which the model failed, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ModelLatency", _M, "Microseconds", _LATENCY,
+        "Queue and model together, the wait for a load included.",
+    ),
+    CloudWatchMetric(
         _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."
     ),
     CloudWatchMetric(
@@ -345,7 +478,12 @@ CLOUDWATCH: Final = (
         _ENDPOINTS, "GPUMemoryUtilizationNormalized", _V_I, "Percent", _GAUGE, "0 to 100."
     ),
     CloudWatchMetric(
-        _ENDPOINTS, "LoadedModelCount", _V_I, "None", _GAUGE, "Models loaded on the instance."
+        _ENDPOINTS, "LoadedModelCount", _V_I, "None", _GAUGE,
+        "Models loaded on the instance: its copies, of a multi-model endpoint its target models.",
+    ),
+    CloudWatchMetric(
+        _ENDPOINTS, "LoadedModelCount", _M, "None", _GAUGE,
+        "Instances that have loaded the target model; of `(others)`, models loaded.",
     ),
     CloudWatchMetric(
         _ENDPOINTS, "SequencesRunning", _V_I, "None", _GAUGE, "Answers that engines are making."

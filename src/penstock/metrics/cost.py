@@ -41,6 +41,8 @@ class InstanceHeld:
     price_per_hour: float  #: of its type, US dollars
     accelerators: int = 0
     load_s: float = 0.0  #: what loading its copies took
+    instance_type: str = ""
+    memory_bytes: int = 0  #: that it may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,11 +148,14 @@ class MetricsDriver:
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
+        self._registry.models.keep_instances({one.instance_id for one in held})
         for gone in self._known - seen:
             self._registry.remove(*gone)
         self._known = seen
         now = self._clock.monotonic()
-        self._accounts.note(held, now - self._noted_at if self._noted_at is not None else 0.0)
+        elapsed_s = now - self._noted_at if self._noted_at is not None else 0.0
+        self._accounts.note(held, elapsed_s)
+        self._registry.models.usage.note(held, elapsed_s)
         self._noted_at = now
 
     async def _charge(self, meter: EnergyMeter) -> None:

@@ -7,13 +7,11 @@ what `collect` has added up, and of the hot path only the number of requests in 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
     HistogramMetricFamily,
     InfoMetricFamily,
 )
@@ -26,12 +24,11 @@ from penstock.metrics import catalogue
 from penstock.metrics.catalogue import PrometheusMetric
 from penstock.metrics.instances import normalized
 from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.prometheus_families import Row, counter, durations, gauge
+from penstock.metrics.prometheus_models import model_families
 from penstock.metrics.recorder import MICROSECONDS
 from penstock.metrics.registry import MetricRegistry
-from penstock.metrics.sketch import Sketch
 from penstock.metrics.store import MetricStore
-
-Row = tuple[tuple[str, ...], float]
 
 
 class PrometheusPage:
@@ -57,35 +54,40 @@ class PenstockCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        yield _counter(catalogue.REQUESTS, self._requests())
-        yield _counter(catalogue.REFUSED, self._refusals())
-        yield _gauge(catalogue.IN_FLIGHT, self._in_flight())
-        yield _durations(catalogue.DURATION, self._registry, "total_s")
-        yield _durations(catalogue.QUEUE, self._registry, "queue_s")
-        yield _durations(catalogue.MODEL, self._registry, "run_s")
+        yield counter(catalogue.REQUESTS, self._requests())
+        yield counter(catalogue.REFUSED, self._refusals())
+        yield gauge(catalogue.IN_FLIGHT, self._in_flight())
+        yield self._durations(catalogue.DURATION, "total_s")
+        yield self._durations(catalogue.QUEUE, "queue_s")
+        yield self._durations(catalogue.MODEL, "run_s")
         yield self._batch_rows()
-        yield _durations(catalogue.FIRST_CHUNK, self._registry, "first_chunk_us", MICROSECONDS)
-        yield _durations(catalogue.FIRST_TOKEN, self._registry, "first_token_us", MICROSECONDS)
-        yield _durations(catalogue.OUTPUT_TOKEN, self._registry, "token_us", MICROSECONDS)
-        yield _counter(catalogue.TOKENS, self._tokens())
-        yield _counter(catalogue.STREAMS_BROKEN, self._streams_broken())
-        yield _gauge(catalogue.COPIES, self._copies())
-        yield _gauge(catalogue.INSTANCE_CPU, self._instance_cpu())
-        yield _gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
-        yield _gauge(catalogue.SEQUENCES, self._sequences())
-        yield _gauge(catalogue.KV_CACHE, self._kv_cache())
-        yield _counter(catalogue.ENERGY, self._energy())
-        yield _counter(catalogue.COST, self._cost())
+        yield self._durations(catalogue.FIRST_CHUNK, "first_chunk_us", MICROSECONDS)
+        yield self._durations(catalogue.FIRST_TOKEN, "first_token_us", MICROSECONDS)
+        yield self._durations(catalogue.OUTPUT_TOKEN, "token_us", MICROSECONDS)
+        yield counter(catalogue.TOKENS, self._tokens())
+        yield counter(catalogue.STREAMS_BROKEN, self._streams_broken())
+        yield gauge(catalogue.COPIES, self._copies())
+        yield gauge(catalogue.INSTANCE_CPU, self._instance_cpu())
+        yield gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
+        yield gauge(catalogue.SEQUENCES, self._sequences())
+        yield gauge(catalogue.KV_CACHE, self._kv_cache())
+        yield counter(catalogue.ENERGY, self._energy())
+        yield counter(catalogue.COST, self._cost())
         for metric, name in catalogue.PER_UNIT:
-            yield _gauge(metric, self._per_unit(name))
+            yield gauge(metric, self._per_unit(name))
+        yield from model_families(self._registry.models.variants)
         yield self._loop_lag()
-        yield _gauge(catalogue.LOOP_LAG_MAX, (((name,), seen.max_s) for name, seen in self._lags()))
+        yield gauge(catalogue.LOOP_LAG_MAX, (((name,), seen.max_s) for name, seen in self._lags()))
         if self._store is not None:
-            yield _gauge(catalogue.SERIES, [((), len(self._store))])
-            yield _gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
+            yield gauge(catalogue.SERIES, [((), len(self._store))])
+            yield gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
         build = InfoMetricFamily(catalogue.BUILD.name, catalogue.BUILD.help)
         build.add_metric([], {"version": penstock.__version__, "python": platform.python_version()})
         yield build
+
+    def _durations(self, metric: PrometheusMetric, name: str, per_s: float = 1.0) -> Metric:
+        rows = ((key, getattr(totals, name)) for key, totals in self._registry.totals.items())
+        return durations(metric, rows, per_s)
 
     def _requests(self) -> Iterator[Row]:
         for variant_id, totals in self._registry.totals.items():
@@ -187,30 +189,3 @@ class PenstockCollector(Collector):
             total = sum(rows * count for rows, count in counts.items())
             family.add_metric(variant_id, buckets, total)
         return family
-
-
-def _counter(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
-    family = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in rows:
-        family.add_metric(labels, value)
-    return family
-
-
-def _gauge(metric: PrometheusMetric, rows: Iterable[Row]) -> Metric:
-    family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in rows:
-        family.add_metric(labels, value)
-    return family
-
-
-def _durations(
-    metric: PrometheusMetric, registry: MetricRegistry, name: str, per_s: float = 1.0
-) -> Metric:
-    """`per_s`: how many of the sketch's units are a second."""
-    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for variant_id, totals in registry.totals.items():
-        sketch: Sketch = getattr(totals, name)
-        buckets = [(str(edge), sketch.count_at_most(edge * per_s)) for edge in metric.edges]
-        buckets.append(("+Inf", sketch.count))
-        family.add_metric(variant_id, buckets, sketch.total / per_s)
-    return family

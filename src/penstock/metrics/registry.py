@@ -17,6 +17,8 @@ from penstock.errors import CallerError
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample, instance_metrics
 from penstock.metrics.loop_lag import LoopLag
+from penstock.metrics.model_metrics import ones_and_zeros
+from penstock.metrics.model_registry import ModelRegistry
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.series import MetricKey, metric_key
 from penstock.metrics.statistics import StatisticSet
@@ -49,6 +51,7 @@ class MetricRegistry:
         self.totals: dict[VariantId, VariantTotals] = {}
         self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
+        self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
 
     def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
@@ -64,6 +67,7 @@ class MetricRegistry:
         self._recorders.pop((endpoint, variant), None)
         self.totals.pop((endpoint, variant), None)
         self.copies.pop((endpoint, variant), None)
+        self.models.remove((endpoint, variant))
         for instance_id, sample in list(self.instances.items()):
             if (sample.endpoint, sample.variant) == (endpoint, variant):
                 del self.instances[instance_id]
@@ -82,6 +86,19 @@ class MetricRegistry:
         if self._store is not None:
             for key, value in instance_metrics(sample):
                 self._store.put(key, now, StatisticSet.of(value), now=now)
+
+    def add_models(
+        self,
+        endpoint: str,
+        variant: str,
+        instance_id: str,
+        told: dict[str, dict[str, Any]],
+        now: float,
+    ) -> None:
+        """What a host of target models told at wall time `now`, see `ModelRegistry.add`."""
+        variant_id = endpoint, variant
+        known = variant_id in self.totals
+        self.models.add(variant_id, instance_id, told, now=now, known=known)
 
     def busy_cores(self) -> dict[str, float]:
         """Instance -> cores that it kept busy on average before its last sample, where known."""
@@ -149,6 +166,7 @@ class MetricRegistry:
             for start, window in totals.take_due(now - self._lag_s):
                 if self._store is not None:
                     _publish(self._store, variant_id, start, window, now)
+        self.models.collect(now - self._lag_s)
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
             self._expired_at = now
             self._store.expire(now)
@@ -229,13 +247,13 @@ def _window_metrics(window: Window) -> list[tuple[str, str, StatisticSet]]:
     )
     streamed = int(window.first_chunk_us.count)
     found = [
-        (name, "None", _ones_and_zeros(count, max(invocations, count))) for name, count in shares
+        (name, "None", ones_and_zeros(count, max(invocations, count))) for name, count in shares
     ]
-    ones = _ones_and_zeros(invocations, invocations)
+    ones = ones_and_zeros(invocations, invocations)
     found.append(("Invocations", "None", ones))
     found.append(("InvocationsPerInstance", "None", window.per_instance))
     if streamed:
-        broken = _ones_and_zeros(window.broken, max(streamed, window.broken))
+        broken = ones_and_zeros(window.broken, max(streamed, window.broken))
         found.append(("MidStreamErrors", "None", broken))
     for name, unit, sketch in (
         ("ModelLatency", "Microseconds", window.model_latency_us),
@@ -248,16 +266,6 @@ def _window_metrics(window: Window) -> list[tuple[str, str, StatisticSet]]:
     ):
         found.append((name, unit, StatisticSet.from_sketch(sketch)))
     return [row for row in found if row[2].count]
-
-
-def _ones_and_zeros(ones: int, samples: int) -> StatisticSet:
-    """One sample per request, 1 or 0: Sum counts them, Average is the rate."""
-    stats = StatisticSet()
-    if ones:
-        stats.add(1.0, ones)
-    if samples > ones:
-        stats.add(0.0, samples - ones)
-    return stats
 
 
 def _cost_key(variant_id: VariantId, name: str, source: str) -> MetricKey:

@@ -4,6 +4,7 @@ Read-only, but for target models (`target_models.py`).
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/costs                           money and energy of each variant, and per answer
+GET /admin/usage                           what target models took of their instances
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
@@ -47,6 +48,7 @@ class AdminServices:
     explain: Callable[[str], dict[str, Any] | None]  #: request id -> its story
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
     costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
+    usage: Callable[[], list[dict[str, Any]]] = list  #: of each instance with target models
 
 
 def routes(services: AdminServices) -> list[Route]:
@@ -55,6 +57,7 @@ def routes(services: AdminServices) -> list[Route]:
     return [
         Route("/copies", pages.copies),
         Route("/costs", pages.costs),
+        Route("/usage", pages.usage),
         Route("/requests/{request_id}", pages.request_story),
         Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
         Route("/endpoints/{name}/activities", pages.activities),
@@ -82,6 +85,9 @@ class _Pages:
 
     async def costs(self, _request: Request) -> Response:
         return JSONResponse({"costs": self._services.costs()})
+
+    async def usage(self, _request: Request) -> Response:
+        return JSONResponse({"instances": self._services.usage()})
 
     async def copy_story(self, request: Request) -> Response:
         endpoint, copy = request.path_params["name"], request.path_params["copy"]

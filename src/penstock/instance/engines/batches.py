@@ -117,6 +117,7 @@ class Batches(Work):
         now = self._copy.clock.monotonic()
         lane = run.action.lane
         run_us = int((now - run.started) * 1e6)
+        self._copy.run_us += run_us
         ahead = self._runs_ahead.pop(lane, None)
         if ahead is None:
             del self._runs[lane]

@@ -114,6 +114,7 @@ class Sequences(Work):
         """It is over; its slot takes the next request."""
         self._running.pop(sequence.ident, None)
         self._of_request.pop(sequence.request, None)
+        self._copy.run_us += _us(self._copy.clock.monotonic() - sequence.started)
         # How long an answer took says nothing of the next one: not a run time to learn from.
         self._copy.lane_freed(sequence.action.lane, timed=False)
 

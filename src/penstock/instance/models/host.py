@@ -14,7 +14,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
@@ -55,6 +55,14 @@ _LOG = logging.getLogger(__name__)
 _LOOK_EVERY_S = 5.0
 #: What the host takes is measured as often, besides around each load.
 _MEASURE_EVERY_S = 1.0
+#: Each model's counts are told as often, a part of the models at a time; those of models that are
+#: loaded and not called, in one of so many rounds.
+_COUNT_EVERY_S = 1.0
+_COUNT_PARTS = 10
+_USE_EVERY = 10
+#: why a model is gone whose worker died and did not come back
+_CRASHED = "crashed"
+_HOST_ENDED = "host-ended"
 
 #: A foreign server answered 507.
 MEMORY_FULL_CODE = "model-memory-full"
@@ -66,6 +74,8 @@ _FORGOTTEN = 1024
 
 #: (event, fields) to whoever is connected
 OnEvent = Callable[[str, dict[str, Any]], None]
+#: (target model -> its `ModelDelta`) to the one who adds them up
+OnCounts = Callable[[dict[str, Any]], None]
 
 
 class ModelHost:
@@ -83,6 +93,7 @@ class ModelHost:
         call_at: CallAt,
         elsewhere: Elsewhere,
         on_event: OnEvent,
+        on_counts: OnCounts = lambda models: None,
     ) -> None:
         self.number = number
         self.state = "ready"  #: ready | draining | closed
@@ -96,6 +107,7 @@ class ModelHost:
         self._call_at = call_at
         self._elsewhere = elsewhere
         self._on_event = on_event
+        self._on_counts = on_counts
         self._targets: dict[str, Target] = {}
         self._load_outcomes, self._end_outcomes = (
             Outcomes(),
@@ -113,6 +125,7 @@ class ModelHost:
         self._unloads = 0
         self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
         self._begin(self._measure_on())
+        self._begin(self._count_on())
 
     # requests
 
@@ -139,6 +152,7 @@ class ModelHost:
         target = self._targets.get(name)
         if target is not None and target.takes_requests and self._residency.is_loaded(name):
             target.hits += 1
+            target.counts.hits += 1
             self._go(target, request, now)
             if now >= target.looked_at + _LOOK_EVERY_S and not target.looking:
                 self._begin(self._look(target))
@@ -177,6 +191,8 @@ class ModelHost:
             self._fail(request, wrong)
             return
         self._residency.began(target.name, now=now)
+        if not copy.unanswered:
+            target.counts.busy(now)
         copy.accept(request, now)
         self._touched.add(copy)
 
@@ -190,6 +206,7 @@ class ModelHost:
                 return
             target = self._new_target(name)
         target.misses += 1
+        target.counts.misses += 1
         target.parked[id(request)] = request
         self._parked += 1
         if self._comes_back(target):
@@ -206,7 +223,9 @@ class ModelHost:
         target = self._targets[name] = Target(name, self._copies_made)
         if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
             unused = (one for one in self._targets.values() if one.is_unused and one is not target)
-            for one in list(itertools.islice(unused, _FORGOTTEN)):
+            forgotten = list(itertools.islice(unused, _FORGOTTEN))
+            self._tell_counts(forgotten, use=True)
+            for one in forgotten:
                 del self._targets[one.name]
         return target
 
@@ -258,6 +277,7 @@ class ModelHost:
         now = self._now()
         parked = self._take_parked(target)
         for request in parked:
+            target.counts.waited(now - request.received)
             if target.takes_requests:
                 self._go(target, request, now)
             else:
@@ -282,6 +302,8 @@ class ModelHost:
             ]
         for request in refused_requests:
             self._unpark(target, request)
+            target.counts.waited(self._now() - request.received)
+            target.counts.refused(error)
             self._fail(request, error)
         self._look_idle()
 
@@ -296,6 +318,7 @@ class ModelHost:
         finally:
             self._moving -= 1
         now = target.looked_at = self._now()
+        target.counts.downloaded(now - started)
         self._carry_out(
             self._residency.prepared(
                 target.name,
@@ -330,7 +353,9 @@ class ModelHost:
             elsewhere=self._elsewhere,
             on_state=partial(self._copy_state, target),
             on_idle=partial(self._idle, target),
+            on_answer=target.counts.answered,
         )
+        target.counts.loaded(took.model, took.seconds, self._now())
         events.attach(target.copy)
         self._used = took.used
         _LOG.info("model %s loaded in %.3f s", target.name, took.seconds)
@@ -347,6 +372,7 @@ class ModelHost:
         known = replies.as_error(error, f"{what} model {target.name}")
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
         target.error, target.failed = known, True
+        target.counts.load_failed()
         self._used = await self._loader.measured()
         self._carry_out(
             self._residency.load_failed(
@@ -359,6 +385,7 @@ class ModelHost:
         )
 
     def _unload(self, target: Target, reason: str) -> None:
+        target.counts.unloading(reason, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.prepared = None
         if copy is not None:
@@ -374,7 +401,9 @@ class ModelHost:
         if self.state != "closed":
             self._tell(gone=[target.name])
         if loaded is not None:
+            started = self._now()
             self._used = await self._loader.end(loaded)
+            target.counts.unloaded(self._now() - started)
             del loaded
         else:
             self._used = await self._loader.measured()
@@ -385,6 +414,7 @@ class ModelHost:
 
     def _idle(self, target: Target) -> None:
         """Everything that its copy had taken is answered."""
+        target.counts.idle(self._now())
         self._carry_out(self._residency.idle(target.name, now=self._now()))
         self._look_idle()
 
@@ -398,6 +428,7 @@ class ModelHost:
             self._begin(self._crashed(target))
 
     async def _crashed(self, target: Target) -> None:
+        target.counts.unloading(_CRASHED, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.prepared = None
         self._tell(gone=[target.name])
@@ -456,8 +487,25 @@ class ModelHost:
                 if name in here and here[name].copy is not None
             }
             self._used = used
-            self._carry_out(self._residency.measured(used, now=self._now(), by_model=still))
+            now = self._now()
+            for name, taken in still.items():
+                here[name].counts.resized(taken, here[name].run_us, now)
+            self._carry_out(self._residency.measured(used, now=now, by_model=still))
             await asyncio.sleep(_MEASURE_EVERY_S)
+
+    async def _count_on(self) -> None:
+        """A part of the models at a time: whoever adds up their counts has other work as well."""
+        for turn in itertools.count():
+            await asyncio.sleep(_COUNT_EVERY_S / _COUNT_PARTS)
+            part = list(self._targets.values())[turn % _COUNT_PARTS :: _COUNT_PARTS]
+            self._tell_counts(part, use=turn // _COUNT_PARTS % _USE_EVERY == 0)
+
+    def _tell_counts(self, targets: Iterable[Target], *, use: bool) -> None:
+        now = self._now()
+        told = {target.name: target.counts.take(target.run_us, now, use=use) for target in targets}
+        models = {name: delta for name, delta in told.items() if delta is not None}
+        if models:
+            self._on_counts(models)
 
     def _set_timer(self) -> None:
         when = self._residency.next_deadline()
@@ -573,6 +621,8 @@ class ModelHost:
                 self._turn_back(request, "draining")
             if target.copy is not None:
                 target.copy.close()
+            target.counts.unloading(_HOST_ENDED, target.run_us, self._now())
+        self._tell_counts(self._targets.values(), use=True)
 
     async def end(self) -> None:
         """After `close`: ends every model."""

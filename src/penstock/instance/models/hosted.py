@@ -15,7 +15,8 @@ from penstock.core.proof import Proof
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
 from penstock.instance.loading.call import LoadCall
-from penstock.instance.models.host import ModelHost, OnEvent
+from penstock.instance.models.host import ModelHost, OnCounts, OnEvent
+from penstock.instance.models.keep_warm import KeepWarmDriver, schedules_of
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.settings import residency_spec
 from penstock.instance.models.shared import SharedProcesses
@@ -71,10 +72,14 @@ class HostedModels:
         call_at: CallAt,
         elsewhere: Elsewhere,
         on_event: OnEvent,
+        on_counts: OnCounts,
     ) -> None:
         """Raises CallerError for settings that can't be."""
         call = bounded(call)
         prefix = prefix_of(call, settings)
+        schedules = schedules_of({**call.source.environment, **call.environment})
+        for model in (model for schedule in schedules for model in schedule.models):
+            prefix.resolve(model)
         spec = residency_spec(call)
         shared = SharedProcesses(
             settings.cache_dir / "views",
@@ -95,7 +100,9 @@ class HostedModels:
             call_at=call_at,
             elsewhere=elsewhere,
             on_event=on_event,
+            on_counts=on_counts,
         )
+        self._keep_warm = KeepWarmDriver(schedules, self.host, clock=clock, call_at=call_at)
         self.runtime = self
         self.described: dict[str, Any] = {
             "task": "multi-model",
@@ -117,7 +124,8 @@ class HostedModels:
         self.host.kill_workers()
 
     async def explain(self) -> dict[str, Any]:
-        return {}
+        return self._keep_warm.snapshot()
 
     async def close(self) -> None:
+        self._keep_warm.close()
         await self.host.end()

@@ -19,13 +19,14 @@ from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
 from penstock.core.residency import Footprint
 from penstock.core.room import MEASURED
 from penstock.instance.loading.call import LoadCall
-from penstock.instance.loading.load import Prepared, load, prepared
+from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.models import memory
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
+from penstock.instance.warm_up.load import load
 from penstock.runtimes.base import LaneListener
 
 #: While a model is loaded: the height of it may last no longer.

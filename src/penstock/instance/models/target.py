@@ -10,6 +10,7 @@ from penstock.errors import PenstockError
 from penstock.instance.copy import Copy
 from penstock.instance.loading.load import Prepared
 from penstock.instance.loading.loaded import Loaded
+from penstock.instance.models.counts import ModelCounts
 from penstock.instance.request import Request
 
 
@@ -33,6 +34,12 @@ class Target:
     misses: int = 0  #: requests that had to wait for a load
     requests: int = 0  #: answered by copies of it that are gone
     batches: int = 0
+    counts: ModelCounts = dataclasses.field(default_factory=ModelCounts)  #: for metrics and cost
+
+    @property
+    def run_us(self) -> int:
+        """Of its present copy, as long as it has one."""
+        return self.copy.run_us if self.copy is not None else 0
 
     @property
     def is_unused(self) -> bool:

@@ -1,0 +1,100 @@
+"""Keeps target models of a host warm by schedule: drives `core.keep_warm`."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import logging
+import zoneinfo
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from penstock.clock import Clock
+from penstock.core.keep_warm import Keep, KeepWarm, Schedule, parse
+from penstock.instance.batcher_driver import CallAt, Timer
+
+_LOG = logging.getLogger(__name__)
+
+#: Schedules, as `core.keep_warm` reads them; of the model's Environment.
+VARIABLE: Final = "PENSTOCK_KEEP_WARM"
+#: A wall clock may be set, and no timer is longer; it differs from timers, and none is shorter.
+_SLEEP_S_MAX: Final = 60.0
+_SLEEP_S_MIN: Final = 0.01
+
+
+class Host(Protocol):
+    """Of `ModelHost`, what is asked here."""
+
+    state: str
+
+    def load(self, name: str) -> None: ...
+
+    def pin(self, name: str, pinned: bool) -> None: ...
+
+
+def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
+    """Raises CallerError (`keep-warm-invalid`)."""
+    return parse(environment.get(VARIABLE, ""), zone_of)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LocalTime:
+    """A `core.keep_warm.Zone`."""
+
+    zone: dt.tzinfo
+
+    def local(self, wall: float) -> tuple[int, int]:
+        local = dt.datetime.fromtimestamp(wall, self.zone)
+        return local.weekday(), local.hour * 60 + local.minute
+
+
+def zone_of(name: str) -> LocalTime:
+    """UTC is known on machines without a database of time zones, too.
+
+    Raises KeyError, ValueError or OSError for others that are not.
+    """
+    return LocalTime(dt.UTC if name == "UTC" else zoneinfo.ZoneInfo(name))
+
+
+class KeepWarmDriver:
+    """Makes wishes and pins of one host. Begins at once; `close` it with the host."""
+
+    def __init__(
+        self, schedules: tuple[Schedule, ...], host: Host, *, clock: Clock, call_at: CallAt
+    ) -> None:
+        self._keeper = KeepWarm(schedules)
+        self._host = host
+        self._clock = clock
+        self._call_at = call_at
+        self._timer: Timer | None = None
+        self._set_timer()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def snapshot(self) -> dict[str, Any]:
+        return self._keeper.snapshot()
+
+    def _set_timer(self) -> None:
+        when = self._keeper.next_deadline()
+        if when is not None:
+            sleep_s = min(max(_SLEEP_S_MIN, when - self._clock.wall()), _SLEEP_S_MAX)
+            self._timer = self._call_at(self._clock.monotonic() + sleep_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._host.state != "ready":
+            return
+        when, now = self._keeper.next_deadline(), self._clock.wall()
+        if when is not None and now >= when:
+            for action in self._keeper.on_timer(now=now):
+                kept = isinstance(action, Keep)
+                _LOG.info(
+                    "model %s: %s: %s", action.model, "kept" if kept else "let go", action.reason
+                )
+                self._host.pin(action.model, kept)
+                if kept:
+                    self._host.load(action.model)
+        self._set_timer()

@@ -1,0 +1,105 @@
+"""What target models took of the instances that they were on, since the start: for cost reports.
+
+Instances are held for a time and have a price; models on them have memory, compute and loads. Both
+are kept after an instance has ended, within a bound: then the one that ended first is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.metrics.cost import InstanceHeld
+from penstock.metrics.model_delta import OTHERS, ModelDelta
+
+#: Names come with requests; of each, some hundred bytes are kept.
+MODELS_MAX: Final = 10_000
+INSTANCES_MAX: Final = 1_000
+
+
+class ModelUse:
+    """Of one model on one instance; times are summed, `bytes_peak` is the most at any time."""
+
+    __slots__ = (
+        "bytes_peak", "compute_s", "load_s", "loads", "requests", "resident_byte_s", "resident_s",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.resident_s = 0.0
+        self.resident_byte_s = 0.0  #: of the host's memory
+        self.compute_s = 0.0  #: lanes busy
+        self.requests = 0  #: answered
+        self.loads = 0
+        self.load_s = 0.0
+        self.bytes_peak = 0
+
+    def add(self, delta: ModelDelta, host_bytes: int) -> None:
+        self.resident_s += delta.resident_s
+        self.resident_byte_s += delta.byte_s
+        self.compute_s += delta.run_s
+        self.requests += delta.answered
+        self.loads += delta.loads
+        self.load_s += delta.load_us.total / 1e6 if delta.load_us is not None else 0.0
+        self.bytes_peak = max(self.bytes_peak, host_bytes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class _Instance:
+    __slots__ = ("held", "held_s", "models")
+
+    def __init__(self, held: InstanceHeld) -> None:
+        self.held = held
+        self.held_s = 0.0
+        self.models: dict[str, ModelUse] = {}
+
+
+class UsageLedger:
+    """Of all instances of this server."""
+
+    def __init__(self) -> None:
+        self._instances: dict[str, _Instance] = {}
+
+    def note(self, held: Sequence[InstanceHeld], elapsed_s: float) -> None:
+        """These exist now, for `elapsed_s` since the last note or from now on."""
+        for one in held:
+            known = self._instances.pop(one.instance_id, None)
+            if known is None:
+                known = _Instance(one)
+                known.held_s = one.load_s
+            else:
+                known.held, known.held_s = one, known.held_s + elapsed_s
+            self._instances[one.instance_id] = known  # at the end: who ended first stands first
+        while len(self._instances) > max(INSTANCES_MAX, len(held)):
+            del self._instances[next(iter(self._instances))]
+
+    def add(self, instance_id: str, model: str, delta: ModelDelta, host_bytes: int) -> None:
+        """Of an instance that was never noted nothing is kept: it has no price."""
+        instance = self._instances.get(instance_id)
+        if instance is None:
+            return
+        models = instance.models
+        if model not in models and len(models) >= MODELS_MAX:
+            model = OTHERS
+        models.setdefault(model, ModelUse()).add(delta, host_bytes)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """JSON-ready: the instances of variants that host target models, and their models."""
+        hosting = {
+            (one.held.endpoint, one.held.variant) for one in self._instances.values() if one.models
+        }
+        return [
+            {
+                "endpoint": one.held.endpoint,
+                "instance_id": instance_id,
+                "instance_type": one.held.instance_type,
+                "price_per_hour": one.held.price_per_hour,
+                "held_s": one.held_s,
+                "cores": one.held.cores,
+                "memory_bytes": one.held.memory_bytes,
+                "models": [{"model": model, **use.to_dict()} for model, use in one.models.items()],
+            }
+            for instance_id, one in self._instances.items()
+            if (one.held.endpoint, one.held.variant) in hosting
+        ]

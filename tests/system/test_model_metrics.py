@@ -1,0 +1,152 @@
+"""Metrics of a multi-model endpoint, read by an unmodified SDK from a real server."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.system.harness import Server, wait_until
+from tests.system.multi_model import create_multi_model, put
+
+pytestmark = pytest.mark.system
+
+CALLS = 6
+_DURATIONS = ("ModelLoadingWaitTime", "ModelDownloadingTime", "ModelLoadingTime")
+_ENDPOINTS = "/aws/sagemaker/Endpoints"
+
+
+def ask(client: Any, model: str) -> int:
+    answer = client.invoke_endpoint(
+        EndpointName="many",
+        TargetModel=model,
+        Body=json.dumps({"x": 1}).encode(),
+        ContentType="application/json",
+    )
+    return int(json.loads(answer["Body"].read())["sum"])
+
+
+class Metrics:
+    """CloudWatch of one server, from now on."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.client = server.client("cloudwatch")
+        self.start = dt.datetime.now(dt.UTC) - dt.timedelta(minutes=2)
+
+    def values(
+        self, name: str, statistic: str, model: str = "", *, namespace: str = "AWS/SageMaker"
+    ) -> list[float]:
+        dimensions = {"EndpointName": "many", "VariantName": "all"}
+        if model:
+            dimensions["TargetModel"] = model
+        reply = self.client.get_metric_data(
+            StartTime=self.start,
+            EndTime=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2),
+            MetricDataQueries=[
+                {
+                    "Id": "m",
+                    "MetricStat": {
+                        "Metric": {
+                            "Namespace": namespace,
+                            "MetricName": name,
+                            "Dimensions": [
+                                {"Name": key, "Value": value} for key, value in dimensions.items()
+                            ],
+                        },
+                        "Period": 60,
+                        "Stat": statistic,
+                    },
+                }
+            ],
+        )
+        return list(reply["MetricDataResults"][0]["Values"])
+
+    def sum(self, name: str, model: str = "", statistic: str = "Sum") -> float:
+        return sum(self.values(name, statistic, model))
+
+    def page(self) -> dict[tuple[str, str, str], float]:
+        """(sample, target model, cache or outcome) -> value"""
+        with urllib.request.urlopen(f"{self.server.url}/metrics", timeout=10) as reply:
+            families = text_string_to_metric_families(reply.read().decode())
+        return {
+            (
+                sample.name,
+                sample.labels["target_model"],
+                sample.labels.get("cache", sample.labels.get("outcome", "")),
+            ): sample.value
+            for family in families
+            for sample in family.samples
+            if "target_model" in sample.labels
+        }
+
+
+def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "models"
+    for number in range(2):
+        put(prefix, f"m{number}.tar.gz", number)
+    metrics = Metrics(fresh_server)
+    create_multi_model(fresh_server, "many", prefix)
+    client = fresh_server.client("sagemaker-runtime")
+    for _ in range(CALLS):
+        assert ask(client, "m0.tar.gz") == 1
+    assert ask(client, "m1.tar.gz") == 2
+
+    def published() -> bool:
+        return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS + 1
+
+    wait_until(published, seconds=60, what="the window of ten seconds is published")
+    assert metrics.sum("ModelCacheHit") == CALLS - 1
+    assert metrics.sum("ModelCacheHit", "m0.tar.gz") == CALLS - 1
+    assert metrics.values("ModelCacheHit", "Average", "m1.tar.gz") == [0.0]
+    for name in _DURATIONS:
+        assert metrics.sum(name, statistic="SampleCount") == 2, name
+        assert metrics.sum(name, "m0.tar.gz", "SampleCount") == 1, name
+        [median] = metrics.values(name, "p50", "m0.tar.gz")
+        assert median > 0, name
+    wait_until(
+        lambda: metrics.sum("Invocations", "m0.tar.gz") == CALLS,
+        seconds=60,
+        what="the model's invocations are published",
+    )
+    assert metrics.values("ModelLatency", "p90", "m0.tar.gz")
+    wait_until(
+        lambda: 2.0 in metrics.values("LoadedModelCount", "Maximum", namespace=_ENDPOINTS),
+        seconds=60,
+        what="both models count as loaded on the instance",
+    )
+    assert 1.0 in metrics.values("LoadedModelCount", "Maximum", "m0.tar.gz", namespace=_ENDPOINTS)
+    listed = metrics.client.list_metrics(
+        Namespace="AWS/SageMaker", Dimensions=[{"Name": "TargetModel", "Value": "m1.tar.gz"}]
+    )
+    assert {"ModelCacheHit", *_DURATIONS} <= {one["MetricName"] for one in listed["Metrics"]}
+    page = metrics.page()
+    assert page["penstock_target_model_calls_total", "m0.tar.gz", "hit"] == CALLS - 1
+    assert page["penstock_target_model_calls_total", "m1.tar.gz", "miss"] == 1
+    assert page["penstock_target_model_requests_total", "m0.tar.gz", "ok"] == CALLS
+    assert page["penstock_target_model_loads_total", "m1.tar.gz", "ok"] == 1
+
+
+def test_what_an_instance_counted_last_is_published_though_its_endpoint_is_deleted(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    prefix = tmp_path / "models"
+    put(prefix, "m.tar.gz", 1)
+    metrics = Metrics(fresh_server)
+    create_multi_model(fresh_server, "many", prefix)
+    client = fresh_server.client("sagemaker-runtime")
+    for _ in range(CALLS):
+        assert ask(client, "m.tar.gz") == 2
+    fresh_server.client("sagemaker").delete_endpoint(EndpointName="many")
+
+    def all_published() -> bool:
+        return metrics.sum("ModelCacheHit", statistic="SampleCount") == CALLS
+
+    wait_until(all_published, seconds=60, what="every request is counted")
+    assert metrics.sum("Invocations", "m.tar.gz") + metrics.sum("Invocations", "(others)") == CALLS
