@@ -141,9 +141,9 @@ def test_time_in_which_others_compute_is_not_a_models_own(tmp_path: Path) -> Non
     async def scenario() -> None:
         async with pool(tmp_path) as some:
             (a,) = await loaded(some, tmp_path, "a")
-            short = {"environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "3"}}
+            short = {"environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2"}}
             (b,) = await loaded(some, tmp_path, "b", **short)
-            both = start(a, 3.5), start(b, 1)
+            both = start(a, 2.5), start(b, 1)
             for each in both:
                 (reply,) = await asyncio.wait_for(each, PATIENCE_S)
                 assert isinstance(reply, PayloadReply)
@@ -224,5 +224,22 @@ def test_a_closed_pool_leaves_no_process_and_takes_no_model(tmp_path: Path) -> N
             assert await ask(a, 1) == NOT_BEGUN
             with pytest.raises(Exception, match="the host of the model is ending"):
                 await loaded(some, tmp_path / "more", "c")
+
+    asyncio.run(scenario())
+
+
+def test_a_pool_that_is_killed_ends_what_runs_and_what_is_started(tmp_path: Path) -> None:
+    """As the instance does that is ending itself: nothing is waited for."""
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            a, b = await loaded(some, tmp_path, "ab")
+            (pid,) = some.workers.pids
+            assert await ask(b, "die") == Returned(WORKER_DIED)
+            assert own_bytes(pid) == 0
+            some.workers.kill()
+            await until(lambda: not any(own_bytes(each) for each in some.workers.pids))
+            assert some.said("a") == some.said("b") == ["lost 0"]
+            assert await ask(a, 1) == NOT_BEGUN
 
     asyncio.run(scenario())

@@ -93,6 +93,36 @@ def test_libraries_are_imported_once_and_a_models_own_file_hides_one(tmp_path: P
     asyncio.run(scenario())
 
 
+def test_what_a_model_changes_of_its_process_while_it_answers_is_its_own(tmp_path: Path) -> None:
+    """Variables, the working directory, the search path and the streams."""
+    source = (
+        "import io, os, sys\n"
+        "def model_fn(d): return d\n"
+        "def predict_fn(data, d):\n"
+        "    seen = [os.environ.get('SET'), os.getcwd() == d, '/x' in sys.path,\n"
+        "            type(sys.stderr).__name__, os.environ.get('LANG')]\n"
+        "    if data:\n"
+        "        os.environ['SET'] = 'mine'\n"
+        "        os.chdir('/')\n"
+        "        sys.path.append('/x')\n"
+        "        sys.stderr = io.StringIO()\n"
+        "    return seen\n"
+    )
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            both = {"environment": {"LANG": "C.UTF-8"}}
+            a = await some.load(model(tmp_path / "a", source), **both)
+            b = await some.load(model(tmp_path / "b", source), **both)
+            untouched = [None, True, False, "TextIOWrapper", "C.UTF-8"]
+            assert await ask(a, 1) == untouched
+            assert await ask(b, 0) == untouched
+            assert await ask(a, 0) == ["mine", False, True, "StringIO", "C.UTF-8"]
+            assert await ask(b, 0) == untouched
+
+    asyncio.run(scenario())
+
+
 def test_models_of_tritons_contract_and_of_sagemakers_share_a_worker(tmp_path: Path) -> None:
     triton = (
         "import triton_python_backend_utils as pb_utils\n"

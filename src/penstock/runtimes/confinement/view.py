@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -95,6 +96,7 @@ def _is_last(place: Path) -> bool:
     """Nobody else has its files: they were copied, or the artifact is gone."""
     with suppress(OSError):
         for folder, _, names in os.walk(place):
-            for name in names:
-                return Path(folder, name).lstat().st_nlink == 1
+            for facts in (Path(folder, name).lstat() for name in names):
+                if stat.S_ISREG(facts.st_mode):
+                    return facts.st_nlink == 1
     return True

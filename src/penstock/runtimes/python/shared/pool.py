@@ -346,6 +346,8 @@ class WorkerPool:
         """At once, without waiting: the instance itself is ending."""
         self._closed = True
         for placed in self._workers.values():
+            if placed.start is not None:
+                placed.start.cancel()
             placed.worker.kill()
 
 
