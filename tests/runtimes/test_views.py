@@ -50,7 +50,7 @@ def test_a_shown_model_stays_until_its_artifact_is_gone_and_nobody_has_it(tmp_pa
 
 
 def test_files_of_another_disk_are_copied(tmp_path: Path) -> None:
-    shared = Path("/dev/shm")  # noqa: S108 - another file system than any disk
+    shared = Path("/dev/shm")  # another file system than any disk
     if not shared.is_dir() or shared.stat().st_dev == tmp_path.stat().st_dev:
         pytest.fail("/dev/shm is not a file system of its own here")
     with tempfile.TemporaryDirectory(dir=shared) as folder:

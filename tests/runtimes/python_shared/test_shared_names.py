@@ -93,6 +93,21 @@ def test_libraries_are_imported_once_and_a_models_own_file_hides_one(tmp_path: P
     asyncio.run(scenario())
 
 
+def test_a_models_own_file_hides_a_library_that_another_imported_meanwhile(tmp_path: Path) -> None:
+    tells = "def model_fn(d): return 0\ndef predict_fn(data, m):\n    import colorsys\n"
+    tells += "    return hasattr(colorsys, 'rgb_to_hsv')\n"
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            own = model(tmp_path / "own", tells)
+            (own / "code" / "colorsys.py").write_text("x = 1\n")
+            hiding = await some.load(own)
+            other = await some.load(model(tmp_path / "other", f"import colorsys\n{tells}"))
+            assert [await ask(each) for each in (other, hiding, other)] == [True, False, True]
+
+    asyncio.run(scenario())
+
+
 def test_what_a_model_changes_of_its_process_while_it_answers_is_its_own(tmp_path: Path) -> None:
     """Variables, the working directory, the search path and the streams."""
     source = (

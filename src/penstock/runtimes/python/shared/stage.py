@@ -39,7 +39,7 @@ class Surroundings:
     def __init__(self, root: str, code_dir: str, environment: dict[str, str], output: int) -> None:
         #: As files are named: by `sys.path`, and by code that resolves links.
         self._roots = tuple({os.path.join(each, "") for each in (root, os.path.realpath(root))})
-        self._code_dir = code_dir
+        self._names = _names_in(code_dir)  #: that an import finds there first
         self._output = output  #: where its standard output goes
         self._environment = {os.fsencode(k): os.fsencode(v) for k, v in environment.items()}
         self._entered: dict[bytes, bytes] = {}  #: all variables, when it came on
@@ -85,7 +85,7 @@ class Surroundings:
     def forget(self) -> None:
         """The model is gone: what still points at its modules finds them empty."""
         for module in self._modules.values():
-            with suppress(BaseException):  # a module may be any object
+            if type(module) is ModuleType:  # it may be any object
                 module.__dict__.clear()
         self._modules.clear()
         self._streams = None
@@ -98,17 +98,10 @@ class Surroundings:
 
     def _hidden(self) -> list[str]:
         """Libraries that are imported and have the name of a file in the model's own folder."""
-        if self._path:
-            return [name for name in self._hides if name in sys.modules]
-        try:
-            own = {name.partition(".")[0] for name in os.listdir(self._code_dir)}
-        except OSError:
+        tops = {name for name in self._names if name in sys.modules} - _FIRST
+        if not tops:
             return []
-        return [
-            name
-            for name in list(sys.modules)
-            if (top := name.partition(".")[0]) in own and top not in _FIRST
-        ]
+        return [name for name in list(sys.modules) if name.partition(".")[0] in tops]
 
     def _is_own(self, name: str) -> bool:
         """By where its file is, else by where its package is; without any, code made it."""
@@ -163,6 +156,13 @@ class Stage:
             os.chdir(before.cwd)
         for number, output in enumerate(before.outputs, start=1):
             os.dup2(output, number)
+
+
+def _names_in(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(name.partition(".")[0] for name in os.listdir(folder))
+    except OSError:
+        return frozenset()
 
 
 def _variables() -> dict[bytes, bytes]:
