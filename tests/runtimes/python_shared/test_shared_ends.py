@@ -12,7 +12,7 @@ import pytest
 from pool_harness import PATIENCE_S, Pool, ask, model, pool, start, until
 
 from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
-from penstock.errors import ModelError
+from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import NOT_BEGUN, PayloadReply, Returned
 from penstock.runtimes.workers.memory import own_bytes
 
@@ -222,7 +222,8 @@ def test_a_closed_pool_leaves_no_process_and_takes_no_model(tmp_path: Path) -> N
             assert own_bytes(pid) == 0
             assert list((tmp_path / "shown").iterdir()) == []
             assert await ask(a, 1) == NOT_BEGUN
-            with pytest.raises(Exception, match="the host of the model is ending"):
+            await a.close()
+            with pytest.raises(NotNowError, match="the host of the model is ending"):
                 await loaded(some, tmp_path / "more", "c")
 
     asyncio.run(scenario())

@@ -11,7 +11,7 @@ import pytest
 from pool_harness import META, Pool, ask, model, pool, until
 from tests.fakes import model_files
 
-from penstock.errors import ModelError
+from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import Payload
 from penstock.runtimes.tensor_bytes import pack, unpack
 
@@ -294,6 +294,24 @@ def test_a_model_that_raises_at_load_is_told_and_its_mates_go_on(tmp_path: Path)
             assert await ask(good) == 1
             assert some.said("good") == []
             assert len((await some.workers.memory())[0].models) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_model_whose_files_can_not_be_given_to_a_worker_is_told(tmp_path: Path) -> None:
+    from penstock.runtimes.confinement import landlock
+
+    if not landlock.version():
+        pytest.skip("this kernel has no Landlock: models are not confined")
+    source = "def model_fn(d): return 0\ndef predict_fn(data, m): return 0\n"
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            here = model(tmp_path / "here", source)
+            with pytest.raises(NotNowError, match="e/v/here: its files can't be given") as caught:
+                await some.load(here, model_dir=tmp_path / "gone")
+            assert caught.value.code == "no-room-for-files"
+            assert some.workers.pids == []
 
     asyncio.run(scenario())
 

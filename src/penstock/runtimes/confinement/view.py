@@ -19,6 +19,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.errors import NotNowError
+
 
 class Views:
     """`root` is made, and removed by `close`. All methods block."""
@@ -55,6 +57,15 @@ class Views:
 
     def close(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def no_room(name: str, error: OSError) -> NotNowError:
+    """What a model is told that can't be shown, or that nothing can be opened for."""
+    return NotNowError(
+        "no-room-for-files",
+        f"{name}: its files can't be given to its process: {error.strerror or error}",
+        hint="Make room on the disk of the cache, or raise the limit of open files (ulimit -n).",
+    )
 
 
 def fresh_root(folder: Path) -> Path:

@@ -26,7 +26,7 @@ from penstock.runtimes.base import (
     PayloadReply,
     Returned,
 )
-from penstock.runtimes.confinement.view import Views, fresh_root
+from penstock.runtimes.confinement.view import Views, fresh_root, no_room
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
 from penstock.runtimes.foreign.http_connection import HttpAnswer
 from penstock.runtimes.foreign.models_api import (
@@ -125,7 +125,10 @@ class ForeignHost(Supervised[ForeignServer]):
         """Raises as `ForeignModels.load`, NotNowError `model-memory-full` among it."""
         name = _opaque(context)
         async with self._showing:
-            place = await asyncio.to_thread(self.views.show, context.model_dir, name)
+            try:
+                place = await asyncio.to_thread(self.views.show, context.model_dir, name)
+            except OSError as error:
+                raise no_room(context.copy_name, error) from None
         runtime = ForeignModelRuntime(self, name, place, context, listener)
         try:
             await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)

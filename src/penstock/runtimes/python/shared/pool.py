@@ -27,7 +27,7 @@ from penstock.core.worker_sharing import (
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-from penstock.runtimes.confinement.view import Views, fresh_root
+from penstock.runtimes.confinement.view import Views, fresh_root, no_room
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.python.runtime import init_message
 from penstock.runtimes.python.shared import kinds
@@ -102,14 +102,16 @@ class WorkerPool:
         return kinds.may_share(context)
 
     async def load(self, context: LoadContext, listener: LaneListener) -> SharedRuntime:
-        """Raises ModelError: the model's own failure, its death, `load-timeout`."""
+        """Raises ModelError: the model's own failure, its death, `load-timeout`; and NotNowError
+        (`workers-closed`, `no-room-for-files`)."""
+        kind = kinds.kind_of(context)
+        seconds = run_s_max(worker_environment(context, self._scratch))
+        context = await self._shown(context)
         if self._closed:
             raise NotNowError("workers-closed", "the host of the model is ending")
-        kind = kinds.kind_of(context)
-        context = await self._shown(context)
         number = next(self._numbers)
         environment = worker_environment(context, self._scratch)
-        runtime = SharedRuntime(self, number, context, listener, run_s_max(environment))
+        runtime = SharedRuntime(self, number, context, listener, seconds)
         init = init_message(context) | {"environment": kinds.of_model(environment)}
         member = self._members[number] = Member(runtime, init, self._scratch)
         self._kinds.setdefault(kind, context)
@@ -128,16 +130,19 @@ class WorkerPool:
         return runtime
 
     async def _shown(self, context: LoadContext) -> LoadContext:
-        if around_code(context, self._scratch) is None:
+        if self._closed or around_code(context, self._scratch) is None:
             return context
         async with self._showing:
-            place = await asyncio.to_thread(self._views.show, context.model_dir)
+            try:
+                place = await asyncio.to_thread(self._views.show, context.model_dir)
+            except OSError as error:
+                raise no_room(context.copy_name, error) from None
         return dataclasses.replace(context, model_dir=place)
 
     async def unload(self, model: int) -> None:
         """See `runtime.Host`."""
         member = self._members.pop(model, None)
-        if member is None:
+        if member is None or self._closed:
             return
         await asyncio.gather(*self._carry_out(self._sharing.remove(model)))
         member.forget()
@@ -331,13 +336,14 @@ class WorkerPool:
         self._closed = True
         if self._watch is not None:
             self._watch.cancel()
-        for member in self._members.values():
+        members = list(self._members.values())
+        for member in members:
             member.runtime.closed = True
             member.give_up(NotNowError("workers-closed", "the host of the model is ending"))
         for number in list(self._workers):
             self._end(number)
         await asyncio.gather(*self._ends, return_exceptions=True)
-        for member in self._members.values():
+        for member in members:
             member.close_outputs()
         self._views.close()
         remove_scratch(self._scratch)
