@@ -118,6 +118,18 @@ def test_a_model_that_dies_in_a_row_has_failed_and_the_others_go_on(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_an_answer_in_between_makes_deaths_before_it_not_count(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pool(tmp_path, deaths_max=2) as some:
+            (a,) = await loaded(some, tmp_path, "a")
+            for times in (1, 2, 3):
+                assert await ask(a, "die") == Returned(WORKER_DIED)
+                await until(lambda times=times: some.said("a") == ["lost 0", "ready 0"] * times)
+                assert (await ask(a, 1))[0] == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_model_that_hangs_is_ended_and_known(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pool(tmp_path) as some:

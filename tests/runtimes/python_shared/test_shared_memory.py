@@ -16,10 +16,11 @@ from penstock.runtimes.workers.memory import own_bytes
 
 MIB = 1 << 20
 
-#: Holds as many MiB in its module and in its model as the file `mib` says.
+#: Holds as many MiB in its module and in its model as the file `mib` says, in a cycle.
 HOLDS = """
 import os
 held = []
+held.append(held)
 def model_fn(model_dir):
     size = int(open(os.path.join(model_dir, "mib")).read()) << 20
     held.append(bytearray(b"x" * (size // 2)))
