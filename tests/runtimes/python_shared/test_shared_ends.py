@@ -169,8 +169,10 @@ def test_time_in_which_others_compute_is_not_a_models_own(tmp_path: Path) -> Non
 def test_a_model_that_ends_its_worker_at_load_is_named_and_its_mates_are_back(
     way: str, tmp_path: Path
 ) -> None:
+    lines: list[str] = []
+
     async def scenario() -> None:
-        async with pool(tmp_path) as some:
+        async with pool(tmp_path, lines=lines) as some:
             a, b = await loaded(some, tmp_path, "ab")
             bad = model(tmp_path / "bad", OBEYS)
             (bad / f"{way}-at-load").write_text("")
@@ -186,6 +188,7 @@ def test_a_model_that_ends_its_worker_at_load_is_named_and_its_mates_are_back(
             assert [(await ask(each, 5))[0] for each in (a, b)] == [5, 5]
             assert a.pids == b.pids
             assert some.said("bad") == []
+            assert [line for line in lines if "ended-its-worker" in line] == []
 
     asyncio.run(scenario())
 
