@@ -19,8 +19,9 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.runtimes.python import batches
 from penstock.runtimes.python.shared import messages
+from penstock.runtimes.python.shared.library_growth import LibraryGrowth
 from penstock.runtimes.python.shared.messages import Busy
-from penstock.runtimes.python.shared.stage import LibraryGrowth, Stage, Surroundings
+from penstock.runtimes.python.shared.stage import Stage, Surroundings
 from penstock.runtimes.python.worker import Contract, answers_of, load
 from penstock.runtimes.workers import inside
 from penstock.runtimes.workers.failures import error_bytes, log_traceback

@@ -25,12 +25,13 @@ from penstock.core.worker_sharing import (
     UnloadModel,
     WorkerSharing,
 )
-from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
+from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.view import Views, fresh_root, no_room
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.python.runtime import init_message
 from penstock.runtimes.python.shared import kinds
+from penstock.runtimes.python.shared.ends import end_of_worker, failure_of
 from penstock.runtimes.python.shared.member import Member
 from penstock.runtimes.python.shared.runtime import SharedRuntime
 from penstock.runtimes.python.shared.worker import SharedWorker
@@ -271,7 +272,7 @@ class WorkerPool:
     def _fail(self, action: FailModel) -> None:
         member = self._members.get(action.model)
         if member is not None:
-            member.fail(_failure(action.reason, member, self._worker_bytes_max))
+            member.fail(failure_of(action.reason, member, self._worker_bytes_max))
 
     # the end of a worker
 
@@ -282,7 +283,7 @@ class WorkerPool:
         suspect = None if placed.outgrown else placed.worker.suspect()
         guilty = self._members.get(suspect) if suspect is not None else None
         awaited = guilty is not None and not guilty.loaded.done()
-        told = _end_of_worker(error, guilty, placed.outgrown)
+        told = end_of_worker(error, guilty, placed.outgrown)
         for model in self._sharing.models_of(number):
             if model in self._members:
                 self._members[model].lost(number, told)
@@ -359,30 +360,3 @@ class WorkerPool:
 
 def _bytes_of(pid: int | None) -> int:
     return sum(own_bytes(each) for each in tree_pids(pid)) if pid else 0
-
-
-def _end_of_worker(error: PenstockError, guilty: Member | None, outgrown: bool) -> PenstockError:
-    """What every model of an ended worker is told."""
-    words = error.message
-    if outgrown:
-        words = f"{words}, because its models together took more memory than a worker may"
-    elif guilty is not None:
-        words = f"{words} while {guilty.name} was computing"
-    return ModelError(error.code, words, hint=error.hint)
-
-
-def _failure(reason: str, member: Member, bytes_max: int) -> PenstockError:
-    if reason == "model-outgrew-worker":
-        return ModelError(
-            reason,
-            f"{member.name} alone took more than the {bytes_max / 2**20:.0f} MiB of memory that a"
-            " worker of Python models may",
-            hint="It leaks, or needs a larger worker. The other models were not touched.",
-        )
-    if member.error is not None:
-        return ModelError(
-            "model-quarantined",
-            f"{member.name} is not started again: {member.error.message}",
-            hint="Its own output is in the instance's log. The other models were not touched.",
-        )
-    return InternalError(reason, f"{member.name} was given up")

@@ -19,18 +19,11 @@ Imports the standard library alone.
 
 from __future__ import annotations
 
-import builtins
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
-
-#: Imported before any model was: a model's own file of such a name is not found, as in any process
-#: of Python that has imported it.
-_FIRST: frozenset[str] = frozenset()
 
 
 class Surroundings:
@@ -59,7 +52,7 @@ class Surroundings:
         _set_variables(self._entered)
         with suppress(OSError):  # it was removed meanwhile
             os.chdir(self._cwd)
-        self._hides = {name: sys.modules.pop(name) for name in self._hidden()}
+        self._hides = {name: sys.modules.pop(name) for name in self._hidden(before)}
         sys.modules.update(self._modules)
         self._known = len(sys.modules)
 
@@ -76,7 +69,8 @@ class Surroundings:
             self._cwd = os.getcwd()
         names = list(self._modules)
         if len(sys.modules) != self._known:
-            names += [name for name in list(sys.modules) if self._is_own(name)]
+            news = [name for name in sys.modules if name not in before.modules]
+            names += [name for name in news if self._is_own(name)]
         self._modules = {
             name: sys.modules.pop(name) for name in dict.fromkeys(names) if name in sys.modules
         }
@@ -96,17 +90,15 @@ class Surroundings:
     def is_own_file(self, path: str) -> bool:
         return f"{path}/".startswith(self._roots)
 
-    def _hidden(self) -> list[str]:
+    def _hidden(self, before: _Before) -> list[str]:
         """Libraries that are imported and have the name of a file in the model's own folder."""
-        tops = {name for name in self._names if name in sys.modules} - _FIRST
+        tops = {name for name in self._names if name in sys.modules} - before.modules
         if not tops:
             return []
         return [name for name in list(sys.modules) if name.partition(".")[0] in tops]
 
     def _is_own(self, name: str) -> bool:
         """By where its file is, else by where its package is; without any, code made it."""
-        if name in _FIRST:
-            return False
         for each in (name, name.partition(".")[0]):
             origin = _origin(sys.modules.get(each))
             if origin:
@@ -118,8 +110,8 @@ class _Before:
     """The process as it was before any model."""
 
     def __init__(self) -> None:
-        global _FIRST  # noqa: PLW0603 - of the process, once
-        _FIRST = frozenset(sys.modules)
+        #: A model's own file of such a name is not found, as in any process that has imported it.
+        self.modules = frozenset(sys.modules)
         self.path = list(sys.path)
         self.cwd = os.getcwd()
         self.environment = _variables()
@@ -198,51 +190,3 @@ def _origin(module: ModuleType | None) -> str:
     except BaseException:  # a module may be any object, with code of a model's own
         return ""
     return str(origin or "")
-
-
-class LibraryGrowth:
-    """Measures what imports of libraries take, while it is `watching`: it is paid once.
-
-    Imports of the model's own files are not counted, what they import is.
-    """
-
-    def __init__(self, who: Surroundings, measure: Callable[[], int]) -> None:
-        self.bytes = 0
-        self._who = who
-        self._measure = measure
-        self._inside = False  #: a library's import, which is measured as a whole
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        plain = builtins.__import__
-
-        def watched(name: str, *more: Any, **named: Any) -> Any:
-            if self._inside or not self._is_news(name, *more):
-                return plain(name, *more, **named)
-            self._inside = True
-            before = self._measure()
-            try:
-                return plain(name, *more, **named)
-            finally:
-                self._inside = False
-                self.bytes += max(0, self._measure() - before)
-
-        builtins.__import__ = watched
-        try:
-            yield
-        finally:
-            if builtins.__import__ is watched:
-                builtins.__import__ = plain
-
-    def _is_news(self, name: str, *more: Any) -> bool:
-        """A library that is not there yet. `more`: globals, locals, names, level of an import."""
-        if len(more) > 3 and more[3]:
-            return False  # relative, in a package of the model's own
-        top = name.partition(".")[0]
-        if name in sys.modules:
-            return False
-        return not any(
-            Path(path, top).exists() or Path(path, f"{top}.py").exists()
-            for path in sys.path
-            if path and self._who.is_own_file(path)
-        )
