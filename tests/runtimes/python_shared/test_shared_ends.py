@@ -193,6 +193,32 @@ def test_a_model_that_ends_its_worker_at_load_is_named_and_its_mates_are_back(
     asyncio.run(scenario())
 
 
+def test_a_load_that_nobody_waits_for_any_more_is_undone_when_it_ends(tmp_path: Path) -> None:
+    source = (
+        "import os, time\ndef model_fn(d):\n    print('loading')\n"
+        "    while os.path.exists(os.path.join(d, 'wait')):\n        time.sleep(0.02)\n"
+        "def predict_fn(data, m): return 0\n"
+    )
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            (a,) = await loaded(some, tmp_path, "a", isolated=False)
+            slow = model(tmp_path / "slow", source)
+            (slow / "wait").write_text("")
+            load = asyncio.create_task(some.load(slow, isolated=False))
+            await until(lambda: "slow" in some.heard and some.heard["slow"].lines == ["loading"])
+            load.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await load
+            mate = start(a, 5)
+            (slow / "wait").unlink()
+            assert isinstance((await asyncio.wait_for(mate, PATIENCE_S))[0], PayloadReply)
+            assert [each.models for each in await some.workers.memory()] == [("a",)]
+            assert some.said("a") == some.said("slow") == []
+
+    asyncio.run(scenario())
+
+
 def test_ends_at_which_nobody_computed_split_the_models_at_the_second(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pool(tmp_path) as some:

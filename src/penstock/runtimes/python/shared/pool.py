@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -124,9 +124,11 @@ class WorkerPool:
         self._carry_out(actions)
         try:
             await member.loaded
-        except BaseException:
+        except BaseException as error:
             runtime.closed = True
-            await self.unload(number)
+            unloaded = self._do(self.unload(number))
+            if isinstance(error, Exception):
+                await unloaded  # whoever gave up does not wait for the end of the model's load
             raise
         return runtime
 
@@ -254,7 +256,10 @@ class WorkerPool:
 
     def _end(self, number: int) -> Awaitable[None]:
         placed = self._workers.pop(number, None)
-        task = self._loop.create_task(self._ended(placed))
+        return self._do(self._ended(placed))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
         return task
