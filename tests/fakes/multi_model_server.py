@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 MODELS_MAX = int(os.environ.get("MODELS_MAX", "2"))
 PAGE = 2  #: models in a page of the list
 LOCK = threading.Lock()
+NOT_FOUND: list[str] = []  #: a model's own answers of that kind
 MODELS: dict[str, tuple[str, str]] = {}  #: name -> url, weights
 
 
@@ -65,7 +66,8 @@ def invoke(name: str, body: str, target: str) -> tuple[int, Any]:
     if body == "!forget":
         del MODELS[name]
     if body == "!not found":
-        return 404, {"own": "answer"}
+        NOT_FOUND.append(name)
+        return 404, {"own": len(NOT_FOUND)}
     if body == "!full" and len(MODELS) >= MODELS_MAX:
         return 507, {}
     return 200, {"weights": MODELS.get(name, ("", ""))[1], "target": target, "body": body,

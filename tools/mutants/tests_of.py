@@ -132,6 +132,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/test_core_endpoint_state.py",
         *_RECONCILE,
     ),
+    "core/worker_sharing.py": ("core/test_core_worker_sharing.py",),
     "gateway/asgi.py": _HTTP,
     "gateway/awaited.py": _DISPATCH,
     "gateway/call.py": _HTTP,

@@ -33,9 +33,6 @@ from typing import Any, Final
 WAIT_S_MIN: Final = 0.1
 WAIT_S_MAX: Final = 10.0
 
-#: Deaths that nobody was computing at, until the models of that worker are split.
-_UNEXPLAINED_MAX: Final = 2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingSpec:
@@ -93,17 +90,16 @@ Action = StartWorker | LoadModel | UnloadModel | EndWorker | FailModel
 class _Model:
     kind: str
     lanes: int
-    apart: bool = False  #: it ended a worker
     deaths: int = 0  #: in a row
 
 
 @dataclass(slots=True)
 class _Worker:
     kind: str
+    apart: bool  #: of one model alone
+    search: int  #: the worker whose split it is a part of; 0 = none
+    died_idle: bool  #: its predecessor ended while nobody computed
     models: dict[int, int] = field(default_factory=dict)  #: model -> its lane, in load order
-    apart: bool = False  #: of one model alone
-    search: int = 0  #: of which split it is a part; 0 = none
-    unexplained: int = 0  #: deaths, its predecessors' included
 
 
 class WorkerSharing:
@@ -114,7 +110,6 @@ class WorkerSharing:
         self._models: dict[int, _Model] = {}
         self._workers: dict[int, _Worker] = {}
         self._workers_made = 0
-        self._searches_made = 0
 
     # inputs
 
@@ -137,8 +132,7 @@ class WorkerSharing:
 
     def remove(self, model: int, *, reason: str = "unloaded") -> list[Action]:
         """It is to be there no more. Unknown ones are removed already."""
-        if self._models.pop(model, None) is None:
-            return []
+        self._models.pop(model, None)
         actions: list[Action] = []
         for number, worker in list(self._workers.items()):
             if worker.models.pop(model, None) is None:
@@ -172,10 +166,10 @@ class WorkerSharing:
             self._again(worker, worker.models.items(), "mate-ended-worker", actions)
             if lane is not None:
                 self._blame(suspect, lane, "ended-its-worker", actions)
-        elif worker.unexplained + 1 >= _UNEXPLAINED_MAX:
-            self._split(worker, "worker-died-idle", actions)
+        elif worker.died_idle:
+            self._split(number, worker, "worker-died-idle", actions)
         else:
-            worker.unexplained += 1
+            worker.died_idle = True
             self._again(worker, worker.models.items(), "worker-died-idle", actions)
         return actions
 
@@ -199,7 +193,7 @@ class WorkerSharing:
             return []
         actions: list[Action] = []
         if len(worker.models) > 1:
-            self._split(worker, "worker-outgrown", actions)
+            self._split(number, worker, "worker-outgrown", actions)
             return actions
         (model,) = worker.models
         self._fail(model, "model-outgrew-worker", actions)
@@ -247,15 +241,12 @@ class WorkerSharing:
             for number, each in self._workers.items()
             if each.kind == kind and not each.apart and not each.search
         }
-        lanes_wanted = sum(
-            each.lanes for each in self._models.values() if each.kind == kind and not each.apart
-        )
         room = [
             (len(each.models), number)
             for number, each in shared.items()
             if len(each.models) < self._spec.models_max and model not in each.models
         ]
-        if not room or len(shared) < min(lanes_wanted, self._spec.workers_max):
+        if not room or len(shared) < self._spec.workers_max:
             return None
         return min(room)[1]
 
@@ -268,11 +259,11 @@ class WorkerSharing:
         wait_s: float = 0.0,
         apart: bool = False,
         search: int = 0,
-        unexplained: int = 0,
+        died_idle: bool = False,
     ) -> int:
         self._workers_made += 1
         number = self._workers_made
-        self._workers[number] = _Worker(kind, apart=apart, search=search, unexplained=unexplained)
+        self._workers[number] = _Worker(kind, apart, search, died_idle)
         actions.append(StartWorker(number, kind, reason, wait_s))
         return number
 
@@ -297,17 +288,15 @@ class WorkerSharing:
             actions,
             apart=before.apart,
             search=before.search,
-            unexplained=before.unexplained,
+            died_idle=before.died_idle,
         )
         for model, lane in seats:
             self._seat(number, model, lane, reason, actions)
 
-    def _split(self, worker: _Worker, reason: str, actions: list[Action]) -> None:
+    def _split(self, number: int, worker: _Worker, reason: str, actions: list[Action]) -> None:
         """Into two workers, each with half of its models."""
-        if not worker.search:
-            self._searches_made += 1
-            worker.search = self._searches_made
-        worker.unexplained = 0
+        worker.search = worker.search or number
+        worker.died_idle = False
         seats = list(worker.models.items())
         middle = (len(seats) + 1) // 2
         self._again(worker, seats[:middle], reason, actions)
@@ -322,7 +311,6 @@ class WorkerSharing:
     def _blame(self, model: int, lane: int, reason: str, actions: list[Action]) -> None:
         """One more death is this model's: it is tried again apart, or has failed."""
         known = self._models[model]
-        known.apart = True
         known.deaths += 1
         if known.deaths >= self._spec.deaths_max:
             self._fail(model, "died-too-often", actions)

@@ -12,7 +12,7 @@ import pytest
 from pool_harness import PATIENCE_S, Pool, ask, model, pool, start, until
 
 from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
-from penstock.errors import ModelError
+from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import NOT_BEGUN, PayloadReply, Returned
 from penstock.runtimes.workers.memory import own_bytes
 
@@ -118,6 +118,18 @@ def test_a_model_that_dies_in_a_row_has_failed_and_the_others_go_on(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_an_answer_in_between_makes_deaths_before_it_not_count(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with pool(tmp_path, deaths_max=2) as some:
+            (a,) = await loaded(some, tmp_path, "a")
+            for times in (1, 2, 3):
+                assert await ask(a, "die") == Returned(WORKER_DIED)
+                await until(lambda times=times: some.said("a") == ["lost 0", "ready 0"] * times)
+                assert (await ask(a, 1))[0] == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_model_that_hangs_is_ended_and_known(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with pool(tmp_path) as some:
@@ -141,9 +153,9 @@ def test_time_in_which_others_compute_is_not_a_models_own(tmp_path: Path) -> Non
     async def scenario() -> None:
         async with pool(tmp_path) as some:
             (a,) = await loaded(some, tmp_path, "a")
-            short = {"environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "3"}}
+            short = {"environment": {"SAGEMAKER_MODEL_SERVER_TIMEOUT": "2"}}
             (b,) = await loaded(some, tmp_path, "b", **short)
-            both = start(a, 3.5), start(b, 1)
+            both = start(a, 2.5), start(b, 1)
             for each in both:
                 (reply,) = await asyncio.wait_for(each, PATIENCE_S)
                 assert isinstance(reply, PayloadReply)
@@ -157,8 +169,10 @@ def test_time_in_which_others_compute_is_not_a_models_own(tmp_path: Path) -> Non
 def test_a_model_that_ends_its_worker_at_load_is_named_and_its_mates_are_back(
     way: str, tmp_path: Path
 ) -> None:
+    lines: list[str] = []
+
     async def scenario() -> None:
-        async with pool(tmp_path) as some:
+        async with pool(tmp_path, lines=lines) as some:
             a, b = await loaded(some, tmp_path, "ab")
             bad = model(tmp_path / "bad", OBEYS)
             (bad / f"{way}-at-load").write_text("")
@@ -174,6 +188,33 @@ def test_a_model_that_ends_its_worker_at_load_is_named_and_its_mates_are_back(
             assert [(await ask(each, 5))[0] for each in (a, b)] == [5, 5]
             assert a.pids == b.pids
             assert some.said("bad") == []
+            assert [line for line in lines if "ended-its-worker" in line] == []
+
+    asyncio.run(scenario())
+
+
+def test_a_load_that_nobody_waits_for_any_more_is_undone_when_it_ends(tmp_path: Path) -> None:
+    source = (
+        "import os, time\ndef model_fn(d):\n    print('loading')\n"
+        "    while os.path.exists(os.path.join(d, 'wait')):\n        time.sleep(0.02)\n"
+        "def predict_fn(data, m): return 0\n"
+    )
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            (a,) = await loaded(some, tmp_path, "a", isolated=False)
+            slow = model(tmp_path / "slow", source)
+            (slow / "wait").write_text("")
+            load = asyncio.create_task(some.load(slow, isolated=False))
+            await until(lambda: "slow" in some.heard and some.heard["slow"].lines == ["loading"])
+            load.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await load
+            mate = start(a, 5)
+            (slow / "wait").unlink()
+            assert isinstance((await asyncio.wait_for(mate, PATIENCE_S))[0], PayloadReply)
+            assert [each.models for each in await some.workers.memory()] == [("a",)]
+            assert some.said("a") == some.said("slow") == []
 
     asyncio.run(scenario())
 
@@ -222,7 +263,25 @@ def test_a_closed_pool_leaves_no_process_and_takes_no_model(tmp_path: Path) -> N
             assert own_bytes(pid) == 0
             assert list((tmp_path / "shown").iterdir()) == []
             assert await ask(a, 1) == NOT_BEGUN
-            with pytest.raises(Exception, match="the host of the model is ending"):
+            await a.close()
+            with pytest.raises(NotNowError, match="the host of the model is ending"):
                 await loaded(some, tmp_path / "more", "c")
+
+    asyncio.run(scenario())
+
+
+def test_a_pool_that_is_killed_ends_what_runs_and_what_is_started(tmp_path: Path) -> None:
+    """As the instance does that is ending itself: nothing is waited for."""
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            a, b = await loaded(some, tmp_path, "ab")
+            (pid,) = some.workers.pids
+            assert await ask(b, "die") == Returned(WORKER_DIED)
+            assert own_bytes(pid) == 0
+            some.workers.kill()
+            await until(lambda: not any(own_bytes(each) for each in some.workers.pids))
+            assert some.said("a") == some.said("b") == ["lost 0"]
+            assert await ask(a, 1) == NOT_BEGUN
 
     asyncio.run(scenario())

@@ -9,17 +9,20 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pool_harness import ask, ask_until_answered, model, pool, until
 
+from penstock.errors import ModelError
 from penstock.runtimes.base import Returned
 from penstock.runtimes.workers.memory import own_bytes
 
 MIB = 1 << 20
 
-#: Holds as many MiB in its module and in its model as the file `mib` says.
+#: Holds as many MiB in its module and in its model as the file `mib` says, in a cycle.
 HOLDS = """
 import os
 held = []
+held.append(held)
 def model_fn(model_dir):
     size = int(open(os.path.join(model_dir, "mib")).read()) << 20
     held.append(bytearray(b"x" * (size // 2)))
@@ -73,6 +76,46 @@ def test_a_load_tells_what_the_worker_grew_by_and_an_unload_frees_it(tmp_path: P
             again = await some.load(holding(tmp_path / "again", 96))
             assert 90 * MIB < again.growth_bytes < 110 * MIB
             assert await ask(stays) == MIB // 2
+
+    asyncio.run(scenario())
+
+
+def test_a_load_that_failed_leaves_nothing(tmp_path: Path) -> None:
+    source = (
+        "held = bytearray(b'x' * (64 << 20))\n"
+        "def model_fn(d): raise ValueError('no weights')\ndef predict_fn(data, m): return 0\n"
+    )
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            stays = await some.load(holding(tmp_path / "stays", 1))
+            before = own(stays)
+            with pytest.raises(ModelError, match="no weights"):
+                await some.load(model(tmp_path / "bad", source))
+            assert own(stays) < before + 8 * MIB
+
+    asyncio.run(scenario())
+
+
+def test_a_model_that_is_too_large_for_a_worker_fails_to_load_and_its_mate_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Its load is still under way when the worker is ended for it, together with its mate and then
+    alone."""
+    source = (
+        "import time\ndef model_fn(d):\n    held = bytearray(b'x' * (200 << 20))\n"
+        "    time.sleep(600)\ndef predict_fn(data, m): return 0\n"
+    )
+
+    async def scenario() -> None:
+        async with pool(tmp_path, worker_bytes_max=160 * MIB) as some:
+            mate = await some.load(holding(tmp_path / "mate", 2))
+            with pytest.raises(ModelError) as caught:
+                await some.load(model(tmp_path / "large", source))
+            assert caught.value.code == "model-outgrew-worker"
+            assert await ask_until_answered(mate) == MIB
+            assert some.said("mate") == ["lost 0", "ready 0"]
+            assert some.said("large") == []
 
     asyncio.run(scenario())
 

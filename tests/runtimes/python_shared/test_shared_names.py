@@ -11,7 +11,7 @@ import pytest
 from pool_harness import META, Pool, ask, model, pool, until
 from tests.fakes import model_files
 
-from penstock.errors import ModelError
+from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.base import Payload
 from penstock.runtimes.tensor_bytes import pack, unpack
 
@@ -89,6 +89,51 @@ def test_libraries_are_imported_once_and_a_models_own_file_hides_one(tmp_path: P
             assert all(each[2] for each in told)
             assert told[0] == told[2] == told[3]
             assert told[1] == told[4]
+
+    asyncio.run(scenario())
+
+
+def test_a_models_own_file_hides_a_library_that_another_imported_meanwhile(tmp_path: Path) -> None:
+    tells = "def model_fn(d): return 0\ndef predict_fn(data, m):\n    import colorsys\n"
+    tells += "    return hasattr(colorsys, 'rgb_to_hsv')\n"
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            own = model(tmp_path / "own", tells)
+            (own / "code" / "colorsys.py").write_text("x = 1\n")
+            hiding = await some.load(own)
+            other = await some.load(model(tmp_path / "other", f"import colorsys\n{tells}"))
+            assert [await ask(each) for each in (other, hiding, other)] == [True, False, True]
+
+    asyncio.run(scenario())
+
+
+def test_what_a_model_changes_of_its_process_while_it_answers_is_its_own(tmp_path: Path) -> None:
+    """Variables, the working directory, the search path and the streams."""
+    source = (
+        "import io, os, sys\n"
+        "def model_fn(d): return d\n"
+        "def predict_fn(data, d):\n"
+        "    seen = [os.environ.get('SET'), os.getcwd() == d, '/x' in sys.path,\n"
+        "            type(sys.stderr).__name__, os.environ.get('LANG')]\n"
+        "    if data:\n"
+        "        os.environ['SET'] = 'mine'\n"
+        "        os.chdir('/')\n"
+        "        sys.path.append('/x')\n"
+        "        sys.stderr = io.StringIO()\n"
+        "    return seen\n"
+    )
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            both = {"environment": {"LANG": "C.UTF-8"}}
+            a = await some.load(model(tmp_path / "a", source), **both)
+            b = await some.load(model(tmp_path / "b", source), **both)
+            untouched = [None, True, False, "TextIOWrapper", "C.UTF-8"]
+            assert await ask(a, 1) == untouched
+            assert await ask(b, 0) == untouched
+            assert await ask(a, 0) == ["mine", False, True, "StringIO", "C.UTF-8"]
+            assert await ask(b, 0) == untouched
 
     asyncio.run(scenario())
 
@@ -249,6 +294,24 @@ def test_a_model_that_raises_at_load_is_told_and_its_mates_go_on(tmp_path: Path)
             assert await ask(good) == 1
             assert some.said("good") == []
             assert len((await some.workers.memory())[0].models) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_model_whose_files_can_not_be_given_to_a_worker_is_told(tmp_path: Path) -> None:
+    from penstock.runtimes.confinement import landlock
+
+    if not landlock.version():
+        pytest.skip("this kernel has no Landlock: models are not confined")
+    source = "def model_fn(d): return 0\ndef predict_fn(data, m): return 0\n"
+
+    async def scenario() -> None:
+        async with pool(tmp_path) as some:
+            here = model(tmp_path / "here", source)
+            with pytest.raises(NotNowError, match="e/v/here: its files can't be given") as caught:
+                await some.load(here, model_dir=tmp_path / "gone")
+            assert caught.value.code == "no-room-for-files"
+            assert some.workers.pids == []
 
     asyncio.run(scenario())
 

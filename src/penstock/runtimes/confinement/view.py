@@ -15,8 +15,11 @@ import hashlib
 import itertools
 import os
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
+
+from penstock.errors import NotNowError
 
 
 class Views:
@@ -54,6 +57,15 @@ class Views:
 
     def close(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def no_room(name: str, error: OSError) -> NotNowError:
+    """What a model is told that can't be shown, or that nothing can be opened for."""
+    return NotNowError(
+        "no-room-for-files",
+        f"{name}: its files can't be given to its process: {error.strerror or error}",
+        hint="Make room on the disk of the cache, or raise the limit of open files (ulimit -n).",
+    )
 
 
 def fresh_root(folder: Path) -> Path:
@@ -95,6 +107,7 @@ def _is_last(place: Path) -> bool:
     """Nobody else has its files: they were copied, or the artifact is gone."""
     with suppress(OSError):
         for folder, _, names in os.walk(place):
-            for name in names:
-                return Path(folder, name).lstat().st_nlink == 1
+            for facts in (Path(folder, name).lstat() for name in names):
+                if stat.S_ISREG(facts.st_mode):
+                    return facts.st_nlink == 1
     return True

@@ -19,8 +19,9 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.runtimes.python import batches
 from penstock.runtimes.python.shared import messages
+from penstock.runtimes.python.shared.library_growth import LibraryGrowth
 from penstock.runtimes.python.shared.messages import Busy
-from penstock.runtimes.python.shared.stage import LibraryGrowth, Stage, Surroundings
+from penstock.runtimes.python.shared.stage import Stage, Surroundings
 from penstock.runtimes.python.worker import Contract, answers_of, load
 from penstock.runtimes.workers import inside
 from penstock.runtimes.workers.failures import error_bytes, log_traceback
@@ -82,6 +83,7 @@ class Models:
             del contract
             self._stage.clear()
             who.forget()
+            gc.unfreeze()
         _tidy()
         facts = {"own_bytes": own_bytes(os.getpid())}
         return message(messages.UNLOADED, json.dumps(facts).encode())
@@ -107,7 +109,10 @@ def _close(contract: Contract) -> None:
 
 
 def _tidy() -> None:
+    """Frees what nothing points at. What is left stays: until a model is unloaded, collections
+    need not walk all models again."""
     gc.collect()
+    gc.freeze()
     give_back_freed()
 
 

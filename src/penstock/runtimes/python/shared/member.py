@@ -14,6 +14,7 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.confinement.view import no_room
 from penstock.runtimes.python.shared import messages
 from penstock.runtimes.python.shared.runtime import SharedRuntime
 from penstock.runtimes.python.shared.worker import Job, JobEnd, SharedWorker
@@ -52,21 +53,23 @@ class Member:
         failed: Callable[[PenstockError], None],
     ) -> None:
         """Into worker `number`. `failed`: it had been loaded before, and its code raised."""
-        path = self._scratch / f"output-{number}-{self.runtime.number}"
-        os.mkfifo(path, 0o600)
-        read_end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        self._outputs[number] = OutputLines(read_end, self.context.log)
         self._lane_of[number] = lane
+        path = self._scratch / f"output-{number}-{self.runtime.number}"
+        try:
+            os.mkfifo(path, 0o600)
+            read_end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            self._loop.call_soon(self._not_loaded, no_room(self.context.copy_name, error), failed)
+            return
+        self._outputs[number] = OutputLines(read_end, self.context.log)
 
         def answered(kind: int, count: int, payload: bytes) -> None:
             path.unlink(missing_ok=True)
             if kind == messages.LOADED:
                 self._is_loaded(lane, worker, json.loads(payload))
                 return
-            error = error_of(payload)
             self._quiet(number)
-            if not self.give_up(error):
-                failed(error)
+            self._not_loaded(error_of(payload), failed)
 
         def ended(how: JobEnd) -> None:
             path.unlink(missing_ok=True)
@@ -76,6 +79,10 @@ class Member:
         asked = message(messages.LOAD, orjson.dumps(self._init | {"output": str(path)}))
         timeout_s = self.context.startup_timeout_s
         worker.do(Job(self.runtime.number, asked, timeout_s, answered, ended))
+
+    def _not_loaded(self, error: PenstockError, failed: Callable[[PenstockError], None]) -> None:
+        if not self.give_up(error):
+            failed(error)
 
     def _is_loaded(self, lane: int, worker: SharedWorker, facts: dict[str, int]) -> None:
         runtime = self.runtime

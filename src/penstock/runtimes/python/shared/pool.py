@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +25,13 @@ from penstock.core.worker_sharing import (
     UnloadModel,
     WorkerSharing,
 )
-from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
+from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
-from penstock.runtimes.confinement.view import Views, fresh_root
+from penstock.runtimes.confinement.view import Views, fresh_root, no_room
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.python.runtime import init_message
 from penstock.runtimes.python.shared import kinds
+from penstock.runtimes.python.shared.ends import end_of_worker, failure_of
 from penstock.runtimes.python.shared.member import Member
 from penstock.runtimes.python.shared.runtime import SharedRuntime
 from penstock.runtimes.python.shared.worker import SharedWorker
@@ -102,14 +103,16 @@ class WorkerPool:
         return kinds.may_share(context)
 
     async def load(self, context: LoadContext, listener: LaneListener) -> SharedRuntime:
-        """Raises ModelError: the model's own failure, its death, `load-timeout`."""
+        """Raises ModelError: the model's own failure, its death, `load-timeout`; and NotNowError
+        (`workers-closed`, `no-room-for-files`)."""
+        kind = kinds.kind_of(context)
+        seconds = run_s_max(worker_environment(context, self._scratch))
+        context = await self._shown(context)
         if self._closed:
             raise NotNowError("workers-closed", "the host of the model is ending")
-        kind = kinds.kind_of(context)
-        context = await self._shown(context)
         number = next(self._numbers)
         environment = worker_environment(context, self._scratch)
-        runtime = SharedRuntime(self, number, context, listener, run_s_max(environment))
+        runtime = SharedRuntime(self, number, context, listener, seconds)
         init = init_message(context) | {"environment": kinds.of_model(environment)}
         member = self._members[number] = Member(runtime, init, self._scratch)
         self._kinds.setdefault(kind, context)
@@ -121,23 +124,28 @@ class WorkerPool:
         self._carry_out(actions)
         try:
             await member.loaded
-        except BaseException:
+        except BaseException as error:
             runtime.closed = True
-            await self.unload(number)
+            unloaded = self._do(self.unload(number))
+            if isinstance(error, Exception):
+                await unloaded  # whoever gave up does not wait for the end of the model's load
             raise
         return runtime
 
     async def _shown(self, context: LoadContext) -> LoadContext:
-        if around_code(context, self._scratch) is None:
+        if self._closed or around_code(context, self._scratch) is None:
             return context
         async with self._showing:
-            place = await asyncio.to_thread(self._views.show, context.model_dir)
+            try:
+                place = await asyncio.to_thread(self._views.show, context.model_dir)
+            except OSError as error:
+                raise no_room(context.copy_name, error) from None
         return dataclasses.replace(context, model_dir=place)
 
     async def unload(self, model: int) -> None:
         """See `runtime.Host`."""
         member = self._members.pop(model, None)
-        if member is None:
+        if member is None or self._closed:
             return
         await asyncio.gather(*self._carry_out(self._sharing.remove(model)))
         member.forget()
@@ -248,7 +256,10 @@ class WorkerPool:
 
     def _end(self, number: int) -> Awaitable[None]:
         placed = self._workers.pop(number, None)
-        task = self._loop.create_task(self._ended(placed))
+        return self._do(self._ended(placed))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
         return task
@@ -266,7 +277,7 @@ class WorkerPool:
     def _fail(self, action: FailModel) -> None:
         member = self._members.get(action.model)
         if member is not None:
-            member.fail(_failure(action.reason, member, self._worker_bytes_max))
+            member.fail(failure_of(action.reason, member, self._worker_bytes_max))
 
     # the end of a worker
 
@@ -277,7 +288,7 @@ class WorkerPool:
         suspect = None if placed.outgrown else placed.worker.suspect()
         guilty = self._members.get(suspect) if suspect is not None else None
         awaited = guilty is not None and not guilty.loaded.done()
-        told = _end_of_worker(error, guilty, placed.outgrown)
+        told = end_of_worker(error, guilty, placed.outgrown)
         for model in self._sharing.models_of(number):
             if model in self._members:
                 self._members[model].lost(number, told)
@@ -331,13 +342,14 @@ class WorkerPool:
         self._closed = True
         if self._watch is not None:
             self._watch.cancel()
-        for member in self._members.values():
+        members = list(self._members.values())
+        for member in members:
             member.runtime.closed = True
             member.give_up(NotNowError("workers-closed", "the host of the model is ending"))
         for number in list(self._workers):
             self._end(number)
         await asyncio.gather(*self._ends, return_exceptions=True)
-        for member in self._members.values():
+        for member in members:
             member.close_outputs()
         self._views.close()
         remove_scratch(self._scratch)
@@ -346,35 +358,10 @@ class WorkerPool:
         """At once, without waiting: the instance itself is ending."""
         self._closed = True
         for placed in self._workers.values():
+            if placed.start is not None:
+                placed.start.cancel()
             placed.worker.kill()
 
 
 def _bytes_of(pid: int | None) -> int:
     return sum(own_bytes(each) for each in tree_pids(pid)) if pid else 0
-
-
-def _end_of_worker(error: PenstockError, guilty: Member | None, outgrown: bool) -> PenstockError:
-    """What every model of an ended worker is told."""
-    words = error.message
-    if outgrown:
-        words = f"{words}, because its models together took more memory than a worker may"
-    elif guilty is not None:
-        words = f"{words} while {guilty.name} was computing"
-    return ModelError(error.code, words, hint=error.hint)
-
-
-def _failure(reason: str, member: Member, bytes_max: int) -> PenstockError:
-    if reason == "model-outgrew-worker":
-        return ModelError(
-            reason,
-            f"{member.name} alone took more than the {bytes_max / 2**20:.0f} MiB of memory that a"
-            " worker of Python models may",
-            hint="It leaks, or needs a larger worker. The other models were not touched.",
-        )
-    if member.error is not None:
-        return ModelError(
-            "model-quarantined",
-            f"{member.name} is not started again: {member.error.message}",
-            hint="Its own output is in the instance's log. The other models were not touched.",
-        )
-    return InternalError(reason, f"{member.name} was given up")

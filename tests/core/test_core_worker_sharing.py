@@ -71,6 +71,18 @@ def test_lanes_of_one_model_are_in_different_workers_no_more_than_there_are_core
     assert made.lanes_of(1) == 2
 
 
+def test_there_is_a_worker_and_a_lane_in_any_case() -> None:
+    made = sharing(workers_max=0)
+    assert loads(made.add(1, "k", lanes=0)) == {1: [1]}
+    assert made.lanes_of(1) == 1
+    assert loads(made.add(2, "k", lanes=3)) == {1: [2]}
+
+
+def test_a_worker_holds_thirty_two_models_unless_said_otherwise() -> None:
+    assert loads(sharing(31).add(32, "k", lanes=1)) == {1: [32]}
+    assert loads(sharing(32).add(33, "k", lanes=1)) == {2: [33]}
+
+
 def test_a_model_is_unloaded_and_the_last_one_ends_its_worker() -> None:
     made = sharing(2)
     assert made.remove(1) == [UnloadModel(1, 1, "unloaded")]
@@ -163,6 +175,18 @@ def test_nobody_joins_a_worker_that_is_searched_until_the_leak_is_found() -> Non
     assert loads(made.add(3, "k", lanes=1)) == {4: [3]}
     made.outgrew(2)  # model 1, alone
     assert loads(made.add(4, "k", lanes=1)) == {3: [4]}
+
+
+def test_one_search_that_is_over_leaves_another_going_on() -> None:
+    made = sharing(2)
+    for number in (3, 4):
+        made.add(number, "other", lanes=1)
+    made.outgrew(1)
+    made.outgrew(2)
+    assert [each["searched"] for each in made.snapshot()["workers"].values()] == [True] * 4
+    made.outgrew(3)  # model 1, alone
+    assert [each["searched"] for each in made.snapshot()["workers"].values()] == [False, True, True]
+    assert loads(made.add(5, "other", lanes=1)) == {7: [5]}
 
 
 def test_a_search_is_over_as_well_when_one_that_is_alone_ends_its_worker() -> None:
