@@ -73,6 +73,7 @@ class ModelFacts:
     processes: int = 1  #: that hold the model, each for itself
     cache_bytes: int = 0  #: taken at the start, such as vLLM's keys and values
     accelerated: bool = False
+    inside: tuple[ModelFacts, ...] = ()  #: of the artifact's other models, loaded beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +95,17 @@ class MemorySeen:
 
 
 def estimated(facts: ModelFacts) -> MemoryNeed:
-    rule = _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
-    processes = max(facts.processes, 1)
-    each_bytes = rule.each_bytes + int(rule.factor * facts.file_bytes)
-    memory_bytes = START_BYTES + rule.fixed_bytes + processes * each_bytes
-    return MemoryNeed(
-        memory_bytes=memory_bytes + facts.cache_bytes,
-        least_bytes=int(rule.least * facts.file_bytes),
-    )
+    """Of a model and those loaded beside it, which share the process and its libraries."""
+    memory_bytes, least_bytes = START_BYTES, 0
+    libraries: dict[str, int] = {}
+    for each in (facts, *facts.inside):
+        rule = _ACCELERATED if each.accelerated else _RULES.get(each.runtime, _UNKNOWN)
+        # OpenVINO is one library, whichever of its formats a model has.
+        libraries[each.runtime.partition("-")[0]] = rule.fixed_bytes
+        each_bytes = rule.each_bytes + int(rule.factor * each.file_bytes)
+        memory_bytes += each.processes * each_bytes + each.cache_bytes
+        least_bytes += int(rule.least * each.file_bytes)
+    return MemoryNeed(memory_bytes=memory_bytes + sum(libraries.values()), least_bytes=least_bytes)
 
 
 def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:

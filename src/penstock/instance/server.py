@@ -333,9 +333,7 @@ class InstanceServer:
     def kill_workers(self) -> None:
         """At once: the server that started this instance is gone."""
         for loaded in self._loaded.values():
-            kill = getattr(loaded.runtime, "kill", None)
-            if kill is not None:
-                kill()
+            loaded.kill()
 
 
 def _written(reply: dict[str, Any]) -> bytes:
