@@ -8,6 +8,7 @@ of `core.nested_calls`. Errors come back as Triton's, with its codes: never as a
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -119,47 +120,57 @@ class BackChannel:
 
 
 class _Nested:
-    """One call of the worker: asked once, or more often where the model gave it back."""
+    """One call of the worker: asked once, or more often where the model gave it back; until its
+    deadline, which it always has."""
 
-    __slots__ = ("_asked", "_call", "_channel", "_pending", "_timer")
+    __slots__ = ("_again", "_asked", "_call", "_channel", "_late", "_pending")
 
     def __init__(self, channel: BackChannel, call: Call, asked: Asking) -> None:
         self._channel = channel
         self._call = call
         self._asked = asked
         self._pending: Pending | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._again: asyncio.TimerHandle | None = None
+        left_s = max(0.0, asked.deadline - channel._clock.monotonic()) if asked.deadline else 0.0
+        self._late = channel._loop.call_later(left_s, self._too_late)
 
     def begin(self) -> None:
         channel, call = self._channel, self._call
-        self._timer = None
-        # Its own lane's number: two lanes of one model wait for calls of their own.
+        self._again = None
         self._pending = channel._models.call(
             call.model, call.tensors, self._asked, channel._lane, self._heard,
             version=call.version, outputs=call.outputs,
         )  # fmt: skip
 
     def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._late.cancel()
+        if self._again is not None:
+            self._again.cancel()
         if self._pending is not None:
             self._pending.cancel()
+
+    def _too_late(self) -> None:
+        """Whoever computes it may go on; who waits for it has something else to say by now."""
+        self.cancel()
+        words = f"the deadline passed before the model {self._call.model!r} answered"
+        self._channel._answer(self._call.number, NotNowError("deadline-passed", words))
 
     def _heard(self, outcome: dict[str, np.ndarray] | PenstockError | Returned) -> None:
         channel = self._channel
         self._pending = None
         if not isinstance(outcome, Returned):
+            self._late.cancel()
             channel._answer(self._call.number, outcome)
             return
         step = when_returned(outcome.reason, alone=self._asked.alone)
-        now = channel._clock.monotonic()
-        if step == "fail" or now + RETRY_S >= (self._asked.deadline or 0.0):
+        if step == "fail":
+            self._late.cancel()
             words = f"the model {self._call.model!r} gave the request back: {outcome.reason}"
             channel._answer(self._call.number, NotNowError("model-lost", words))
             return
         if step == "again-alone":
-            self._asked = Asking(deadline=self._asked.deadline, alone=True, path=self._asked.path)
-        self._timer = channel._loop.call_later(RETRY_S, self.begin)
+            self._asked = dataclasses.replace(self._asked, alone=True)
+        self._again = channel._loop.call_later(RETRY_S, self.begin)
 
 
 def _end(asked: Asked) -> float:
