@@ -93,16 +93,17 @@ class TritonPythonModel:
             responses.append(answer(y=sum(each.output_tensors()[0].as_numpy() for each in got)))
         return responses
 """
+SOURCES = {
+    "broken": BROKEN, "back": BACK, "sleeper": SLEEPER, "deadly": DEADLY, "gather": ASYNC,
+}  # fmt: skip
 
 
-def repository(root: Path) -> Path:
+def repository(root: Path, *names: str) -> Path:
+    """With `teller` and `small`, and the others that are named."""
     outputs = [*Y, ("said", "STRING", [1])]
     files.python(root / "teller", TELLER, inputs=[*X, ("what", "STRING", [1])], outputs=outputs)
-    for name, source in (
-        ("broken", BROKEN), ("back", BACK), ("sleeper", SLEEPER), ("deadly", DEADLY),
-        ("gather", ASYNC),
-    ):  # fmt: skip
-        files.python(root / name, source, inputs=X, outputs=Y)
+    for name in names:
+        files.python(root / name, SOURCES[name], inputs=X, outputs=Y)
     files.affine(root / "small", delay_us=20_000)
     files.ensemble(
         root / "chain", ("small", {"x": "X"}, {"y": "Y"}),
@@ -124,11 +125,12 @@ def load(client: FrameClient, copy: int, root: Path, model: str) -> dict[str, An
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     folder = tmp_path_factory.mktemp("calls")
-    root = repository(folder / "repository")
+    every = repository(folder / "repository", "broken", "back", "sleeper", "deadly")
+    other = repository(folder / "other", "gather")
     with instance(folder) as running:
         client = running.client()
-        load(client, 1, root, "teller")
-        load(client, 2, root, "gather")
+        load(client, 1, every, "teller")
+        load(client, 2, other, "gather")
         yield running
 
 
@@ -139,9 +141,7 @@ def body(what: str | None = None, x: Any = ((1.0, 0.0, 0.0, 0.0),)) -> bytes:
     ]
     if what is not None:
         data = [what] * len(rows)
-        inputs.append(
-            {"name": "what", "datatype": "BYTES", "shape": [len(rows), 1], "data": data}
-        )
+        inputs.append({"name": "what", "datatype": "BYTES", "shape": [len(rows), 1], "data": data})
     return json.dumps({"inputs": inputs}).encode()
 
 
@@ -207,7 +207,7 @@ def test_what_goes_wrong_in_a_call_is_the_responses_error_and_the_caller_goes_on
 
 def test_a_cancelled_request_ends_what_is_called_for_it(tmp_path: Path) -> None:
     """`exec` comes back with an error, so the lane is free again although the other still runs."""
-    root = repository(tmp_path / "repository")
+    root = repository(tmp_path / "repository", "sleeper")
     with instance(tmp_path) as running:
         client = running.client()
         load(client, 1, root, "teller")
@@ -230,14 +230,22 @@ class TritonPythonModel:
         if x[0, 0] > 5:
             import threading
             threading.Thread(target=lambda: call("sleeper", ["y"], x=x).exec(), daemon=True).start()
-            time.sleep(0.2)
+            while not os.path.exists(os.path.join(FOLDER, "asleep")):
+                time.sleep(0.005)
             os._exit(4)
         return [answer(y=x[:, :3]) for request in requests]
 """
     root = tmp_path / "repository"
-    files.python(root / "caller", source, inputs=X, outputs=Y)
-    files.python(root / "sleeper", SLEEPER, inputs=X, outputs=Y)
-    with instance(tmp_path) as running:
+    marks = f"FOLDER = {str(tmp_path)!r}\n"
+    asleep = SLEEPER.replace(
+        "        time",
+        """
+        open(os.path.join(FOLDER, "asleep"), "w").close()
+        time""",
+    )
+    files.python(root / "caller", marks + source, inputs=X, outputs=Y)
+    files.python(root / "sleeper", marks + asleep, inputs=X, outputs=Y)
+    with instance(tmp_path, artifact={"isolation": False}) as running:
         client = running.client()
         load(client, 1, root, "caller")
         gone = client.invoke(1, body(x=[[9.0, 0, 0, 0]]), door="oip")
@@ -260,7 +268,8 @@ class TritonPythonModel:
         while not os.path.exists(os.path.join(FOLDER, OTHER)) and time.monotonic() < end:
             time.sleep(0.005)
         got = call(OTHER, ["y"], x=x * 0).exec()
-        failed = got.has_error() and "wait for calls that wait for one another" in got.error().message()
+        words = got.error().message() if got.has_error() else ""
+        failed = "wait for calls that wait for one another" in words
         return [answer(y=np.full((1, 3), 7.0 if failed else 2.0, np.float32))]
 """
 FORK = """
@@ -293,7 +302,7 @@ def test_models_that_wait_for_one_anothers_only_lane_do_not_hang(tmp_path: Path)
 
 
 def test_a_model_that_speaks_of_no_request_loads_no_other(tmp_path: Path) -> None:
-    root = repository(tmp_path / "repository")
+    root = repository(tmp_path / "repository", "broken")
     source = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
     (root / "broken" / "1" / "model.py").write_text(source)
     with instance(tmp_path) as running:

@@ -56,6 +56,7 @@ _RULES = {
     "vllm": _Rule(2048 * _MIB, 1.1, least=0.5),
     "python": _Rule(0, 2.0, each_bytes=96 * _MIB),
     "pipeline": _Rule(0, 0.0, each_bytes=96 * _MIB),
+    "ensemble": _Rule(0, 0.0),  # it hands tensors on; its models count for themselves
     "process": _Rule(512 * _MIB, 2.0),
 }
 #: On accelerators the weights pass through the host's memory and do not stay.
@@ -68,7 +69,7 @@ _UNKNOWN = _Rule(512 * _MIB, 2.0)
 class ModelFacts:
     """What is known of a model before it is loaded."""
 
-    runtime: str  #: as in the model's description; "openvino-ir" for OpenVINO's own format
+    runtime: str  #: as in the model's description; "openvino-ir" for OpenVINO's own, "ensemble"
     file_bytes: int  #: of the files that hold its weights
     processes: int = 1  #: that hold the model, each for itself
     cache_bytes: int = 0  #: taken at the start, such as vLLM's keys and values
@@ -103,7 +104,7 @@ def estimated(facts: ModelFacts) -> MemoryNeed:
         # OpenVINO is one library, whichever of its formats a model has.
         libraries[each.runtime.partition("-")[0]] = rule.fixed_bytes
         each_bytes = rule.each_bytes + int(rule.factor * each.file_bytes)
-        memory_bytes += each.processes * each_bytes + each.cache_bytes
+        memory_bytes += max(each.processes, 1) * each_bytes + each.cache_bytes
         least_bytes += int(rule.least * each.file_bytes)
     return MemoryNeed(memory_bytes=memory_bytes + sum(libraries.values()), least_bytes=least_bytes)
 

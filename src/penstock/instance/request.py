@@ -33,8 +33,8 @@ class Item:
 
 class Request(Item):
     __slots__ = (
-        "alone", "answered", "body", "deadline", "decoded", "ident", "meta", "parts", "parts_left",
-        "path", "priority", "received", "sink",
+        "alone", "answered", "body", "calls", "deadline", "decoded", "ident", "meta", "parts",
+        "parts_left", "path", "priority", "received", "sink",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,7 @@ class Request(Item):
         priority: int,
         alone: bool = False,
         path: tuple[str, ...] = (),
+        calls: tuple[int, ...] = (),
     ) -> None:
         self.whole = None
         self.data = None
@@ -63,6 +64,7 @@ class Request(Item):
         self.priority = priority
         self.alone = alone  #: workers died under it: it is computed apart from others
         self.path = path  #: models of the same artifact that it came through
+        self.calls = calls  #: of one of them: its number (`core.nested_calls`)
         self.decoded: Decoded | None = None
         self.parts: list[Item] | None = None
         self.parts_left = 1

@@ -35,6 +35,10 @@ class Asked(Protocol):
     def path(self) -> tuple[str, ...]:
         """The models that it came through, the outermost first."""
 
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """The numbers of the calls that it is made for; none: it came through a door."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
@@ -43,6 +47,7 @@ class Asking:
     deadline: float | None = None
     alone: bool = False
     path: tuple[str, ...] = ()
+    calls: tuple[int, ...] = ()
 
 
 class Pending(Protocol):

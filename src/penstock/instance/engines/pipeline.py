@@ -37,7 +37,8 @@ class PipelineSteps(Sequences):
 
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
-        asked = Asking(alone=request.alone, path=(*request.path, self._served.name))
+        path = (*request.path, self._served.name)
+        asked = Asking(alone=request.alone, path=path, calls=request.calls)
         self._runtime.add(sequence.ident, request.data.request, request.deadline, asked)
 
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:

@@ -83,7 +83,9 @@ class InnerModel:
             call.later(error)
             return call
         now = self._clock.monotonic()
-        request = Request(call, 0, b"", b"", now, asked.deadline, 0, asked.alone, asked.path)
+        request = Request(
+            call, 0, b"", b"", now, asked.deadline, 0, asked.alone, asked.path, asked.calls
+        )
         call.request = request
         self.copy.accept_read(request, outcome, now)
         if not self._turning:

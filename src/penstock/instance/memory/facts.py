@@ -44,23 +44,19 @@ def facts_of(context: LoadContext) -> ModelFacts:
 def _facts_of_one(context: LoadContext) -> ModelFacts:
     description = context.description
     runtime = description.runtime
-    is_ir = runtime == "openvino" and description.file.endswith(".xml")
+    kind = "ensemble" if description.ensemble else runtime
+    if runtime == "openvino" and description.file.endswith(".xml"):
+        kind = "openvino-ir"
     cache_bytes = 0
     if runtime == "vllm":
         cache_bytes = int(init_message(context)["settings"]["cache_bytes"])
     return ModelFacts(
-        runtime="openvino-ir" if is_ir else runtime,
+        runtime=kind,
         file_bytes=_bytes(_weight_files(context.model_dir, description)),
-        processes=_processes(description),
+        processes=max(description.lanes, 1) if runtime in _WITH_PROCESSES else 1,
         cache_bytes=cache_bytes,
         accelerated=context.accelerators > 0 and runtime in _ON_ACCELERATORS,
     )
-
-
-def _processes(description: ModelDescription) -> int:
-    if description.ensemble:
-        return 0  # it only hands tensors on
-    return max(description.lanes, 1) if description.runtime in _WITH_PROCESSES else 1
 
 
 def _weight_files(root: Path, description: ModelDescription) -> Iterator[Path]:

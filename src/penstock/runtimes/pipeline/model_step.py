@@ -53,7 +53,7 @@ class ModelWay:
         call.pending = self._models.call(
             self._model,
             tensors,
-            Asking(deadline=deadline, alone=asked.alone, path=asked.path),
+            Asking(deadline=deadline, alone=asked.alone, path=asked.path, calls=asked.calls),
             run,
             call.heard,
             version=self._version,

@@ -100,6 +100,8 @@ class BackChannel:
             deadline=deadline,
             alone=any(each.alone for each in batch),
             path=(*came_through, self._name),
+            # The lane's answers leave together: every request of the batch waits for this call.
+            calls=tuple(number for each in self._batch for number in each.calls),
         )
 
     def _answer(self, number: int, outcome: dict[str, np.ndarray] | PenstockError) -> None:
