@@ -123,7 +123,11 @@ def _refuse_circles(known: Mapping[str, ModelDescription]) -> None:
         if model.ensemble
     }
     while True:
-        done = [name for name, steps in left.items() if not steps & set(left)]
+        done = [
+            name
+            for name, steps in left.items()
+            if not steps & set(left) or not any(name in others for others in left.values())
+        ]
         if not done:
             break
         for name in done:
