@@ -1,4 +1,4 @@
-"""Calls of a Python model on its worker's socket: golden bytes, both ends, and threads that wait."""
+"""Calls of a Python model on its worker's socket: golden bytes, both ends, threads that wait."""
 
 from __future__ import annotations
 
