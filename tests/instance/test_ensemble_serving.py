@@ -14,6 +14,7 @@ from tests.fakes.model_files import weights
 from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
 
 from penstock.wire import frames
+from penstock.wire.oip_messages import ModelInferRequest, ModelInferResponse
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,30 @@ def test_an_answer_has_the_outputs_that_were_asked_for(
     running, _ = served
     answer = running.client().invoke(1, body("ab", outputs=[{"name": "LARGE"}]), door="oip")
     assert list(tensors(answer)) == ["LARGE"]
+
+
+def test_it_answers_over_grpc_and_with_binary_tensors(
+    served: tuple[Instance, dict[str, Any]],
+) -> None:
+    running, _ = served
+    client = running.client()
+    expected = (files.letters("ab") @ weights()).astype(np.float32)
+    asked = ModelInferRequest(model_name="e")
+    asked.inputs.add(name="TEXT", datatype="BYTES", shape=(1, 1))
+    asked.inputs[0].contents.bytes_contents.append(b"ab")
+    asked.outputs.add(name="SMALL")
+    answer = client.invoke(
+        1, asked.SerializeToString(), door="oip-grpc", content_type="application/x-oip-grpc"
+    )
+    said = ModelInferResponse.FromString(answer.body)
+    assert [each.name for each in said.outputs] == ["SMALL"]
+    assert np.allclose(np.frombuffer(said.raw_output_contents[0], np.float32), expected)
+    outputs = [{"name": "SMALL", "parameters": {"binary_data": True}}]
+    answer = client.invoke(1, body("ab", outputs=outputs), door="oip")
+    cut = answer.meta.json_header_bytes
+    assert cut is not None
+    assert json.loads(answer.body[:cut])["outputs"][0]["name"] == "SMALL"
+    assert np.allclose(np.frombuffer(answer.body[cut:], np.float32), expected)
 
 
 def test_requests_at_one_time_share_the_batches_of_every_step(tmp_path: Path) -> None:
@@ -230,7 +255,7 @@ def test_an_ensemble_may_be_a_step_of_another(tmp_path: Path) -> None:
         ("letters", {"text": "WORDS"}, {"letters": "numbers"}),
         ("other", {"x": "numbers"}, {"y": "SECOND"}),
         inputs=[("WORDS", "STRING", [1])],
-        outputs=[("FIRST", "FP32", [3]), ("SECOND", "FP32", [3])],
+        outputs=[("FIRST", "FP32", [3]), ("SECOND", "FP32", [3]), ("WORDS", "STRING", [1])],
     )
     data = {"name": "WORDS", "datatype": "BYTES", "shape": [1, 1], "data": ["ab"]}
     with instance(tmp_path) as running:
@@ -240,6 +265,7 @@ def test_an_ensemble_may_be_a_step_of_another(tmp_path: Path) -> None:
         assert loaded["description"]["name"] == "outer"
         made = tensors(client.invoke(1, json.dumps({"inputs": [data]}).encode(), door="oip"))
         np.testing.assert_allclose(made["SECOND"], made["FIRST"] * 2, rtol=1e-5)
+        assert made["WORDS"].tolist() == [["ab"]], "an input that is an output is passed on"
 
 
 def test_a_model_file_that_does_not_fit_the_ensemble_is_told_when_it_loads(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ class TritonPythonModel:
     def one(self, request):
         x = given(request, "x")
         what = given(request, "what").reshape(-1)[0].decode()
+        if what == "ready":
+            names = ("small", "chain", "teller", "nobody")
+            said = " ".join(name for name in names if pb_utils.is_model_ready(name))
+            return answer(y=np.zeros((len(x), 3), np.float32), said=np.array([[said]] * len(x)))
         if what == "loop":
             total = np.zeros((len(x), 3), np.float32)
             for turn in range(5):  # the big input stays here; each turn is another call
@@ -171,6 +175,10 @@ def test_calls_of_an_async_execute_are_one_batch_of_the_model_that_is_called(
     np.testing.assert_allclose(y, np.array([[1.0, 0, 0, 0]]) @ weights() * 36, rtol=1e-5)
     assert after["requests"] - before["requests"] == 8
     assert after["batches"] - before["batches"] < 8
+
+
+def test_a_model_can_ask_which_others_there_are(served: Instance) -> None:
+    assert outcome(served.client().invoke(1, body("ready"), door="oip"))[1] == "small chain"
 
 
 def test_an_ensemble_can_be_called_as_well(served: Instance) -> None:

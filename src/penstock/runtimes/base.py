@@ -77,6 +77,10 @@ class ModelCalls(Protocol):
         named), an error, or `Returned` where the model gave the request back.
         """
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models that can be called."""
+
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
         """Of a model that is there."""
 

@@ -27,12 +27,13 @@ class TensorsWriter(WholeTensors):
 
     __slots__ = ("_encode", "_tensors_made", "stream")
 
-    def __init__(self, encode: Encode) -> None:
+    def __init__(self, encode: Encode, made: Tensors) -> None:
+        """`made`: what is an output already, because it is an input, too."""
         self.stream = False
         self.content_type = JSON
         self.json_header_bytes = None
         self._encode = encode
-        self._tensors_made: Tensors = {}
+        self._tensors_made = made
 
     @property
     def size_bytes(self) -> int:
@@ -52,10 +53,16 @@ class TensorsWriter(WholeTensors):
 def decode(model: CodecModel, meta: RequestMeta, body: bytes) -> EnsembleCall:
     """Raises ModelError with the status that the model answers."""
     decoded = decode_tensors(model, meta, body)
-    return EnsembleCall(decoded.tensors, TensorsWriter(decoded.encode))
+    return _call(model, decoded.tensors, decoded.encode)
 
 
 def taken(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
     """Of arrays that another model of the artifact sends. Raises ModelError."""
     check_arrays(model, tensors)
-    return EnsembleCall(tensors, TensorsWriter(encode))
+    return _call(model, tensors, encode)
+
+
+def _call(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+    outputs = {spec.name for spec in model.outputs}
+    passed_on = {name: array for name, array in tensors.items() if name in outputs}
+    return EnsembleCall(tensors, TensorsWriter(encode, passed_on))

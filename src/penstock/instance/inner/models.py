@@ -152,6 +152,10 @@ class InnerModels:
 
     # ModelCalls
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._inside)
+
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
         return _specs(self._models[name].loaded.described["inputs"])
 

@@ -80,7 +80,7 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "name": description.name or context.endpoint_name,
         "version": description.version,
         "triton_python": description.triton_python,
-        "calls": context.models is not None,
+        "calls": list(context.models.names) if context.models is not None else [],
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
         "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],

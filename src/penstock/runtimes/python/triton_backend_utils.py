@@ -87,6 +87,7 @@ class InferenceRequest:
     """
 
     _caller: ClassVar[Caller | None] = None  #: where this worker's calls to other models go
+    _models: ClassVar[frozenset[str]] = frozenset()  #: those that there are
 
     def __init__(
         self,
@@ -187,9 +188,26 @@ def _json(parameters: Any) -> str:
     return json.dumps(parameters or {})
 
 
-def connect(caller: Caller) -> None:
+def connect(caller: Caller, models: Sequence[str]) -> None:
     """From now on requests can be sent to other models."""
     InferenceRequest._caller = caller
+    InferenceRequest._models = frozenset(models)
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Whether the artifact has the model, beside this one."""
+    return model_name in InferenceRequest._models
+
+
+TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED, TRITONSERVER_MEMORY_GPU = range(3)
+
+
+class PreferredMemory:
+    """Where an answer's tensors are wished for. They are in host memory, whatever is preferred."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
+        self.preferred_memory_type = preferred_memory_type
+        self.preferred_device_id = preferred_device_id
 
 
 class InferenceResponse:

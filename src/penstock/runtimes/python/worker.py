@@ -72,7 +72,7 @@ def serve(channel: socket.socket) -> None:
         from penstock.runtimes.python.triton_backend_utils import connect
 
         caller = Caller(channel)
-        connect(caller)
+        connect(caller, init["calls"])
         messages, send = caller.batches(messages), caller.send
     for kind, count, payload in messages:
         if kind == batches.BATCH:
