@@ -52,7 +52,8 @@ class TritonPythonModel:
             "late": lambda: pb_utils.InferenceRequest(
                 model_name="sleeper", requested_output_names=["y"], timeout=50_000,
                 inputs=[pb_utils.Tensor("x", x)]),
-            "dies": lambda: call("deadly", ["y"], x=x),
+            "dies": lambda: call("deadly", ["y"], x=x * 0),
+            "lives": lambda: call("deadly", ["y"], x=x),
             "ensemble": lambda: call("chain", ["Y"], X=x),
             "fine": lambda: call("small", ["y"], x=x),
             "sleeps": lambda: call("sleeper", ["y"], x=x),
@@ -81,10 +82,15 @@ class TritonPythonModel:
     def execute(self, requests):
         time.sleep(3600)
 """
+#: Time for another call to come into its queue; what is right does not depend on it.
 DEADLY = """
 class TritonPythonModel:
     def execute(self, requests):
-        os._exit(3)
+        for request in requests:
+            if not given(request, "x").any():
+                time.sleep(0.2)
+                os._exit(3)
+        return [answer(y=given(request, "x")[:, :3]) for request in requests]
 """
 ASYNC = """
 class TritonPythonModel:
@@ -105,7 +111,10 @@ SOURCES = {
 def repository(root: Path, *names: str) -> Path:
     """With `teller` and `small`, and the others that are named."""
     outputs = [*Y, ("said", "STRING", [1])]
-    files.python(root / "teller", TELLER, inputs=[*X, ("what", "STRING", [1])], outputs=outputs)
+    files.python(
+        root / "teller", TELLER, inputs=[*X, ("what", "STRING", [1])], outputs=outputs,
+        rows_max=1, more="instance_group { count: 2 }",
+    )  # fmt: skip
     for name in names:
         files.python(root / name, SOURCES[name], inputs=X, outputs=Y)
     files.affine(root / "small", delay_us=20_000)
@@ -211,6 +220,19 @@ def test_what_goes_wrong_in_a_call_is_the_responses_error_and_the_caller_goes_on
     assert said.startswith(f"{code} ")
     assert words in said
     assert outcome(client.invoke(1, body("fine"), door="oip"))[1] == "fine"
+
+
+def test_a_call_that_had_not_begun_when_the_other_models_process_died_is_asked_again(
+    served: Instance,
+) -> None:
+    """Two callers at a time: one call ends the process, the other one waits for it or for the next.
+    It may also have been in one batch with the guilty one: then it is asked again, alone."""
+    client = served.client()
+    for _ in range(3):
+        dies = client.send(1, body("dies"), door="oip")
+        lives = client.send(1, body("lives"), door="oip")
+        assert "gave the request back" in outcome(Answer(client.answer(dies)))[1]
+        assert outcome(Answer(client.answer(lives)))[1] == "fine"
 
 
 def test_a_cancelled_request_ends_what_is_called_for_it(tmp_path: Path) -> None:

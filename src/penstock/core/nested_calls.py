@@ -17,6 +17,7 @@ search is that for a deadlock among resources of several units (Holt 1972, reduc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -53,6 +54,7 @@ class NestedCalls:
     def __init__(self, lanes: Mapping[str, int]) -> None:
         self._lanes = dict(lanes)
         self._waiting: dict[Lane, _Waiting] = {}
+        self._waiting_of: Counter[str] = Counter()  #: how many of them each model has
         self._callers: dict[int, Lane] = {}  #: of each call
         self._numbers = 0
 
@@ -66,7 +68,10 @@ class NestedCalls:
         caller = (path[-1] if path else "", lane)
         self._numbers += 1
         call = self._numbers
-        waiting = self._waiting.setdefault(caller, _Waiting())
+        waiting = self._waiting.get(caller)
+        if waiting is None:
+            waiting = self._waiting[caller] = _Waiting()
+            self._waiting_of[caller[0]] += 1
         waiting.works_for = frozenset(works_for)
         waiting.calls[call] = target
         self._callers[call] = caller
@@ -82,6 +87,7 @@ class NestedCalls:
         del waiting.calls[call]
         if not waiting.calls:
             del self._waiting[caller]
+            self._waiting_of[caller[0]] -= 1
 
     def _can_end(self, call: int, target: str) -> bool:
         if self._has_free_lane(target):
@@ -106,8 +112,7 @@ class NestedCalls:
         return self._has_free_lane(model) or any(lane[0] == model for lane in going)
 
     def _has_free_lane(self, model: str) -> bool:
-        waiting = sum(1 for lane in self._waiting if lane[0] == model)
-        return waiting < self._lanes.get(model, 1)
+        return self._waiting_of[model] < self._lanes.get(model, 1)
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready: how many calls each model waits for, by the model that it asked."""
@@ -121,6 +126,8 @@ class NestedCalls:
     def check_invariants(self) -> None:
         known = {call for waiting in self._waiting.values() for call in waiting.calls}
         assert known == set(self._callers), "a call is known to its lane and by its number"
+        counted = Counter(model for model, _ in self._waiting)
+        assert counted == +self._waiting_of, "as many lanes of each model wait as are counted"
         for lane, waiting in self._waiting.items():
             assert waiting.calls, f"{lane} waits for nothing"
             for call, target in waiting.calls.items():

@@ -34,6 +34,7 @@ from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
+from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, load, prepared
@@ -49,34 +50,6 @@ _LOG = logging.getLogger(__name__)
 
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
-
-
-class _Listener:
-    """Passes a runtime's lane events to its copy, which is made after the runtime."""
-
-    def __init__(self) -> None:
-        self.copy: Copy | None = None
-        self._early: list[tuple[str, tuple[Any, ...]]] = []
-
-    def _pass_on(self, name: str, *given: Any) -> None:
-        if self.copy is None:
-            self._early.append((name, given))
-        else:
-            getattr(self.copy, name)(*given)
-
-    def attach(self, copy: Copy) -> None:
-        self.copy = copy
-        for name, given in self._early:
-            getattr(copy, name)(*given)
-
-    def lane_lost(self, lane: int, error: PenstockError) -> None:
-        self._pass_on("lane_lost", lane, error)
-
-    def lane_ready(self, lane: int) -> None:
-        self._pass_on("lane_ready", lane)
-
-    def lane_failed(self, lane: int, error: PenstockError) -> None:
-        self._pass_on("lane_failed", lane, error)
 
 
 class InstanceServer:
@@ -208,7 +181,7 @@ class InstanceServer:
         number = wanted.copy
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
-        listener = _Listener()
+        listener = LaneEvents()
         with self._busy_with(number):
             model = self._prepared.pop(number, None) or await prepared(wanted, self._settings)
             async with self._memory.loading(model):

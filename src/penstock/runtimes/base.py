@@ -82,7 +82,7 @@ class ModelCalls(Protocol):
         """The models that can be called."""
 
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
-        """Of a model that is there."""
+        """Of a model; none if it can't be called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

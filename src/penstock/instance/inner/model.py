@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import orjson
 
+from penstock.artifacts.description import TensorSpec
 from penstock.clock import Clock
 from penstock.core.batching import BatchSpec
 from penstock.errors import ModelError, PenstockError, from_dict
@@ -65,7 +66,9 @@ class InnerModel:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._take = loaded.taken
-        self._outputs = [each["name"] for each in loaded.described["outputs"]]
+        self.inputs = _specs(loaded.described["inputs"])
+        self.outputs = _specs(loaded.described["outputs"])
+        self._outputs = [each.name for each in self.outputs]
         self._turning = False
         # What a call is answered with is never written down: nothing is worth another thread.
         self.copy = loaded.copy(
@@ -170,3 +173,41 @@ class InnerCall:
         if not self._over:
             self._over = True
             self._done(outcome)
+
+
+class NestedCall:
+    """A call as its caller holds it, until its outcome is told or nobody wants it."""
+
+    __slots__ = ("_cancel", "_over", "_told")
+
+    def __init__(self) -> None:
+        self._told = False
+        self._cancel: Callable[[], None] | None = None
+        self._over: Callable[[], None] | None = None
+
+    def under_way(self, cancel: Callable[[], None], over: Callable[[], None]) -> None:
+        if not self._told:
+            self._cancel, self._over = cancel, over
+
+    def tell(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
+        if not self._told:
+            self._told = True
+            self._cancel = self._over = None
+            done(outcome)
+
+    def cancel(self) -> None:
+        if self._told:
+            return
+        self._told = True
+        cancel, over, self._cancel, self._over = self._cancel, self._over, None, None
+        if over is not None:
+            over()
+        if cancel is not None:
+            cancel()
+
+
+def _specs(described: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name=each["name"], dtype=each["datatype"], shape=tuple(each["shape"]))
+        for each in described
+    )

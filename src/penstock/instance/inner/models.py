@@ -19,7 +19,8 @@ from penstock.artifacts.triton_models import check_ensemble, tensors_of
 from penstock.clock import Clock, SystemClock
 from penstock.core.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
-from penstock.instance.inner.model import InnerModel, LoadedModel, Outcome
+from penstock.instance.engines.lane_events import LaneEvents
+from penstock.instance.inner.model import InnerModel, LoadedModel, NestedCall, Outcome
 from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext, Pending, Tensors
 
 #: Loads one model, without those that it may call.
@@ -28,34 +29,6 @@ Start = Callable[[LoadContext, LaneListener], Awaitable[LoadedModel]]
 
 #: Models of one artifact that load at once.
 _LOADS_MAX: Final = 4
-
-
-class _Lanes:
-    """Tells a model's copy of its runtime's lanes; the copy is made after the runtime."""
-
-    def __init__(self) -> None:
-        self.model: InnerModel | None = None
-        self._early: list[tuple[str, int, tuple[PenstockError, ...]]] = []
-
-    def attach(self, model: InnerModel) -> None:
-        self.model = model
-        for name, lane, more in self._early:
-            getattr(model.copy, name)(lane, *more)
-
-    def _pass_on(self, name: str, lane: int, *more: PenstockError) -> None:
-        if self.model is None:
-            self._early.append((name, lane, more))
-        else:
-            getattr(self.model.copy, name)(lane, *more)
-
-    def lane_lost(self, lane: int, error: PenstockError) -> None:
-        self._pass_on("lane_lost", lane, error)
-
-    def lane_ready(self, lane: int) -> None:
-        self._pass_on("lane_ready", lane)
-
-    def lane_failed(self, lane: int, error: PenstockError) -> None:
-        self._pass_on("lane_failed", lane, error)
 
 
 class InnerModels:
@@ -115,7 +88,7 @@ class InnerModels:
             description=each.description,
             models=self if _may_call(each.description) else None,
         )
-        lanes = _Lanes()
+        lanes = LaneEvents()
         try:
             loaded = await self._start(context, lanes)
         except PenstockError as error:
@@ -129,7 +102,7 @@ class InnerModels:
             await loaded.close()
             raise
         self._models[each.name] = model
-        lanes.attach(model)
+        lanes.attach(model.copy)
 
     def _check(self, description: ModelDescription) -> None:
         """An ensemble once more, with the tensors that its models' files have."""
@@ -144,11 +117,7 @@ class InnerModels:
         configured = tensors_of(self._inside[name].description)
         if model is None:
             return configured
-        return dataclasses.replace(
-            configured,
-            inputs=_specs(model.loaded.described["inputs"]),
-            outputs=_specs(model.loaded.described["outputs"]),
-        )
+        return dataclasses.replace(configured, inputs=model.inputs, outputs=model.outputs)
 
     # ModelCalls
 
@@ -157,7 +126,8 @@ class InnerModels:
         return tuple(self._inside)
 
     def inputs(self, name: str) -> tuple[TensorSpec, ...]:
-        return _specs(self._models[name].loaded.described["inputs"])
+        model = self._models.get(name)
+        return () if model is None else model.inputs
 
     def call(
         self,
@@ -170,7 +140,7 @@ class InnerModels:
         version: int = -1,
         outputs: Sequence[str] = (),
     ) -> Pending:
-        pending = _Pending()
+        pending = NestedCall()
         ruling = self._ruling(name, version, asked, lane)
         if isinstance(ruling, PenstockError):
             asyncio.get_running_loop().call_soon(pending.tell, done, ruling)
@@ -266,37 +236,6 @@ class InnerModels:
             model.loaded.kill()
 
 
-class _Pending:
-    """A call, until its outcome is told or nobody wants it."""
-
-    __slots__ = ("_cancel", "_over", "_told")
-
-    def __init__(self) -> None:
-        self._told = False
-        self._cancel: Callable[[], None] | None = None
-        self._over: Callable[[], None] | None = None
-
-    def under_way(self, cancel: Callable[[], None], over: Callable[[], None]) -> None:
-        if not self._told:
-            self._cancel, self._over = cancel, over
-
-    def tell(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
-        if not self._told:
-            self._told = True
-            self._cancel = self._over = None
-            done(outcome)
-
-    def cancel(self) -> None:
-        if self._told:
-            return
-        self._told = True
-        cancel, over, self._cancel, self._over = self._cancel, self._over, None, None
-        if over is not None:
-            over()
-        if cancel is not None:
-            cancel()
-
-
 def _may_call(description: ModelDescription) -> bool:
     return bool(description.ensemble) or description.triton_python
 
@@ -311,10 +250,3 @@ def _needed_by(description: ModelDescription, inside: dict[str, ModelInside]) ->
             needed.add(name)
             waiting += [step.model for step in inside[name].description.ensemble]
     return frozenset(needed)
-
-
-def _specs(described: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(name=each["name"], dtype=each["datatype"], shape=tuple(each["shape"]))
-        for each in described
-    )
