@@ -119,7 +119,7 @@ def test_a_wrong_field_is_named_by_its_path(text: str, path: str) -> None:
     ("text", "path"),
     [
         ('platform: "tensorrt_plan"', "backend"),
-        ('platform: "ensemble" ensemble_scheduling { }', "ensemble_scheduling"),
+        ('platform: "ensemble" instance_group { }', "instance_group"),
         ("sequence_batching { }", "sequence_batching"),
         ("model_transaction_policy { decoupled: true }", "model_transaction_policy.decoupled"),
         ('input { name: "x" data_type: TYPE_FP32 dims: 1 reshape { shape: [ ] } }',

@@ -42,6 +42,21 @@ def test_an_estimate_is_the_process_and_a_multiple_of_the_weights(
     assert need.basis == "estimated"
 
 
+def test_models_in_one_process_share_its_libraries_and_count_their_weights_each() -> None:
+    encoder = ModelFacts(runtime="onnxruntime", file_bytes=100 * MIB)
+    facts = ModelFacts(
+        runtime="ensemble", file_bytes=0,
+        inside=(encoder, encoder, ModelFacts(runtime="python", file_bytes=0, processes=2)),
+    )  # fmt: skip
+    need = estimated(facts)
+    assert need.memory_bytes / MIB == pytest.approx(64 + 64 + 2 * 190 + 2 * 96, abs=1)
+    assert need.least_bytes == 2 * 50 * MIB
+    formats = ModelFacts(
+        runtime="openvino", file_bytes=0, inside=(ModelFacts(runtime="openvino-ir", file_bytes=0),)
+    )
+    assert estimated(formats).memory_bytes == (64 + 96) * MIB, "one library, two formats"
+
+
 def test_a_model_of_which_little_is_said_is_held_once_without_a_cache() -> None:
     said = ModelFacts(runtime="process", file_bytes=0)
     assert estimated(said) == MemoryNeed(memory_bytes=576 * MIB, least_bytes=0)

@@ -57,6 +57,15 @@ def test_a_step_begins_when_all_that_it_needs_has_ended() -> None:
     assert pipeline.done(3, now=3.0) == [Done()]
 
 
+def test_a_step_whose_condition_does_not_hold_is_over_at_once_and_told_as_skipped() -> None:
+    pipeline = made(StepSpec(name="embed"), StepSpec(name="rank", needs=("embed",)))
+    pipeline.start(now=0.0)
+    assert pipeline.skipped(1, now=0.0) == [Start(2, "rank", None, "needs-met")]
+    assert pipeline.skipped(1, now=0.5) == [], "it is over"
+    assert pipeline.done(2, now=1.0) == [Done()]
+    assert pipeline.outcomes() == {"embed": "skipped", "rank": "done"}
+
+
 def test_steps_may_be_declared_before_those_that_they_take_from() -> None:
     pipeline = made(
         StepSpec(name="rank", needs=("embed",)),

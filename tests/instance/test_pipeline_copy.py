@@ -244,7 +244,7 @@ class StepsWithoutProcess:
     def attach(self, on_events: Any, _busy: Any) -> None:
         self.say = on_events
 
-    def add(self, ident: int, request: Any, deadline: float | None) -> None: ...
+    def add(self, ident: int, request: Any, deadline: float | None, asked: Any) -> None: ...
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,40 @@ def test_what_is_wrong_is_named_with_its_remedy(text: str, words: str) -> None:
     assert caught.value.message.startswith("pipeline.yaml: ")
     assert words in caught.value.message
     assert caught.value.hint
+
+
+def one_step(more: str) -> bytes:
+    return f"schema: 1\nsteps:\n  - {{name: a, model: {{folder: models/a}}, {more}}}".encode()
+
+
+def test_a_step_of_a_model_has_a_condition_that_its_request_must_meet() -> None:
+    file = read_pipeline(one_step("when: {value: $request.kind, is: [1, small, null]}"), {})
+    step = file.steps["a"]
+    assert (step.way, step.target) == ("model", "models/a")
+    assert step.when is not None
+    for kind, holds in ((1, True), ("small", True), (None, True), ("1", False), (True, False)):
+        assert step.when.holds({"request": {"kind": kind}}) is holds
+
+
+def test_a_condition_on_another_step_waits_for_it() -> None:
+    declared = one_step("when: {value: $b.kind, is: x}") + b"\n  - {name: b, value: {kind: x}}"
+    file = read_pipeline(declared, {})
+    assert file.steps["a"].spec.needs == ("b",)
+    assert file.steps["b"].result_wanted
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ("when: {value: $request.kind}", "steps[0].when.is"),
+        ("when: {value: small, is: small}", "steps[0].when.value"),
+        ("when: {value: $piece.kind, is: small}", "steps[0].when.value"),
+        ("when: {value: $request.kind, is: a, not: b}", "steps[0].when.not"),
+        ("when: always", "steps[0].when"),
+    ],
+)
+def test_a_wrong_condition_names_its_key(more: str, words: str) -> None:
+    with pytest.raises(CallerError) as raised:
+        read_pipeline(one_step(more), {})
+    assert raised.value.message.startswith("pipeline.yaml: ")
+    assert words in raised.value.message

@@ -147,6 +147,28 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnsembleStep:
+    """One step of a Triton ensemble: which model it calls, and where its tensors come from and go.
+
+    A tensor of the ensemble is one of its inputs or what a step makes; it has one maker.
+    """
+
+    model: str  #: by its folder's name
+    version: int = -1  #: -1 = whichever is served
+    inputs: dict[str, str] = field(default_factory=dict)  #: the model's -> the ensemble's tensor
+    outputs: dict[str, str] = field(default_factory=dict)  #: likewise; what is not named is left
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInside:
+    """Another model of the same artifact, which this one may call."""
+
+    name: str
+    folder: str  #: relative to the folder of the model that calls it, such as "../encoder"
+    description: ModelDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
     """Everything the instance needs to load and serve a copy.
 
@@ -179,6 +201,8 @@ class ModelDescription:
     )  #: config.pbtxt / model.yaml parameters, for the model's code
     environment: dict[str, str] = field(default_factory=dict)  #: for worker processes
     warmup: tuple[WarmUp, ...] = ()  #: answered before the model is given other requests
+    ensemble: tuple[EnsembleStep, ...] = ()  #: `pipeline`: the steps of a Triton ensemble
+    models: tuple[ModelInside, ...] = ()  #: of the artifact, that this one calls or may call
     precision: str = ""  #: what to compute in: "" (the runtime's choice), "f32", "bf16", "f16"
     trusted: bool = (
         False  #: pickle formats may be loaded: set by the operator, never by the artifact

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.artifacts import model_yaml, triton_repository
+from penstock.artifacts import model_yaml, triton_models, triton_repository
 from penstock.artifacts.description import RUNTIMES, Batching, ModelDescription
 from penstock.artifacts.detect_pt2 import check_pt2
 from penstock.artifacts.generation_layout import RUNTIMES as GENERATION_RUNTIMES
@@ -29,6 +29,7 @@ from penstock.artifacts.images import (
 )
 from penstock.artifacts.layout_errors import layout_unknown
 from penstock.artifacts.model_files import check_whole, find_model_file, inside
+from penstock.artifacts.pipeline_models import models_of
 from penstock.errors import CallerError
 
 CODE = "code/inference.py"
@@ -119,7 +120,7 @@ def _describe(
             return completed_generation(described, root, environment), root
         return _completed(described, root, trusted), root
     if (root / PIPELINE).is_file() and wanted in ("", "pipeline"):
-        return ModelDescription(runtime="pipeline", task="payload", file=PIPELINE), root
+        return _pipeline(root, PIPELINE, trusted), root
     if wanted in ("", *GENERATION_RUNTIMES):
         language = language_model(root, environment, wanted)
         if language is not None:
@@ -131,7 +132,7 @@ def _describe(
         return _user_code(code, environment), root
     folder = triton_repository.find_model_folder(root, environment)
     if folder is not None:
-        return triton_repository.describe(folder, runtime=wanted), folder
+        return triton_models.describe_entry(root, folder, runtime=wanted), folder
     file = find_model_file(root, _SUFFIXES.get(wanted, ()))
     if file:
         return _bare_model(root, file, wanted, trusted), root
@@ -139,6 +140,14 @@ def _describe(
     if hint.kind == "unknown" and unknown.code == "artifact-layout-unknown":
         raise not_mapped(image, unknown.message)
     raise unknown
+
+
+def _pipeline(root: Path, file: str, trusted: bool) -> ModelDescription:
+    """With the models that its steps name, each found as an artifact of its own would be."""
+    models = models_of(
+        root, file, lambda folder: _describe(folder, "", image_hint("", {}), {}, "", trusted)
+    )
+    return ModelDescription(runtime="pipeline", task="payload", file=file, models=models)
 
 
 def _step_into(root: Path) -> Path:
@@ -200,7 +209,8 @@ def _completed(description: ModelDescription, root: Path, trusted: bool) -> Mode
     if description.runtime == "pipeline":
         file = description.file or PIPELINE
         inside(root, file, key="model.yaml: file")
-        return dataclasses.replace(description, file=file)
+        models = _pipeline(root, file, trusted).models
+        return dataclasses.replace(description, file=file, models=models)
     if description.generation is not None:
         for key in ("encoder_file", "decoder_file"):
             named = getattr(description.generation, key)

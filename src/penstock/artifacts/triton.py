@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.artifacts import pbtxt
-from penstock.artifacts.description import Batching, TensorSpec, WarmUp
+from penstock.artifacts.description import Batching, EnsembleStep, TensorSpec, WarmUp
 from penstock.artifacts.pbtxt_fields import Fields
+from penstock.artifacts.triton_ensemble import read_steps
 from penstock.artifacts.triton_warm_up import warm_ups
 from penstock.errors import CallerError
 
@@ -23,6 +24,7 @@ BACKENDS = {
     "openvino": ("openvino", "model.xml"),
     "python": ("python", "model.py"),
 }
+ENSEMBLE = "ensemble"
 
 _DTYPES = {
     "TYPE_BOOL": "BOOL", "TYPE_UINT8": "UINT8", "TYPE_UINT16": "UINT16", "TYPE_UINT32": "UINT32",
@@ -48,7 +50,7 @@ class TritonConfig:
     """What a config.pbtxt says, in our terms."""
 
     name: str = ""  #: empty: the folder's name
-    backend: str = ""  #: a key of BACKENDS; empty: told by the model file
+    backend: str = ""  #: a key of BACKENDS, or ENSEMBLE; empty: told by the model file
     file: str = ""  #: default_model_filename; empty: the backend's
     versions: VersionPolicy = field(default_factory=VersionPolicy)
     inputs: tuple[TensorSpec, ...] = ()
@@ -58,6 +60,7 @@ class TritonConfig:
     lanes: int = 1
     parameters: dict[str, str] = field(default_factory=dict)
     warmup: tuple[WarmUp, ...] = ()
+    steps: tuple[EnsembleStep, ...] = ()  #: of an ensemble
 
 
 def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
@@ -70,6 +73,8 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
     name = top.text("name")
     backend = _backend(top)
     rows_max = top.integer("max_batch_size", high=65_536)
+    if backend == ENSEMBLE:
+        _refuse_scheduling(top)
     label_files: list[str] = []
     inputs = tuple(_tensor(item, rows_max, None) for item in top.messages("input"))
     outputs = tuple(_tensor(item, rows_max, label_files) for item in top.messages("output"))
@@ -88,6 +93,7 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
         lanes=_lanes(top),
         parameters=_parameters(top),
         warmup=warm_ups(top, rows_max, _DTYPES),
+        steps=_steps(top) if backend == ENSEMBLE else (),
     )
     _refuse_what_changes_answers(top)
     # These tune or prepare Triton and never change an answer.
@@ -100,9 +106,11 @@ def parse_config(text: str, *, where: str = "config.pbtxt") -> TritonConfig:
 def _backend(top: Fields) -> str:
     platform = top.text("platform")
     backend = top.text("backend") or platform
-    if backend == "ensemble" or top.has("ensemble_scheduling"):
-        raise top.unsupported("ensemble_scheduling", "ensembles are not part of this release")
-    if backend and backend not in BACKENDS:
+    if top.has("ensemble_scheduling"):
+        backend = backend or ENSEMBLE
+        if backend != ENSEMBLE:
+            raise top.invalid("platform", backend, f'"{ENSEMBLE}" beside ensemble_scheduling')
+    if backend and backend not in (*BACKENDS, ENSEMBLE):
         raise top.unsupported(
             "backend",
             f"there is no backend {backend!r}",
@@ -140,6 +148,21 @@ def _tensor(item: Fields, rows_max: int, label_files: list[str] | None) -> Tenso
     item.done()
     shape = (-1, *dims) if rows_max > 0 else dims
     return TensorSpec(name=name, dtype=_DTYPES[dtype], shape=shape)
+
+
+def _refuse_scheduling(top: Fields) -> None:
+    """An ensemble only hands tensors on: batches and lanes are its models'."""
+    for name in ("dynamic_batching", "instance_group"):
+        top.refuse(
+            name, "an ensemble computes nothing itself", hint="Give it to the ensemble's models."
+        )
+
+
+def _steps(top: Fields) -> tuple[EnsembleStep, ...]:
+    top.refuse(
+        "default_model_filename", "an ensemble has no file", hint="Its steps name models that do."
+    )
+    return read_steps(top)
 
 
 def _versions(top: Fields) -> VersionPolicy:

@@ -1,19 +1,21 @@
 """A Triton model repository on disk: which model, which version, which file.
 
 The folder rules are Triton's: a model's folder holds config.pbtxt and version folders whose names
-are numbers without leading zeros. Exactly one model is served per artifact.
+are numbers without leading zeros. One model of an artifact answers requests; the others are there
+for it, if it is an ensemble or calls them from Python (`triton_models`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.artifacts.description import ModelDescription
 from penstock.artifacts.model_files import check_whole, inside
 from penstock.artifacts.paths import shown
-from penstock.artifacts.triton import BACKENDS, TritonConfig, parse_config
+from penstock.artifacts.triton import BACKENDS, ENSEMBLE, TritonConfig, parse_config
 from penstock.errors import CallerError
 
 CONFIG = "config.pbtxt"
@@ -25,7 +27,8 @@ _VERSION = re.compile(r"[1-9][0-9]{0,17}\Z")
 def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None:
     """The folder of the model to serve; None if `root` is no Triton repository.
 
-    Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
+    Of several it is the one that the environment names, or the only ensemble that is no other
+    ensemble's step. Raises `CallerError` (`triton-model-ambiguous`, `triton-model-missing`).
     """
     if (root / CONFIG).is_file():
         return root
@@ -43,22 +46,48 @@ def find_model_folder(root: Path, environment: Mapping[str, str]) -> Path | None
             )
         return folders[wanted]
     if len(folders) > 1:
+        entry = _outermost_ensemble(folders)
+        if entry:
+            return folders[entry]
         raise CallerError(
             "triton-model-ambiguous",
             f"the repository holds several models: {names}",
-            hint=f"Choose one with {DEFAULT_MODEL} in the model's Environment. Ensembles are not "
-            "part of this release.",
+            hint=f"Choose one with {DEFAULT_MODEL} in the model's Environment, or add an ensemble "
+            "that calls them.",
         )
     return next(iter(folders.values()))
 
 
+def _outermost_ensemble(folders: Mapping[str, Path]) -> str:
+    """The ensemble that the others are there for; "" if there is none, or more than one.
+
+    Looks at every configuration, and leaves errors in them to whoever needs the model.
+    """
+    steps: dict[str, set[str]] = {}
+    for name, folder in folders.items():
+        with suppress(CallerError):
+            config = read_config(folder)
+            if config.backend == ENSEMBLE:
+                steps[name] = {step.model for step in config.steps}
+    inner = set[str]().union(*steps.values())
+    outermost = sorted(set(steps) - inner)
+    return outermost[0] if len(outermost) == 1 else ""
+
+
+def read_config(folder: Path) -> TritonConfig:
+    """Of the model in `folder`; errors name the file by folder. Raises CallerError."""
+    return parse_config(_read_text(folder / CONFIG), where=f"{shown(folder.name)}/{CONFIG}")
+
+
 def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
-    """The description of the model in `folder`; its paths are relative to `folder`.
+    """The description of one model, alone; its paths are relative to `folder`.
 
     `runtime` may choose openvino for an ONNX file. Raises `CallerError` for a wrong or unsupported
     configuration and for missing or broken files.
     """
     config = parse_config(_read_text(folder / CONFIG))
+    if config.backend == ENSEMBLE:
+        return _ensemble(folder, config)
     version = _version(folder, config)
     backend, file = _backend_and_file(folder, version, config)
     chosen = BACKENDS[backend][0]
@@ -88,6 +117,23 @@ def describe(folder: Path, *, runtime: str = "") -> ModelDescription:
         triton_python=is_python,
         parameters=config.parameters,
         warmup=config.warmup,
+    )
+
+
+def _ensemble(folder: Path, config: TritonConfig) -> ModelDescription:
+    """It has no file; its version folder is empty, and may have got lost in an archive."""
+    versions = [int(path.name) for path in folder.iterdir() if _VERSION.match(path.name)]
+    return ModelDescription(
+        runtime="pipeline",
+        task="tensor",
+        name=config.name or folder.name,
+        version=str(max(versions, default=1)),
+        inputs=config.inputs,
+        outputs=config.outputs,
+        labels=_labels(folder, config.label_file),
+        batching=config.batching,
+        parameters=config.parameters,
+        ensemble=config.steps,
     )
 
 

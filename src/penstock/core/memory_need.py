@@ -56,6 +56,7 @@ _RULES = {
     "vllm": _Rule(2048 * _MIB, 1.1, least=0.5),
     "python": _Rule(0, 2.0, each_bytes=96 * _MIB),
     "pipeline": _Rule(0, 0.0, each_bytes=96 * _MIB),
+    "ensemble": _Rule(0, 0.0),  # it hands tensors on; its models count for themselves
     "process": _Rule(512 * _MIB, 2.0),
 }
 #: On accelerators the weights pass through the host's memory and do not stay.
@@ -68,11 +69,12 @@ _UNKNOWN = _Rule(512 * _MIB, 2.0)
 class ModelFacts:
     """What is known of a model before it is loaded."""
 
-    runtime: str  #: as in the model's description; "openvino-ir" for OpenVINO's own format
+    runtime: str  #: as in the model's description; "openvino-ir" for OpenVINO's own, "ensemble"
     file_bytes: int  #: of the files that hold its weights
     processes: int = 1  #: that hold the model, each for itself
     cache_bytes: int = 0  #: taken at the start, such as vLLM's keys and values
     accelerated: bool = False
+    inside: tuple[ModelFacts, ...] = ()  #: of the artifact's other models, loaded beside it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +96,17 @@ class MemorySeen:
 
 
 def estimated(facts: ModelFacts) -> MemoryNeed:
-    rule = _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
-    processes = max(facts.processes, 1)
-    each_bytes = rule.each_bytes + int(rule.factor * facts.file_bytes)
-    memory_bytes = START_BYTES + rule.fixed_bytes + processes * each_bytes
-    return MemoryNeed(
-        memory_bytes=memory_bytes + facts.cache_bytes,
-        least_bytes=int(rule.least * facts.file_bytes),
-    )
+    """Of a model and those loaded beside it, which share the process and its libraries."""
+    memory_bytes, least_bytes = START_BYTES, 0
+    libraries: dict[str, int] = {}
+    for each in (facts, *facts.inside):
+        rule = _ACCELERATED if each.accelerated else _RULES.get(each.runtime, _UNKNOWN)
+        # OpenVINO is one library, whichever of its formats a model has.
+        libraries[each.runtime.partition("-")[0]] = rule.fixed_bytes
+        each_bytes = rule.each_bytes + int(rule.factor * each.file_bytes)
+        memory_bytes += max(each.processes, 1) * each_bytes + each.cache_bytes
+        least_bytes += int(rule.least * each.file_bytes)
+    return MemoryNeed(memory_bytes=memory_bytes + sum(libraries.values()), least_bytes=least_bytes)
 
 
 def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:

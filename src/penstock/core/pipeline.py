@@ -61,8 +61,8 @@ class _Call:
 
 class _Step:
     __slots__ = (
-        "backlog", "calls", "fell_back", "followers", "lines", "position", "source", "spec",
-        "state",
+        "backlog", "calls", "fell_back", "followers", "lines", "position", "skipped", "source",
+        "spec", "state",
     )  # fmt: skip
 
     def __init__(self, spec: StepSpec, source: _Step | None) -> None:
@@ -71,6 +71,7 @@ class _Step:
         self.followers: list[_Step] = []
         self.state = "waiting"  #: waiting | running | ended
         self.fell_back = ""  #: the reason, if a call of it did
+        self.skipped = False  #: its condition did not hold for a call
         self.calls: dict[int, _Call] = {}  #: under way
         self.backlog: deque[Any] = deque()  #: pieces of the source that no call has yet
         self.lines: deque[_Line] = deque()  #: in order of the calls; only the first one flows
@@ -138,6 +139,13 @@ class Pipeline:
         self._close(running)
         self._go_on(actions, now)
         return actions
+
+    def skipped(self, call: int, *, now: float) -> list[Action]:
+        """The call's condition does not hold: it is over, and says nothing."""
+        running = self._calls.get(call)
+        if running is not None:
+            running.step.skipped = True
+        return self.done(call, now=now)
 
     def failed(self, call: int, reason: str, *, now: float) -> list[Action]:
         running = self._calls.get(call)
@@ -390,8 +398,11 @@ class Pipeline:
         }
 
     def outcomes(self) -> dict[str, str]:
-        """Of each step: done, or the reason for which it fell back."""
-        return {step.spec.name: step.fell_back or "done" for step in self._ordered}
+        """Of each step: done, skipped, or the reason for which it fell back."""
+        return {
+            step.spec.name: step.fell_back or ("skipped" if step.skipped else "done")
+            for step in self._ordered
+        }
 
     def check_invariants(self) -> None:
         if self.state != "running":

@@ -150,6 +150,15 @@ class Copy:
             request.body = b""  # what was read is all that is needed from here on
             work.queue(request, outcome, now)
 
+    def accept_read(self, request: Request, outcome: Any, now: float) -> None:
+        """Takes one whose body is nobody's to read: tensors of this process, as `Work.queue` takes
+        them. The caller turns the driver afterwards."""
+        if self.state in ("lost", "failed", "closed"):
+            self._turn_back(request, f"copy-{self.state}")
+            return
+        self.unanswered += 1
+        self._work.queue(request, outcome, now)
+
     def _decoded_elsewhere(self, request: Request, outcome: Any) -> None:
         if request.answered:
             return

@@ -33,8 +33,8 @@ class Item:
 
 class Request(Item):
     __slots__ = (
-        "alone", "answered", "body", "deadline", "decoded", "ident", "meta", "parts", "parts_left",
-        "priority", "received", "sink", "target",
+        "alone", "answered", "body", "calls", "deadline", "decoded", "ident", "meta", "parts",
+        "parts_left", "path", "priority", "received", "sink", "target",
     )  # fmt: skip
 
     def __init__(
@@ -47,6 +47,8 @@ class Request(Item):
         deadline: float | None,
         priority: int,
         alone: bool = False,
+        path: tuple[str, ...] = (),
+        calls: tuple[int, ...] = (),
     ) -> None:
         self.whole = None
         self.data = None
@@ -61,6 +63,8 @@ class Request(Item):
         self.deadline = deadline
         self.priority = priority
         self.alone = alone  #: workers died under it: it is computed apart from others
+        self.path = path  #: models of the same artifact that it came through
+        self.calls = calls  #: of one of them: its number (`core.nested_calls`)
         self.decoded: Decoded | None = None
         self.parts: list[Item] | None = None
         self.parts_left = 1

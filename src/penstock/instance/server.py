@@ -37,8 +37,8 @@ from penstock.instance import replies
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
+from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.engines.lane_threads import LaneThreads
-from penstock.instance.lane_events import LaneEvents
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
@@ -376,9 +376,7 @@ class InstanceServer:
     def kill_workers(self) -> None:
         """At once: the server that started this instance is gone."""
         for loaded in self._loaded.values():
-            kill = getattr(loaded.runtime, "kill", None)
-            if kill is not None:
-                kill()
+            loaded.kill()
 
 
 def _event(name: str, copy: int, fields: dict[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ and maps bodies to bodies; it never shares memory or a crash with the instance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,6 +18,71 @@ from penstock.artifacts.description import ModelDescription, TensorSpec
 from penstock.errors import PenstockError
 
 Tensors = Mapping[str, np.ndarray]
+
+
+class Asked(Protocol):
+    """What a call inherits from the request that it is made for."""
+
+    @property
+    def deadline(self) -> float | None:
+        """Monotonic s."""
+
+    @property
+    def alone(self) -> bool:
+        """Workers died under it: it is computed apart from others."""
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The models that it came through, the outermost first."""
+
+    @property
+    def calls(self) -> tuple[int, ...]:
+        """The numbers of the calls that it is made for; none: it came through a door."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """`Asked`, written down."""
+
+    deadline: float | None = None
+    alone: bool = False
+    path: tuple[str, ...] = ()
+    calls: tuple[int, ...] = ()
+
+
+class Pending(Protocol):
+    """A call to another model, under way."""
+
+    def cancel(self) -> None:
+        """Nobody wants the answer; nothing is heard of it any more."""
+
+
+class ModelCalls(Protocol):
+    """The other models of an artifact, as one of them calls them. All on the event loop."""
+
+    def call(
+        self,
+        name: str,
+        tensors: Tensors,
+        asked: Asked,
+        lane: Hashable,
+        done: Callable[[dict[str, np.ndarray] | PenstockError | Returned], None],
+        *,
+        version: int = -1,
+        outputs: Sequence[str] = (),
+    ) -> Pending:
+        """`asked.path` ends with the model that calls, and `lane` is the lane that waits meanwhile.
+
+        `done` is called once, maybe before this returns: with the outputs (all, unless some are
+        named), an error, or `Returned` where the model gave the request back.
+        """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models that can be called."""
+
+    def inputs(self, name: str) -> tuple[TensorSpec, ...]:
+        """Of a model; none if it can't be called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +110,7 @@ class LoadContext:
     shared_workers: SharedWorkers | None = None
     #: The foreign server that hosts all models of this host; None: each has its own.
     shared_server: SharedServer | None = None
+    models: ModelCalls | None = None  #: the artifact's other models, where this one may call them
 
     @property
     def copy_name(self) -> str:
@@ -79,6 +145,7 @@ class Payload:
     meta: bytes
     body: bytes
     timeout_s: float | None = None
+    asked: Asked | None = None  #: for calls that the model makes
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
+from penstock.runtimes.dtypes import NUMPY, name_of
 
 JSON: Final = "application/json"
 CSV: Final = "text/csv"
@@ -128,6 +129,21 @@ def check_inputs(model: CodecModel, tensors: Tensors) -> int:
     if rows == 0:
         raise bad("the request has no rows; send at least one", code="bad-shape")
     return max(rows, 1)
+
+
+def check_arrays(model: CodecModel, tensors: Tensors) -> int:
+    """`check_inputs` for arrays that no codec has made: their types are checked, too."""
+    for spec in model.inputs:
+        array = tensors.get(spec.name)
+        if array is None:
+            continue
+        try:
+            dtype = name_of(array)
+        except ValueError as error:
+            raise bad(f"input {spec.name!r}: {error}") from None
+        if NUMPY[dtype] != NUMPY[spec.dtype]:
+            raise bad(f"input {spec.name!r} is {dtype}, the model takes {spec.dtype}")
+    return check_inputs(model, tensors)
 
 
 _any_rows_cache: dict[TensorSpec, TensorSpec] = {}

@@ -38,7 +38,11 @@ class Engine(Protocol):
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         """`done` on the loop, once: a list with a result, an exception or `Returned` per item, None
         if the worker died that had them all, or an exception for all. A result is what
-        `Decoded.encode` takes, or a PayloadReply."""
+        `Decoded.encode` takes, or a PayloadReply.
+
+        Where it has a method `unwanted(lane)`, that is told of a batch whose requests were all
+        cancelled.
+        """
 
 
 class _Run:
@@ -60,6 +64,7 @@ class Batches(Work):
         self.shares_worker = getattr(engine, "shares_worker", False)
         self.loop_bytes_max = getattr(engine, "loop_bytes_max", LOOP_BYTES_MAX)
         self._engine = engine
+        self._unwanted = getattr(engine, "unwanted", None)
         self._runs: dict[int, _Run] = {}  #: what each busy lane runs
         self._runs_ahead: dict[int, _Run] = {}  #: and what it holds ahead
 
@@ -103,6 +108,14 @@ class Batches(Work):
                 part, rows=part.rows, length=length, priority=request.priority,
                 deadline=request.deadline, alone=request.alone, now=now,
             )  # fmt: skip
+
+    def cancelled(self, request: Request) -> None:
+        """A batch that nobody waits for any more may end sooner, where its engine can see to it."""
+        if self._unwanted is None:
+            return
+        for lane, run in self._runs.items():
+            if all((item.whole or item).answered for item in run.items):
+                self._unwanted(lane)
 
     def run(self, action: RunBatch, items: list[Any]) -> None:
         copy = self._copy

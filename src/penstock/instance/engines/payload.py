@@ -35,13 +35,19 @@ class PackedTensorEngine(TensorBodies):
         self._runtime = runtime
 
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
-        batch = [Payload(b"", pack(item.data)) for item in items]
+        batch: list[Payload] = []
+        for item in items:
+            request: Any = item.whole or item
+            batch.append(Payload(b"", pack(item.data), asked=request))
 
         def answered(replies: list[PayloadReply | Returned]) -> None:
             pairs = zip(replies, items, strict=True)
             done([self._result(reply, item.rows) for reply, item in pairs])
 
         self._runtime.invoke(lane, batch, answered)
+
+    def unwanted(self, lane: int) -> None:
+        self._runtime.cancel(lane)
 
     def _result(self, reply: PayloadReply | Returned, rows: int) -> Any:
         if isinstance(reply, Returned):

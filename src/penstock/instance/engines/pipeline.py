@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
 from penstock.errors import PenstockError
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import decode
 from penstock.instance.engines.sequences import Sequence, Sequences
+from penstock.runtimes.base import Asking
 
 #: Requests that `explain` shows: the oldest tell what is stuck.
 _SHOWN_MAX: Final = 20
-#: How a step fails for want of the process that runs Python steps -> why the request is given back.
-_GIVEN_BACK: Final = {"worker-died": "worker-died", "worker-down": "steps-restart"}
+#: How a step fails for want of a process that computes it -> why the request is given back.
+_GIVEN_BACK: Final = {
+    "worker-down": "steps-restart",
+    # what a model of the artifact says of a request that it gives back
+    **{
+        reason: reason
+        for reason in (
+            WORKER_DIED, WORKER_DIED_IN_COMPANY, "worker-lost", "copy-lost", "copy-failed",
+            "copy-closed", "another-is-tried-alone", "draining",
+        )
+    },
+}  # fmt: skip
 
 
 class PipelineSteps(Sequences):
@@ -25,7 +37,9 @@ class PipelineSteps(Sequences):
 
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
-        self._runtime.add(sequence.ident, request.data.request, request.deadline)
+        path = (*request.path, self._served.name)
+        asked = Asking(alone=request.alone, path=path, calls=request.calls)
+        self._runtime.add(sequence.ident, request.data.request, request.deadline, asked)
 
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:
         writer: Any = sequence.call.writer
@@ -37,13 +51,14 @@ class PipelineSteps(Sequences):
         """With where each request stands: which steps run, wait, or hold events back."""
         runs = self._runtime.snapshot()
         shown = {f"{ident}": runs[ident] for ident in sorted(runs)[:_SHOWN_MAX]}
-        return super().explain() | {"pipeline": {"requests": len(runs), "oldest": shown}}
+        told = {"requests": len(runs), "oldest": shown, "steps": self._runtime.times.told()}
+        return super().explain() | {"pipeline": told}
 
     def _fail(self, sequence: Sequence, error: PenstockError) -> None:
         """A stream that has begun says why it ends, as one more event, before its door says so.
 
-        Where only the process of the Python steps was missing, and the client has seen nothing, the
-        request is given back: another copy has a process that is well. Failing it would also draw
+        Where only the process of a step was missing, and the client has seen nothing, the request
+        is given back: another copy has a process that is well. Failing it would also draw
         all other requests to this copy, which seems to be the quickest.
         """
         request = sequence.request

@@ -174,7 +174,7 @@ class Sequences(Work):
             frames.ReplyMeta(
                 writer.content_type,
                 json_header_bytes=json_header_bytes(writer) if kind == frames.REPLY else None,
-                generation=_told(sequence, now),
+                generation=self._tells(sequence, now),
             )
         )
         self._copy.requests += 1
@@ -194,6 +194,10 @@ class Sequences(Work):
             ),
         )
         self._leave(sequence)
+
+    def _tells(self, sequence: Sequence, now: float) -> str | None:
+        """What the gateway counts of a finished answer, beside that there is one."""
+        return _told(sequence, now)
 
     def _fail(self, sequence: Sequence, error: PenstockError) -> None:
         request = sequence.request

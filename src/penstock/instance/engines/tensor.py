@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import ModelError
-from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
+from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.request import Item
@@ -40,6 +40,11 @@ class TensorBodies:
         """(decoded, data of the whole request, length). Raises ModelError."""
         decoded = decode_tensors(self._model, decode_request_meta(meta), body)
         return decoded, decoded.tensors, 0
+
+    def taken(self, tensors: Tensors, encode: Encode) -> tuple[Decoded, Any, int]:
+        """As `decode`, of arrays that come from a model of the same artifact."""
+        rows = check_arrays(self._model, tensors)
+        return Decoded(tensors, rows, encode), tensors, 0
 
     def cut(self, data: Any, start: int, stop: int) -> Any:
         return {name: array[start:stop] for name, array in data.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from penstock.core.batching import BatchSpec
@@ -12,6 +13,7 @@ from penstock.instance.copy import Copy, Work
 from penstock.instance.engines.cores import Pinning
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.seq2seq import DecodeThread
+from penstock.instance.inner.models import InnerModels
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -26,6 +28,9 @@ class Loaded:
     pinning: Pinning | None = None  #: where the lanes have cores of their own
     digest: str = ""  #: of the artifact in the cache
     proof: Proof | None = None  #: of a compiled artifact, on this processor
+    #: (tensors, encode) -> what its work's queue takes; None: it has no calls from other models
+    taken: Callable[..., Any] | None = None
+    inner: InnerModels | None = None  #: the artifact's other models, which this one calls
 
     async def close(self) -> None:
         if self.threads is not None:
@@ -35,6 +40,16 @@ class Loaded:
             await self.runtime.close()
         if self.pinning is not None:
             self.pinning.close()
+        if self.inner is not None:
+            await self.inner.close()
+
+    def kill(self) -> None:
+        """Ends its processes at once: the instance itself is ending."""
+        kill = getattr(self.runtime, "kill", None)
+        if kill is not None:
+            kill()
+        if self.inner is not None:
+            self.inner.kill()
 
     async def explain(self) -> dict[str, Any]:
         """How requests are joined, for whoever asks why: settings, and the state of a decode batch
@@ -51,10 +66,13 @@ class Loaded:
                 told["decoding"] = await explain()
             except TimeoutError:
                 told["decoding"] = None  # the story of the queue in front is told all the same
+        if self.inner is not None:
+            told |= await self.inner.explain()
         return told
 
     def pids(self) -> list[int]:
-        return list(getattr(self.runtime, "pids", ()))
+        pids = list(getattr(self.runtime, "pids", ()))
+        return pids + self.inner.pids if self.inner is not None else pids
 
     def copy(self, number: int, **driving: Any) -> Copy:
         """What takes requests for it. `driving`: clock, timers and listeners, as `Copy` has."""

@@ -7,6 +7,7 @@ limits are `load`'s.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 from penstock.artifacts.description import EngineOptions
@@ -14,6 +15,7 @@ from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.engines.batches import Batches
 from penstock.instance.engines.cores import Pinning
+from penstock.instance.engines.ensemble import EnsembleSteps
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.payload import PackedTensorEngine, PayloadEngine
 from penstock.instance.engines.pipeline import PipelineSteps
@@ -21,6 +23,7 @@ from penstock.instance.engines.seq2seq import Seq2SeqEngine, decode_lanes
 from penstock.instance.engines.sequences import Sequences
 from penstock.instance.engines.tensor import TensorEngine
 from penstock.instance.engines.text import TextEngine
+from penstock.instance.inner.models import InnerModels
 from penstock.instance.loading.described import (
     batch_spec,
     check_names,
@@ -47,13 +50,30 @@ _GENERATION_RUNTIMES = ("openvino_genai", "vllm")
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:
-    """Raises what the runtime raises; nothing of the model is left then."""
+    """With the models that it calls. Raises what a runtime raises; nothing of any is left then."""
+    if not context.description.models:
+        return await start_one(context, listener)
+    models = InnerModels(context, listener, start_one)
+    try:
+        await models.begin()
+        loaded = await start_one(dataclasses.replace(context, models=models), listener)
+    except BaseException:
+        await models.close()
+        raise
+    loaded.inner = models
+    return loaded
+
+
+async def start_one(context: LoadContext, listener: LaneListener) -> Loaded:
+    """One model, whichever it is."""
     if context.description.task == "text2text-generation":
         return await _seq2seq_model(context)
     if context.description.runtime in TENSOR_RUNTIMES:
         return await _tensor_model(context)
     if context.description.runtime in _GENERATION_RUNTIMES:
         return await _generation_model(context, listener)
+    if context.description.ensemble:
+        return await _ensemble(context, listener)
     if context.description.runtime == "pipeline":
         return await _pipeline(context, listener)
     return await _payload_model(context, listener)
@@ -105,6 +125,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         threads=threads,
         pinning=pinning,
         proof=proved,
+        taken=engine.taken if description.task == "tensor" else None,
     )
 
 
@@ -185,16 +206,33 @@ async def _pipeline(context: LoadContext, listener: LaneListener) -> Loaded:
     )
 
 
+async def _ensemble(context: LoadContext, listener: LaneListener) -> Loaded:
+    description = context.description
+    runtime = await PipelineRuntime.start(context, listener)
+    spec = slots_spec(description.batching, runtime.file.requests_max)
+    model = codec_model(context, description.inputs, description.outputs)
+    work = EnsembleSteps(runtime, model, name=description.name)
+    told = {"platform": "ensemble", "pipeline": dict(runtime.about)}
+    return Loaded(
+        runtime=runtime,
+        work=work,
+        spec=spec,
+        described=described(context, model, spec, description.batching, description.labels) | told,
+        taken=work.taken,
+    )
+
+
 async def _payload_model(context: LoadContext, listener: LaneListener) -> Loaded:
     description = context.description
     runtime = await load_payload_runtime(context, listener)
     spec = batch_spec(description.batching, runtime.lanes)
     model = codec_model(context, description.inputs, description.outputs)
     packed = description.runtime == "python" and description.triton_python
-    engine = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
+    engine: Any = PackedTensorEngine(runtime, model) if packed else PayloadEngine(runtime)
     return Loaded(
         runtime=runtime,
         work=Batches(engine),
         spec=spec,
         described=described(context, model, spec, description.batching, description.labels),
+        taken=engine.taken if packed else None,
     )

@@ -6,6 +6,7 @@ what it was made from. Code may read anything, so all of its files count.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,15 +27,31 @@ _ON_ACCELERATORS = ("vllm", "torch", "onnxruntime")
 
 
 def facts_of(context: LoadContext) -> ModelFacts:
-    """Looks at sizes only."""
+    """Looks at sizes only; with the models of the artifact that are loaded beside it."""
+    inside = (
+        _facts_of_one(
+            dataclasses.replace(
+                context,
+                model_dir=(context.model_dir / each.folder).resolve(),
+                description=each.description,
+            )
+        )
+        for each in context.description.models
+    )
+    return dataclasses.replace(_facts_of_one(context), inside=tuple(inside))
+
+
+def _facts_of_one(context: LoadContext) -> ModelFacts:
     description = context.description
     runtime = description.runtime
-    is_ir = runtime == "openvino" and description.file.endswith(".xml")
+    kind = "ensemble" if description.ensemble else runtime
+    if runtime == "openvino" and description.file.endswith(".xml"):
+        kind = "openvino-ir"
     cache_bytes = 0
     if runtime == "vllm":
         cache_bytes = int(init_message(context)["settings"]["cache_bytes"])
     return ModelFacts(
-        runtime="openvino-ir" if is_ir else runtime,
+        runtime=kind,
         file_bytes=_bytes(_weight_files(context.model_dir, description)),
         processes=max(description.lanes, 1) if runtime in _WITH_PROCESSES else 1,
         cache_bytes=cache_bytes,

@@ -37,7 +37,7 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
-from penstock.instance.lane_events import LaneEvents
+from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.outcomes import Outcomes
@@ -548,6 +548,11 @@ class ModelHost:
         return self._unloads > before
 
     # control operations
+
+    def wish(self, name: str) -> None:
+        """It is to be loaded, and nobody waits for that. Raises CallerError as `load` does."""
+        self._prefix.resolve(name)
+        self._carry_out(self._residency.wish(name, now=self._now()))
 
     async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
         """Returns at once (`asked`), or where it may wait when the model is loaded (`loaded`).

@@ -27,7 +27,7 @@ class Host(Protocol):
 
     state: str
 
-    def load(self, name: str) -> None: ...
+    def wish(self, name: str) -> None: ...
 
     def pin(self, name: str, pinned: bool) -> None: ...
 
@@ -96,5 +96,5 @@ class KeepWarmDriver:
                 )
                 self._host.pin(action.model, kept)
                 if kept:
-                    self._host.load(action.model)
+                    self._host.wish(action.model)
         self._set_timer()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.core.pipeline_spec import Anchor, Event
 from penstock.errors import ModelError
-from penstock.runtimes.pipeline.templates import Scope, Template
+from penstock.runtimes.pipeline.templates import Filled, Scope, Template
 
 COUNTS: Final = ("events", "characters", "sentences")
 
@@ -55,7 +55,7 @@ class EmitRule:
     """One line of a step's `emit`."""
 
     kind: str
-    data: Template
+    data: Filled
     many: Template | None = None  #: a list: an event for each `$item` of it
     after: str = ""  #: the step that it comes behind
     position: Template | None = None  #: in the unit in which that step counts; None: its end

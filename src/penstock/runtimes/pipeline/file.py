@@ -1,7 +1,8 @@
 """pipeline.yaml: a pipeline's steps as they are declared, checked when a copy loads.
 
 Every error names the file, the key's path and what to write there. A step needs whatever its
-inputs refer to; `needs` adds steps that it only waits for. Knows no runtime.
+inputs refer to; `needs` adds steps that it only waits for. A step whose `when` does not hold is
+skipped, and is null to others. Knows no runtime.
 
     schema: 1
     code: code/steps.py
@@ -15,6 +16,10 @@ inputs refer to; `needs` adds steps that it only waits for. Knows no runtime.
         endpoint: {name: writer, operation: chat, stream: true}
         inputs: {messages: $find.messages}
         emit: [{kind: text, data: {text: $piece.text}, count: sentences}]
+      - name: intent
+        model: {folder: models/intent}
+        inputs: {ids: $find.ids}
+        when: {value: $request.kind, is: [question, search]}
       - name: cards
         grpc: {target: "${CATALOGUE}", method: shop.Catalogue/Cards, descriptors: shop.binpb}
         follows: find
@@ -36,7 +41,7 @@ from penstock.artifacts.yaml_tree import read_tree
 from penstock.core.pipeline_spec import Event, PipelineSpec, StepSpec
 from penstock.errors import CallerError
 from penstock.runtimes.pipeline.events import COUNTS, EmitRule
-from penstock.runtimes.pipeline.templates import Template, from_environment
+from penstock.runtimes.pipeline.templates import Filled, Scope, Template, from_environment
 
 FILE: Final = "pipeline.yaml"
 CODE: Final = "code/steps.py"
@@ -50,8 +55,20 @@ _KIND: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _RESERVED_NAMES: Final = ("request", "piece", "item")
 _RESERVED_KINDS: Final = ("done", "error")
 
-Way = Literal["endpoint", "http", "grpc", "python", "value"]
-_WAYS: Final[tuple[Way, ...]] = ("endpoint", "http", "grpc", "python", "value")
+Way = Literal["endpoint", "http", "grpc", "python", "model", "value"]
+_WAYS: Final[tuple[Way, ...]] = ("endpoint", "http", "grpc", "python", "model", "value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A step's `when`."""
+
+    value: Template
+    allowed: tuple[Any, ...]  #: it holds where the value is one of these
+
+    def holds(self, scope: Scope) -> bool:
+        found = self.value.fill(scope)
+        return any(found == each and type(found) is type(each) for each in self.allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +77,11 @@ class Step:
 
     spec: StepSpec
     way: Way
-    inputs: Template
-    target: str = ""  #: endpoint's name, URL, gRPC target, or Python function
+    inputs: Filled
+    when: Condition | None = None  #: where it does not hold, the step is skipped
+    target: str = ""  #: endpoint's name, URL, gRPC target, Python function, or model
+    version: int = -1  #: model: the one that is wanted; -1 = whichever is served
+    outputs: tuple[str, ...] = ()  #: model: those that are wanted; () = all
     operation: str = ""  #: endpoint: one of OPERATIONS; grpc: package.Service/Method
     stream: bool = False  #: endpoint and http: the answer comes as server-sent events
     descriptors: str = ""  #: grpc: a FileDescriptorSet below the artifact's root
@@ -168,9 +188,11 @@ def _draft(keys: _Keys, environment: Mapping[str, str]) -> Step:
         raise keys.wrong("each", each, "beside `follows`: the step whose pieces are meant")
     way, about = _way(keys, environment)
     inputs = about.pop("inputs", None) or keys.template("inputs", {})
+    when = _when(keys)
     emit_events, emit = _emit(keys)
     fallback, result = _fallback(keys, name)
     known = set(inputs.names) | {each for rule in emit for each in _rule_names(rule)}
+    known |= when.value.names if when else set()
     if "piece" in inputs.names and not each:
         raise keys.wrong("inputs", "$piece", "used where `each` is true")
     if name in known:
@@ -188,8 +210,8 @@ def _draft(keys: _Keys, environment: Mapping[str, str]) -> Step:
     )
     keys.done()
     return Step(
-        spec=spec, way=way, inputs=inputs, emit=emit, emit_events=emit_events, result=result,
-        **about,
+        spec=spec, way=way, inputs=inputs, when=when, emit=emit, emit_events=emit_events,
+        result=result, **about,
     )  # fmt: skip
 
 
@@ -231,10 +253,29 @@ def _way(keys: _Keys, environment: Mapping[str, str]) -> tuple[Way, dict[str, An
             raise part.wrong("method", about["operation"], "package.Service/Method")
         if not about["descriptors"]:
             raise part.wrong("descriptors", None, "a file of protoc's --descriptor_set_out")
+    elif way == "model":
+        about = {"target": part.text("folder", required=True)}
     else:
         about = {"target": part.text("function", required=True)}
     part.done()
     return way, about
+
+
+def _when(keys: _Keys) -> Condition | None:
+    part = keys.part("when")
+    if part is None:
+        return None
+    if not part.has("is"):
+        raise part.wrong("is", None, "a value, or a list of values of which one must be met")
+    value, allowed = part.template("value"), part.anything("is")
+    if not value.names:
+        raise part.wrong("value", None, "a reference, such as $request.encoder")
+    if "piece" in value.names:
+        raise part.wrong("value", "$piece", "known before the step begins")
+    part.done()
+    return Condition(
+        value=value, allowed=tuple(allowed) if isinstance(allowed, list) else (allowed,)
+    )
 
 
 def _emit(keys: _Keys) -> tuple[bool, tuple[EmitRule, ...]]:
@@ -306,7 +347,8 @@ def _rule_names(rule: EmitRule) -> set[str]:
 
 
 def _names_of(step: Step) -> set[str]:
-    return set(step.inputs.names).union(*(_rule_names(rule) for rule in step.emit))
+    names = set(step.inputs.names).union(*(_rule_names(rule) for rule in step.emit))
+    return names | (step.when.value.names if step.when else set())
 
 
 def _with_result(step: Step, wanted: bool) -> Step:

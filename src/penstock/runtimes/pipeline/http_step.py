@@ -17,6 +17,7 @@ import orjson
 
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.pipeline.calls import ANSWER_BYTES_MAX, Hear, Whole, failed_answer
+from penstock.runtimes.pipeline.model_step import without_arrays
 from penstock.runtimes.pipeline.platform import PlatformAt
 
 _DONE: Final = b"[DONE]"
@@ -64,7 +65,9 @@ class HttpWay:
         self._readings = readings or _PLAIN
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> _HttpCall:
-        body = b"" if self._method == "GET" else orjson.dumps(self._body(inputs))
+        body = b""
+        if self._method != "GET":
+            body = orjson.dumps(self._body(inputs), default=without_arrays)
         head = f"{self._head}\r\ncontent-length: {len(body)}"
         if left_s is not None:
             head += f"\r\nx-penstock-deadline-ms: {max(1, int(left_s * 1000))}"

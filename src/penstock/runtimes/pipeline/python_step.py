@@ -19,6 +19,7 @@ from penstock.runtimes.base import LaneListener, LoadContext
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
 from penstock.runtimes.pipeline import worker
 from penstock.runtimes.pipeline.calls import Hear
+from penstock.runtimes.pipeline.model_step import without_arrays
 from penstock.runtimes.workers.environment import worker_environment
 from penstock.runtimes.workers.process import WorkerProcess
 from penstock.runtimes.workers.supervised import Supervised
@@ -80,7 +81,7 @@ class PythonSteps(Supervised[WorkerProcess]):
 
     def tell(self, kind: int, value: dict[str, Any]) -> None:
         if self.process is not None:
-            self.process.write(message(kind, orjson.dumps(value)))
+            self.process.write(message(kind, orjson.dumps(value, default=without_arrays)))
 
     def stop(self, call: _PythonCall) -> None:
         self.tell(worker.STOP, {"i": call.number})

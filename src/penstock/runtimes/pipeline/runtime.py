@@ -1,8 +1,10 @@
-"""The pipeline runtime: many requests, each on its way through the steps of one pipeline.yaml.
+"""The pipeline runtime: many requests, each on its way through the steps of a pipeline.yaml or of a
+Triton ensemble.
 
 Per request a `core.pipeline.Pipeline` decides; this carries out what it says, on the instance's
-event loop, and hands on typed events as they leave. Steps are calls to other endpoints and services
-or Python functions in a worker process: no code of the artifact runs in the instance.
+event loop, and hands on typed events as they leave. Steps are calls to other endpoints and
+services, to models of the same artifact, or Python functions in a worker process: no code of the
+artifact runs in the instance.
 
 Told to whoever is attached, as an engine's process tells its events (`instance.engines.sequences`):
 {"i": id, "k": kind, "d": data} for one event of the stream, {"i": id, "f": "done"} behind the last,
@@ -29,15 +31,18 @@ from penstock.core.pipeline_actions import (
     Start,
     Stop,
 )
-from penstock.errors import InternalError, ModelError, NotNowError, PenstockError
-from penstock.runtimes.base import LaneListener, LoadContext
+from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
+from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext
 from penstock.runtimes.pipeline.calls import Call, Way
+from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
 from penstock.runtimes.pipeline.grpc_step import GrpcWay
 from penstock.runtimes.pipeline.http_step import HttpWay, endpoint_way
+from penstock.runtimes.pipeline.model_step import ModelWay, without_arrays
 from penstock.runtimes.pipeline.platform import platform_of, seen_by_artifacts
 from penstock.runtimes.pipeline.python_step import PythonSteps
+from penstock.runtimes.pipeline.step_times import StepTimes
 from penstock.runtimes.pipeline.value_step import ValueWay
 from penstock.runtimes.statistics import EngineStatistics
 
@@ -59,6 +64,9 @@ class PipelineRuntime:
         self.clock = clock
         self.ways = ways
         self.about: dict[str, Any] = {"engine": "pipeline", "steps": list(file.steps)}
+        self.times = StepTimes(file.steps)
+        #: Events are JSON, but for an ensemble's, whose arrays nobody has to read.
+        self.plain = False
         self._steps = steps
         self._runs: dict[int, _Run] = {}
         self._on_events: Events = lambda events: None
@@ -67,12 +75,9 @@ class PipelineRuntime:
     async def start(
         cls, context: LoadContext, listener: LaneListener, *, clock: Clock | None = None
     ) -> PipelineRuntime:
-        """Reads pipeline.yaml and starts what its steps need. Raises PenstockError."""
-        name = context.description.file or FILE
-        path = context.model_dir / name
-        if not path.is_file():
-            raise ModelError("model-file-missing", f"the artifact has no file {name!r}")
-        file = read_pipeline(path.read_bytes(), seen_by_artifacts(context), where=name)
+        """Reads what is declared and starts what its steps need. Raises PenstockError."""
+        ensemble = bool(context.description.ensemble)
+        file = as_pipeline(context.description) if ensemble else _read(context)
         clock = clock or SystemClock()
         functions = {key: step.target for key, step in file.steps.items() if step.way == "python"}
         steps: PythonSteps | None = None
@@ -84,7 +89,7 @@ class PipelineRuntime:
         ways: dict[str, Way] = {}
         try:
             for key, step in file.steps.items():
-                ways[key] = _way(step, context, steps)
+                ways[key] = _way(step, context, steps, clock)
             if steps is not None:
                 await steps.begin()
         except BaseException:
@@ -93,7 +98,9 @@ class PipelineRuntime:
             if steps is not None:
                 await steps.close()
             raise
-        return cls(file, steps, ways, clock)
+        runtime = cls(file, steps, ways, clock)
+        runtime.plain = not ensemble and any(step.way == "model" for step in file.steps.values())
+        return runtime
 
     @property
     def pids(self) -> list[int]:
@@ -106,12 +113,15 @@ class PipelineRuntime:
     def attach(self, on_events: Events, has_work: Callable[[], bool]) -> None:
         self._on_events = on_events
 
-    def add(self, ident: int, request: Any, deadline: float | None) -> None:
-        """`deadline`: monotonic s. Events follow, on the loop and not before this returns."""
+    def add(
+        self, ident: int, request: Any, deadline: float | None, asked: Asked | None = None
+    ) -> None:
+        """`deadline`: monotonic s; `asked`: for calls to models, whose path ends with this one.
+        Events follow, on the loop and not before this returns."""
         if self.file.deadline_s is not None:
             own = self.clock.monotonic() + self.file.deadline_s
             deadline = own if deadline is None else min(own, deadline)
-        run = self._runs[ident] = _Run(self, ident, request, deadline)
+        run = self._runs[ident] = _Run(self, ident, request, deadline, asked or Asking())
         asyncio.get_running_loop().call_soon(run.start)
 
     def cancel(self, idents: list[int]) -> None:
@@ -141,8 +151,24 @@ class PipelineRuntime:
             await self._steps.close()
 
 
-def _way(step: Step, context: LoadContext, steps: PythonSteps | None) -> Way:
+def _read(context: LoadContext) -> PipelineFile:
+    name = context.description.file or FILE
+    path = context.model_dir / name
+    if not path.is_file():
+        raise ModelError("model-file-missing", f"the artifact has no file {name!r}")
+    return read_pipeline(path.read_bytes(), seen_by_artifacts(context), where=name)
+
+
+def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clock) -> Way:
     name = step.spec.name
+    if step.way == "model":
+        if context.models is None:
+            raise ModelError(
+                "model-missing", f"step {name!r} runs {step.target!r}, and no models are loaded"
+            )
+        return ModelWay(
+            name, context.models, step.target, clock, version=step.version, outputs=step.outputs
+        )
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
         return steps.way(name, step.target, follows=whole)
@@ -162,7 +188,7 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None) -> Way:
 class _Hearing:
     """Passes one call's answer to its request."""
 
-    __slots__ = ("call", "emitter", "far_end", "pieces", "run", "scope", "step")
+    __slots__ = ("call", "emitter", "far_end", "pieces", "run", "scope", "started", "step")
 
     def __init__(self, run: _Run, call: int, step: Step, piece: Any) -> None:
         self.run = run
@@ -170,6 +196,7 @@ class _Hearing:
         self.step = step
         self.emitter = Emitter(step.emit, pass_events=step.emit_events)
         self.far_end: Call | None = None
+        self.started = run.now()
         self.scope = {**run.results, "piece": piece}
 
     def piece(self, value: Any) -> None:
@@ -203,9 +230,15 @@ class _Run:
     """One request on its way. What calls say is taken one by one, whenever they say it."""
 
     def __init__(
-        self, runtime: PipelineRuntime, ident: int, request: Any, deadline: float | None
+        self,
+        runtime: PipelineRuntime,
+        ident: int,
+        request: Any,
+        deadline: float | None,
+        asked: Asked,
     ) -> None:
         self.ident = ident
+        self._asked = asked
         self.results: dict[str, Any] = {"request": request}
         self.pipeline = Pipeline(runtime.file.spec, deadline=deadline)
         self._runtime = runtime
@@ -256,6 +289,7 @@ class _Run:
         """Results that others refer to. A step with many calls has a list of theirs."""
         step = hearing.step
         self._hearings.pop(hearing.call, None)
+        self._runtime.times.ended(step.spec.name, self.now() - hearing.started)
         if not step.result_wanted:
             return
         name = step.spec.name
@@ -266,6 +300,7 @@ class _Run:
 
     def fell(self, hearing: _Hearing, error: PenstockError) -> list[Action]:
         self._hearings.pop(hearing.call, None)
+        self._runtime.times.failed(hearing.step.spec.name, self.now() - hearing.started)
         self._errors[hearing.step.spec.name] = error
         return self.pipeline.failed(hearing.call, error.code, now=self.now())
 
@@ -313,13 +348,34 @@ class _Run:
         hearing = _Hearing(self, action.call, step, action.piece)
         self._hearings[action.call] = hearing
         try:
+            if step.when is not None and not step.when.holds(hearing.scope):
+                self.hear(lambda: self._skipped(hearing))
+                return
             inputs = step.inputs.fill(hearing.scope)
             left = self._left_s(step)
-            hearing.far_end = self._runtime.ways[action.step].begin(inputs, hearing, left_s=left)
+            way = self._runtime.ways[action.step]
+            if isinstance(way, ModelWay):
+                hearing.far_end = way.begin_for(
+                    self._asked, self.ident, inputs, hearing, left_s=left
+                )
+            else:
+                hearing.far_end = way.begin(inputs, hearing, left_s=left)
         except PenstockError as error:
             hearing.failed(error)
         except Exception as error:  # one step's inputs must not end the others
             hearing.failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
+
+    def _skipped(self, hearing: _Hearing) -> list[Action]:
+        """To others it is null, or one null of a list where the step has many calls."""
+        if not self.knows(hearing):
+            return []
+        self._hearings.pop(hearing.call, None)
+        name = hearing.step.spec.name
+        if hearing.step.spec.each:
+            self._of_each.setdefault(name, {})[hearing.call] = None
+        else:
+            self.results[name] = None
+        return self.pipeline.skipped(hearing.call, now=self.now())
 
     def _left_s(self, step: Step) -> float | None:
         follows = step.spec.follows and not step.spec.each
@@ -347,6 +403,8 @@ class _Run:
         self._events += 1
 
     def _say(self, kind: str, data: Any) -> None:
+        if self._runtime.plain:
+            data = without_arrays(data)
         self._out.append({"i": self.ident, "k": kind, "d": data, "t": ()})
 
     def _failure(self, action: Fail) -> PenstockError:
@@ -355,14 +413,11 @@ class _Run:
             return NotNowError(
                 "deadline-passed", f"the step {action.step!r} of the pipeline was late"
             )
-        kind = type(known)
         message = f"step {action.step!r}: {known.message}"
         if isinstance(known, InternalError):
             return ModelError("step-failed", message, hint=known.hint)
-        return kind(
-            known.code, message, hint=known.hint, status=known.status,
-            retry_after_s=known.retry_after_s,
-        )  # fmt: skip
+        # Whatever else the error says stays: a model's own status, the caller's parameter.
+        return from_dict(known.to_dict() | {"message": message, "original_message": message})
 
     # time
 

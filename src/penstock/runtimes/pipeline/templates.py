@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
@@ -22,6 +22,17 @@ _PATH: Final = r"([a-z][a-z0-9_]*)((?:\.[A-Za-z_][A-Za-z0-9_-]*|\[\d{1,6}\])*)(\
 _WHOLE: Final = re.compile(rf"\${_PATH}")
 _INSIDE: Final = re.compile(rf"\$\$|\$\{{{_PATH}\}}")
 _PARTS: Final = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+)\]")
+
+
+class Filled(Protocol):
+    """A value that is made for each request from what there is of it, as a `Template` makes one."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What it refers to."""
+
+    def fill(self, scope: Scope) -> Any:
+        """Raises CallerError (`input-missing`)."""
 
 
 class Template:

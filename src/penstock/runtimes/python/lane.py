@@ -25,7 +25,9 @@ from penstock.runtimes.base import (
     Returned,
 )
 from penstock.runtimes.confinement.walls import Walls
+from penstock.runtimes.python.back_channel import BackChannel
 from penstock.runtimes.python.batches import ALL_ITEMS, REPLIES, pack_batch, unpack_replies
+from penstock.runtimes.python.calls import CALL
 from penstock.runtimes.workers.environment import run_s_max
 from penstock.runtimes.workers.process import WorkerProcess
 from penstock.runtimes.workers.supervised import Supervised
@@ -56,6 +58,10 @@ class Lane(Supervised[WorkerProcess]):
         self._run_s_max = run_s_max(environment)
         self._progress: mmap.mmap | None = None
         self._answered: Callable[[list[PayloadReply] | None], None] | None = None
+        self._calls: BackChannel | None = None  #: where the model may call others
+        if context.models is not None:
+            name = context.description.name
+            self._calls = BackChannel(context.models, name, number, self._tell, self._clock)
 
     async def spawn(self) -> WorkerProcess:
         progress = os.memfd_create("penstock-progress")
@@ -81,9 +87,13 @@ class Lane(Supervised[WorkerProcess]):
         if worker is None or not worker.write(pack_batch(batch)):
             self._loop.call_soon(done, not_begun)
             return
+        if self._calls is not None:
+            self._calls.begin(batch, ends_at=self._clock.monotonic() + self._run_s_max)
 
         def answered(replies: list[PayloadReply] | None) -> None:
             timer.cancel()
+            if self._calls is not None:
+                self._calls.end()
             if replies is not None:
                 self.served()
                 if len(replies) == count:
@@ -114,6 +124,16 @@ class Lane(Supervised[WorkerProcess]):
             replies = unpack_replies(payload, count)
             answered, self._answered = self._answered, None
             answered(replies)
+        elif kind == CALL and self._calls is not None:
+            self._calls.hear(payload, self._item())
+
+    def _tell(self, said: bytes) -> bool:
+        return self.process is not None and self.process.write(said)
+
+    def unwanted(self) -> None:
+        """Nobody waits for the batch: the function can't be stopped, but what it calls can."""
+        if self._calls is not None and self._answered is not None:
+            self._calls.unwanted()
 
     def gone(self, error: PenstockError) -> None:
         super().gone(error)  # first: nothing more is to be sent to this lane

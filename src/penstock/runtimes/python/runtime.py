@@ -55,7 +55,9 @@ class PythonRuntime:
         self._lanes[lane].invoke(batch, done)
 
     def cancel(self, lane: int) -> None:
-        """A Python function cannot be stopped without losing the model: it finishes."""
+        """A Python function cannot be stopped without losing the model: it finishes. What it calls
+        ends."""
+        self._lanes[lane].unwanted()
 
     async def close(self) -> None:
         await asyncio.gather(*(lane.close() for lane in self._lanes))
@@ -78,6 +80,7 @@ def init_message(context: LoadContext) -> dict[str, Any]:
         "name": description.name or context.endpoint_name,
         "version": description.version,
         "triton_python": description.triton_python,
+        "calls": list(context.models.names) if context.models is not None else [],
         "rows_max": description.batching.rows_max,
         "inputs": [[each.name, each.dtype, list(each.shape)] for each in description.inputs],
         "outputs": [[each.name, each.dtype, list(each.shape)] for each in description.outputs],

@@ -1,21 +1,25 @@
 """The module `triton_python_backend_utils` that Triton's Python models import, for use on CPU.
 
 Names and behaviour follow Triton's Python backend as its documentation describes them; decoupled
-models, business-logic scripting and GPU tensors are not offered and say so when used.
+models and GPU tensors are not offered and say so when used.
 `install(...)` puts it into `sys.modules` under Triton's name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from concurrent.futures import Future
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
 from penstock.runtimes.dtypes import NUMPY, name_of
+from penstock.runtimes.python.caller import Caller
+from penstock.runtimes.python.calls import Called
 
 
 class TritonModelException(Exception):
@@ -77,19 +81,38 @@ class Tensor:
 
 
 class InferenceRequest:
-    """One request of the batch handed to `execute`."""
+    """One request of the batch handed to `execute`; or one that the model makes of another model.
+
+    A call's errors are the response's: `exec` raises only for what is no request at all.
+    """
+
+    _caller: ClassVar[Caller | None] = None  #: where this worker's calls to other models go
+    _models: ClassVar[frozenset[str]] = frozenset()  #: those that there are
 
     def __init__(
         self,
-        inputs: Sequence[Tensor],
-        requested_output_names: Sequence[str],
         request_id: str = "",
-        parameters: str = "{}",
+        correlation_id: int | str = 0,
+        inputs: Sequence[Tensor] = (),
+        requested_output_names: Sequence[str] = (),
+        model_name: str = "",
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: Any = None,
+        trace: Any = None,
+        parameters: Any = None,
     ) -> None:
+        """`timeout`: microseconds, 0 = those of the request that the call is made for."""
+        self._request_id = request_id
+        self._correlation_id = correlation_id
         self._inputs = list(inputs)
         self._outputs = list(requested_output_names)
-        self._request_id = request_id
-        self._parameters = parameters
+        self._model_name = model_name
+        self._model_version = model_version
+        self._flags = flags
+        self._timeout = timeout
+        self._parameters = parameters if isinstance(parameters, str) else _json(parameters)
 
     def inputs(self) -> list[Tensor]:
         return self._inputs
@@ -100,8 +123,20 @@ class InferenceRequest:
     def request_id(self) -> str:
         return self._request_id
 
-    def correlation_id(self) -> int:
-        return 0
+    def correlation_id(self) -> int | str:
+        return self._correlation_id
+
+    def model_name(self) -> str:
+        return self._model_name
+
+    def model_version(self) -> int:
+        return self._model_version
+
+    def flags(self) -> int:
+        return self._flags
+
+    def timeout(self) -> int:
+        return self._timeout
 
     def parameters(self) -> str:
         return self._parameters
@@ -112,8 +147,67 @@ class InferenceRequest:
     def get_response_sender(self) -> NoReturn:
         raise TritonModelException("decoupled models are not supported: return responses")
 
-    def exec(self, *_: Any, **__: Any) -> NoReturn:
-        raise TritonModelException("a model cannot call other models from here")
+    def exec(self, decoupled: bool = False) -> InferenceResponse:
+        """Calls the model and waits for its answer."""
+        return _response(self._begun(decoupled).result())
+
+    async def async_exec(self, decoupled: bool = False) -> InferenceResponse:
+        """Likewise, while others of the same `async def execute` go on."""
+        return _response(await asyncio.wrap_future(self._begun(decoupled)))
+
+    def _begun(self, decoupled: bool) -> Future[Called]:
+        if decoupled:
+            raise TritonModelException("decoupled models are not supported: a call has one answer")
+        if not self._model_name:
+            raise TritonModelException("model_name is missing: which model is to be called?")
+        if self._caller is None:
+            raise TritonModelException(
+                "other models can be called in execute, by a model of a repository with several"
+            )
+        tensors = {each.name(): plain_array(each.as_numpy()) for each in self._inputs}
+        try:
+            return self._caller.call(
+                self._model_name, self._model_version, self._outputs, self._timeout, tensors
+            )
+        except ValueError as error:
+            raise TritonModelException(f"the inputs can't be sent: {error}") from None
+
+
+def _response(called: Called) -> InferenceResponse:
+    if called.error is not None:
+        return InferenceResponse(error=TritonError(called.error, called.code))
+    return InferenceResponse([Tensor(name, array) for name, array in called.tensors.items()])
+
+
+def plain_array(array: np.ndarray) -> np.ndarray:
+    """Strings may come as any of numpy's string dtypes; the protocol knows BYTES."""
+    return array.astype(np.object_) if array.dtype.kind in "SU" else array
+
+
+def _json(parameters: Any) -> str:
+    return json.dumps(parameters or {})
+
+
+def connect(caller: Caller, models: Sequence[str]) -> None:
+    """From now on requests can be sent to other models."""
+    InferenceRequest._caller = caller
+    InferenceRequest._models = frozenset(models)
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Whether the artifact has the model, beside this one."""
+    return model_name in InferenceRequest._models
+
+
+TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_CPU_PINNED, TRITONSERVER_MEMORY_GPU = range(3)
+
+
+class PreferredMemory:
+    """Where an answer's tensors are wished for. They are in host memory, whatever is preferred."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
+        self.preferred_memory_type = preferred_memory_type
+        self.preferred_device_id = preferred_device_id
 
 
 class InferenceResponse:
@@ -189,11 +283,18 @@ def model_config(init: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+#: What is not part of Triton's module.
+_OURS = (
+    "install", "connect", "plain_array", "arguments", "model_config", "Caller", "Called", "Future",
+    "ClassVar", "asyncio",
+)  # fmt: skip
+
+
 def install(model_dir: str, init: dict[str, Any]) -> None:
     """Makes `import triton_python_backend_utils` find this module's names."""
     module = ModuleType("triton_python_backend_utils")
     for name, value in globals().items():
-        if not name.startswith("_") and name not in ("install", "model_config"):
+        if not name.startswith("_") and name not in _OURS:
             setattr(module, name, value)
     module.get_model_dir = lambda: model_dir  # type: ignore[attr-defined]
     sys.modules["triton_python_backend_utils"] = module

@@ -7,11 +7,11 @@ fails.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from penstock.errors import ModelError, plain
 from penstock.runtimes.python import triton_backend_utils as utils
@@ -38,12 +38,14 @@ class TritonContract:
             )
         self._outputs = [name for name, _, _ in init["outputs"]]
         self._model = kind()
+        self._runner = asyncio.Runner()  # its loop is made when it is first needed
         if hasattr(self._model, "initialize"):
             self._model.initialize(utils.arguments(init, str(path.parent.parent)))
 
     def close(self) -> None:
         if hasattr(self._model, "finalize"):
             self._model.finalize()
+        self._runner.close()
 
     def answer(
         self, items: list[tuple[bytes, bytes]], progress: Callable[[int], None]
@@ -67,11 +69,14 @@ class TritonContract:
     def _execute(self, bodies: list[bytes]) -> list[Answer]:
         requests = [
             utils.InferenceRequest(
-                [utils.Tensor(name, array) for name, array in unpack(body).items()], self._outputs
+                inputs=[utils.Tensor(name, array) for name, array in unpack(body).items()],
+                requested_output_names=self._outputs,
             )
             for body in bodies
         ]
         responses = self._model.execute(requests)
+        if inspect.iscoroutine(responses):  # `async def execute`, for `async_exec`
+            responses = self._runner.run(responses)
         got = len(responses) if isinstance(responses, list | tuple) else 0
         if got != len(requests):
             raise ModelError(
@@ -96,10 +101,7 @@ def _answer(response: Any) -> Answer:
         status = _CALLER_CODES.get(error.code(), 500)
         said = plain(error.message(), WORDS_CHARS_MAX)
         return failed(ModelError("model-code-failed", said, original_status=status))
-    tensors = {each.name(): _plain(each.as_numpy()) for each in response.output_tensors()}
+    tensors = {
+        each.name(): utils.plain_array(each.as_numpy()) for each in response.output_tensors()
+    }
     return answered(pack(tensors), PACKED)
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
-    """Strings may come as any of numpy's string dtypes; the protocol knows BYTES."""
-    return array.astype(np.object_) if array.dtype.kind in "SU" else array

@@ -1,7 +1,7 @@
 """The worker process of the python runtime: `python -m penstock.runtimes.python.worker FD FD`.
 
 Loads the model's code, then answers batches until the socket ends. Runs nothing but the model: one
-thread, blocking reads.
+thread, blocking reads; one more where the model may call others (`caller`).
 """
 
 from __future__ import annotations
@@ -65,11 +65,19 @@ def serve(channel: socket.socket) -> None:
     loaded = inside.loaded(channel, load)
     if loaded is None:
         return
-    contract, _, messages = loaded
+    contract, init, messages = loaded
+    send: Callable[[bytes], None] = channel.sendall
+    if init.get("calls"):
+        from penstock.runtimes.python.caller import Caller
+        from penstock.runtimes.python.triton_backend_utils import connect
+
+        caller = Caller(channel)
+        connect(caller, init["calls"])
+        messages, send = caller.batches(messages), caller.send
     for kind, count, payload in messages:
         if kind == batches.BATCH:
             answers = answers_of(contract, batches.unpack_batch(payload, count), progress)
-            channel.sendall(batches.pack_replies(answers))
+            send(batches.pack_replies(answers))
     contract.close()
 
 

@@ -22,10 +22,12 @@ _SCRATCH = Path("/scratch")
 
 
 def may_share(context: LoadContext) -> bool:
-    """A Python model that does not ask for a process of its own."""
+    """A Python model that does not ask for a process of its own, nor calls other models: of those
+    whose answers it waits for, some may have to run in that very process."""
     given = {**context.description.environment, **context.environment}
     return (
         context.description.runtime == "python"
+        and context.models is None
         and given.get(SHARED_WORKER, "").strip().lower() != "false"
     )
 

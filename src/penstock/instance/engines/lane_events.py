@@ -1,30 +1,30 @@
-"""Lane events of a runtime on their way to its copy, which is made after the runtime."""
+"""What a runtime tells of its lanes, on its way to a copy that is made after the runtime."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.instance.copy import Copy
+from penstock.runtimes.base import LaneListener
 
 
 class LaneEvents:
-    """A `LaneListener`. What is said before `attach` is passed on then."""
+    """A `LaneListener` that passes on to another; what comes before there is one is kept."""
 
     def __init__(self) -> None:
-        self.copy: Copy | None = None
+        self._to: LaneListener | None = None
         self._early: list[tuple[str, tuple[Any, ...]]] = []
 
+    def attach(self, to: LaneListener) -> None:
+        self._to = to
+        for name, given in self._early:
+            getattr(to, name)(*given)
+
     def _pass_on(self, name: str, *given: Any) -> None:
-        if self.copy is None:
+        if self._to is None:
             self._early.append((name, given))
         else:
-            getattr(self.copy, name)(*given)
-
-    def attach(self, copy: Copy) -> None:
-        self.copy = copy
-        for name, given in self._early:
-            getattr(copy, name)(*given)
+            getattr(self._to, name)(*given)
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
         self._pass_on("lane_lost", lane, error)

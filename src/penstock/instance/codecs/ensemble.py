@@ -1,0 +1,68 @@
+"""An ensemble's requests and answers: tensors at both ends, as with any tensor model.
+
+The answer comes as events with some of its tensors each, as the steps make them; it is written when
+all are there. Knows no step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.instance.codecs.base import JSON, CodecModel, Encode, Tensors, check_arrays
+from penstock.instance.codecs.generation.calls import Answer, Event, WholeTensors
+from penstock.instance.codecs.select import decode_tensors
+from penstock.wire.frames import RequestMeta
+
+
+@dataclass(slots=True)
+class EnsembleCall:
+    """One request, whichever door or model it came from."""
+
+    request: Tensors
+    writer: TensorsWriter
+
+
+class TensorsWriter(WholeTensors):
+    """Gathers tensors, and writes them as the request asked for them."""
+
+    __slots__ = ("_encode", "_tensors_made", "stream")
+
+    def __init__(self, encode: Encode, made: Tensors) -> None:
+        """`made`: what is an output already, because it is an input, too."""
+        self.stream = False
+        self.content_type = JSON
+        self.json_header_bytes = None
+        self._encode = encode
+        self._tensors_made = made
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(array.nbytes for array in self._tensors_made.values())
+
+    def gather(self, event: Event) -> None:
+        if event.get("k") == "tensors":
+            self._tensors_made.update(event["d"])
+
+    def chunk(self, event: Event, answer: Answer) -> bytes:
+        raise AssertionError("an ensemble has one answer")
+
+    def whole(self, answer: Answer) -> bytes:
+        return self._tensors(self._encode(self._tensors_made))
+
+
+def decode(model: CodecModel, meta: RequestMeta, body: bytes) -> EnsembleCall:
+    """Raises ModelError with the status that the model answers."""
+    decoded = decode_tensors(model, meta, body)
+    return _call(model, decoded.tensors, decoded.encode)
+
+
+def taken(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+    """Of arrays that another model of the artifact sends. Raises ModelError."""
+    check_arrays(model, tensors)
+    return _call(model, tensors, encode)
+
+
+def _call(model: CodecModel, tensors: Tensors, encode: Encode) -> EnsembleCall:
+    outputs = {spec.name for spec in model.outputs}
+    passed_on = {name: array for name, array in tensors.items() if name in outputs}
+    return EnsembleCall(tensors, TensorsWriter(encode, passed_on))

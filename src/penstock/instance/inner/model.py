@@ -1,0 +1,213 @@
+"""One model of an artifact, as the others call it: tensors into its copy's queue, tensors out.
+
+Keeps a copy's promise (`instance.copy`): every call hears once how it ended, unless its caller has
+cancelled it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import orjson
+
+from penstock.artifacts.description import TensorSpec
+from penstock.clock import Clock
+from penstock.core.batching import BatchSpec
+from penstock.errors import ModelError, PenstockError, from_dict
+from penstock.instance.codecs.base import Tensors
+from penstock.instance.copy import Copy
+from penstock.instance.request import Request
+from penstock.runtimes.base import Asked, Returned
+from penstock.wire import frames
+
+Outcome = dict[str, np.ndarray] | PenstockError | Returned
+Done = Callable[[Outcome], None]
+
+
+class LoadedModel(Protocol):
+    """What is called of a loaded model (`instance.loading.loaded`)."""
+
+    spec: BatchSpec
+    described: dict[str, Any]
+
+    @property
+    def taken(self) -> Callable[..., Any] | None: ...
+    def copy(self, number: int, **driving: Any) -> Copy: ...
+    def pids(self) -> list[int]: ...
+    def kill(self) -> None: ...
+    async def explain(self) -> dict[str, Any]: ...
+    async def close(self) -> None: ...
+
+
+class InnerModel:
+    """`on_state` hears of its copy: `copy-lost`, `copy-ready`, `copy-failed`."""
+
+    def __init__(
+        self,
+        name: str,
+        loaded: LoadedModel,
+        *,
+        clock: Clock,
+        on_state: Callable[[str, PenstockError | None], None],
+    ) -> None:
+        """Raises ModelError for a model that does not map tensors to tensors."""
+        if loaded.taken is None:
+            task = loaded.described["task"]
+            raise ModelError(
+                "model-not-callable",
+                f"the model {name!r} has the task {task!r}: another model can't call it",
+                hint="Steps and Python code call models of tensors, and Triton's Python models.",
+            )
+        self.name = name
+        self.loaded = loaded
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._take = loaded.taken
+        self.inputs = _specs(loaded.described["inputs"])
+        self.outputs = _specs(loaded.described["outputs"])
+        self._outputs = [each.name for each in self.outputs]
+        self._turning = False
+        # What a call is answered with is never written down: nothing is worth another thread.
+        self.copy = loaded.copy(
+            0, clock=clock, call_at=self._call_at, elsewhere=None, on_state=on_state
+        )
+
+    def call(self, tensors: Tensors, outputs: Sequence[str], asked: Asked, done: Done) -> InnerCall:
+        """`outputs`: those that are wanted; none named: all. An error is told later, never from
+        within this call."""
+        call = InnerCall(self, outputs or self._outputs, done)
+        try:
+            self._check_outputs(outputs)
+            outcome = self._take(tensors, call.keep)
+        except PenstockError as error:
+            call.later(error)
+            return call
+        now = self._clock.monotonic()
+        request = Request(
+            call, 0, b"", b"", now, asked.deadline, 0, asked.alone, asked.path, asked.calls
+        )
+        call.request = request
+        self.copy.accept_read(request, outcome, now)
+        if not self._turning:
+            # Calls that begin in one turn of the loop are one batch, if they fit.
+            self._turning = True
+            self._loop.call_soon(self._turn)
+        return call
+
+    def _check_outputs(self, outputs: Sequence[str]) -> None:
+        for name in outputs:
+            if name not in self._outputs:
+                raise ModelError(
+                    "unknown-output",
+                    f"the model {self.name!r} has no output {name!r}; it has "
+                    f"{', '.join(self._outputs)}",
+                    original_status=400,
+                )
+
+    def _turn(self) -> None:
+        self._turning = False
+        self.copy.driver.turn(self._clock.monotonic())
+
+    def _call_at(self, at: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(max(0.0, at - self._clock.monotonic()), callback)
+
+    async def close(self) -> None:
+        self.copy.close()
+        await self.loaded.close()
+
+
+class InnerCall:
+    """One call under way: the sink of its request's frames."""
+
+    __slots__ = ("_done", "_made", "_model", "_outputs", "_over", "request")
+
+    def __init__(self, model: InnerModel, outputs: Sequence[str], done: Done) -> None:
+        self.request: Request | None = None
+        self._model = model
+        self._outputs = outputs
+        self._done = done
+        self._made: dict[str, np.ndarray] = {}
+        self._over = False
+
+    def keep(self, outputs: Tensors) -> tuple[bytes, bytes]:
+        """Where a codec would write a body. Raises ModelError for an output that is not there."""
+        for name in self._outputs:
+            if name not in outputs:
+                raise ModelError(
+                    "output-missing", f"the model {self._model.name!r} gave no output {name!r}"
+                )
+            self._made[name] = outputs[name]
+        return b"", b""
+
+    def cancel(self) -> None:
+        if not self._over:
+            self._over = True
+            if self.request is not None:
+                self._model.copy.cancel(self.request)
+
+    # ReplySink
+
+    def forget(self, ident: int) -> None:
+        return
+
+    def send(self, frame: bytes) -> None:
+        kind = frames.HEAD.unpack_from(frame)[1]
+        if kind == frames.REPLY:
+            self._end(self._made)
+            return
+        (read,) = frames.FrameDecoder().feed(frame)
+        if kind == frames.RETURNED:
+            self.later(Returned(read.payload.decode()))
+        else:
+            reply = frames.decode_reply(read.payload, read.meta_bytes)
+            self.later(from_dict(orjson.loads(reply.body)))
+
+    def later(self, outcome: Outcome) -> None:
+        """Errors come in the middle of what a copy does: whoever hears of them may call it again"""
+        self._model._loop.call_soon(self._end, outcome)
+
+    def _end(self, outcome: Outcome) -> None:
+        if not self._over:
+            self._over = True
+            self._done(outcome)
+
+
+class NestedCall:
+    """A call as its caller holds it, until its outcome is told or nobody wants it."""
+
+    __slots__ = ("_cancel", "_over", "_told")
+
+    def __init__(self) -> None:
+        self._told = False
+        self._cancel: Callable[[], None] | None = None
+        self._over: Callable[[], None] | None = None
+
+    def under_way(self, cancel: Callable[[], None], over: Callable[[], None]) -> None:
+        if not self._told:
+            self._cancel, self._over = cancel, over
+
+    def tell(self, done: Callable[[Outcome], None], outcome: Outcome) -> None:
+        if not self._told:
+            self._told = True
+            self._cancel = self._over = None
+            done(outcome)
+
+    def cancel(self) -> None:
+        if self._told:
+            return
+        self._told = True
+        cancel, over, self._cancel, self._over = self._cancel, self._over, None, None
+        if over is not None:
+            over()
+        if cancel is not None:
+            cancel()
+
+
+def _specs(described: list[dict[str, Any]]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name=each["name"], dtype=each["datatype"], shape=tuple(each["shape"]))
+        for each in described
+    )

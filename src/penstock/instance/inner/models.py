@@ -1,0 +1,252 @@
+"""All models of an artifact behind the one that requests come to: loaded, called, watched, ended.
+
+Which calls are allowed is `core.nested_calls`'s decision. A model whose workers are lost for a
+while makes an ensemble that needs it lost as well, so that requests go to another copy; a Python
+model that calls it waits. One that will not come back ends the whole copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from penstock.artifacts.description import ModelDescription, ModelInside, TensorSpec
+from penstock.artifacts.triton_ensemble import ModelTensors
+from penstock.artifacts.triton_models import check_ensemble, tensors_of
+from penstock.clock import Clock, SystemClock
+from penstock.core.nested_calls import NestedCalls, Ruling
+from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.instance.engines.lane_events import LaneEvents
+from penstock.instance.inner.model import InnerModel, LoadedModel, NestedCall, Outcome
+from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext, Pending, Tensors
+
+#: Loads one model, without those that it may call.
+Start = Callable[[LoadContext, LaneListener], Awaitable[LoadedModel]]
+
+
+#: Models of one artifact that load at once.
+_LOADS_MAX: Final = 4
+
+
+class InnerModels:
+    """`runtimes.base.ModelCalls`. `begin` loads them; `context` and `listener` are those of the
+    model that requests come to."""
+
+    def __init__(
+        self,
+        context: LoadContext,
+        listener: LaneListener,
+        start: Start,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._context = context
+        self._listener = listener
+        self._start = start
+        self._clock = clock or SystemClock()
+        self._models: dict[str, InnerModel] = {}
+        self._inside = {each.name: each for each in context.description.models}
+        self._needed = _needed_by(context.description, self._inside)
+        self._lost: set[str] = set()  #: of the needed ones
+        self._calls = NestedCalls({})
+
+    async def begin(self) -> None:
+        """Raises PenstockError, naming the model; `close` is the caller's then."""
+        plain = [each for each in self._inside.values() if not each.description.ensemble]
+        ensembles = [each for each in self._inside.values() if each.description.ensemble]
+        await self._begin_all(plain)
+        await self._begin_all(ensembles)  # what they are made of is known then
+        self._check(self._context.description)
+        self._calls = NestedCalls(
+            {name: model.loaded.spec.lanes for name, model in self._models.items()}
+        )
+
+    async def _begin_all(self, inside: list[ModelInside]) -> None:
+        """Some at a time: they start faster together, and each has its height of memory."""
+        turns = asyncio.Semaphore(_LOADS_MAX)
+
+        async def begin(each: ModelInside) -> None:
+            async with turns:
+                await self._begin_one(each)
+
+        tasks = [asyncio.create_task(begin(each)) for each in inside]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _begin_one(self, each: ModelInside) -> None:
+        self._check(each.description)
+        context = dataclasses.replace(
+            self._context,
+            model_dir=(self._context.model_dir / each.folder).resolve(),
+            description=each.description,
+            models=self if _may_call(each.description) else None,
+        )
+        lanes = LaneEvents()
+        try:
+            loaded = await self._start(context, lanes)
+        except PenstockError as error:
+            error.message = f"model {each.name!r}: {error.message}"
+            raise
+        try:
+            model = InnerModel(
+                each.name, loaded, clock=self._clock, on_state=partial(self._on_state, each.name)
+            )
+        except BaseException:
+            await loaded.close()
+            raise
+        self._models[each.name] = model
+        lanes.attach(model.copy)
+
+    def _check(self, description: ModelDescription) -> None:
+        """An ensemble once more, with the tensors that its models' files have."""
+        if description.ensemble:
+            known = {name: self._tensors(name) for name in self._inside}
+            known.setdefault(self._context.description.name, tensors_of(self._context.description))
+            where = f"{description.name}/config.pbtxt"
+            check_ensemble(description, known, where=where)
+
+    def _tensors(self, name: str) -> ModelTensors:
+        model = self._models.get(name)
+        configured = tensors_of(self._inside[name].description)
+        if model is None:
+            return configured
+        return dataclasses.replace(configured, inputs=model.inputs, outputs=model.outputs)
+
+    # ModelCalls
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._inside)
+
+    def inputs(self, name: str) -> tuple[TensorSpec, ...]:
+        model = self._models.get(name)
+        return () if model is None else model.inputs
+
+    def call(
+        self,
+        name: str,
+        tensors: Tensors,
+        asked: Asked,
+        lane: Hashable,
+        done: Callable[[Outcome], None],
+        *,
+        version: int = -1,
+        outputs: Sequence[str] = (),
+    ) -> Pending:
+        pending = NestedCall()
+        ruling = self._ruling(name, version, asked, lane)
+        if isinstance(ruling, PenstockError):
+            asyncio.get_running_loop().call_soon(pending.tell, done, ruling)
+            return pending
+        number = ruling.call
+
+        def over() -> None:
+            self._calls.end(number)
+
+        def ended(outcome: Outcome) -> None:
+            over()
+            pending.tell(done, outcome)
+
+        made_for = Asking(
+            deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,)
+        )
+        call = self._models[name].call(dict(tensors), outputs, made_for, ended)
+        pending.under_way(call.cancel, over)
+        return pending
+
+    def _ruling(
+        self, name: str, version: int, asked: Asked, lane: Hashable
+    ) -> PenstockError | Ruling:
+        """Why the call can't be made; or that it has begun, as far as `core.nested_calls` goes."""
+        if name not in self._models and name not in asked.path:
+            return CallerError(
+                "model-not-ready",
+                f"Model {name!r} is not ready: the artifact has no such model",
+                hint=f"It has {', '.join(sorted(self._models)) or 'no other'}.",
+                status=404,
+            )
+        served = self._inside[name].description.version if name in self._inside else ""
+        if served and version not in (-1, int(served)):
+            return CallerError(
+                "model-not-ready",
+                f"Version {version} of the model {name!r} is not ready; served is {served}",
+                status=404,
+            )
+        ruling = self._calls.begin(asked.path, lane, name, asked.calls)
+        if ruling.allowed:
+            return ruling
+        way = " -> ".join((*asked.path, name))
+        if ruling.reason == "calls-itself":
+            return ModelError(
+                "calls-itself",
+                f"a call that would wait for itself: {way}",
+                hint="A model can't call one that it is called by.",
+            )
+        return ModelError(
+            "lanes-exhausted",
+            f"all lanes of the model {name!r} wait for calls that wait for one another: {way}",
+            hint="Give the models more instances (instance_group), or call in one direction only.",
+        )
+
+    # how the models are
+
+    def _on_state(self, name: str, event: str, error: PenstockError | None) -> None:
+        if event == "copy-failed":
+            gone = error or ModelError("worker-died", f"the model {name!r} has no worker")
+            self._listener.lane_failed(0, gone)
+        if name not in self._needed:
+            return
+        if event == "copy-lost":
+            if not self._lost:
+                lost = error or ModelError("worker-died", f"the model {name!r} has no worker")
+                self._listener.lane_lost(0, lost)
+            self._lost.add(name)
+        elif event == "copy-ready" and name in self._lost:
+            self._lost.discard(name)
+            if not self._lost:
+                self._listener.lane_ready(0)
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for model in self._models.values() for pid in model.loaded.pids()]
+
+    async def explain(self) -> dict[str, Any]:
+        """Each model's copy: its batches and what waits; and who waits for whom."""
+        told = {
+            name: model.copy.explain() | await model.loaded.explain()
+            for name, model in self._models.items()
+        }
+        return {"models": told, "nested_calls": self._calls.snapshot()}
+
+    async def close(self) -> None:
+        """Idempotent. The callers have ended before."""
+        models, self._models = list(self._models.values()), {}
+        for model in reversed(models):
+            await model.close()
+
+    def kill(self) -> None:
+        for model in self._models.values():
+            model.loaded.kill()
+
+
+def _may_call(description: ModelDescription) -> bool:
+    return bool(description.ensemble) or description.triton_python
+
+
+def _needed_by(description: ModelDescription, inside: dict[str, ModelInside]) -> frozenset[str]:
+    """The models without which no request to the ensemble can be answered."""
+    needed: set[str] = set()
+    waiting = [step.model for step in description.ensemble]
+    while waiting:
+        name = waiting.pop()
+        if name in inside and name not in needed:
+            needed.add(name)
+            waiting += [step.model for step in inside[name].description.ensemble]
+    return frozenset(needed)

@@ -1,0 +1,91 @@
+"""A Triton ensemble as a pipeline: its tensor maps become what steps need and are given.
+
+`$request` is the request's tensors. A step's result is its model's outputs under the ensemble's
+names, so that steps and answers look them up as they are called there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.artifacts.description import EnsembleStep, ModelDescription
+from penstock.core.pipeline_spec import PipelineSpec, StepSpec
+from penstock.runtimes.pipeline.events import EmitRule
+from penstock.runtimes.pipeline.file import PipelineFile, Step
+from penstock.runtimes.pipeline.templates import Scope
+
+#: The kind of the events that carry an answer's tensors.
+TENSORS: Final = "tensors"
+#: Requests in an ensemble at once. It computes nothing: what bounds work is its models' queues.
+REQUESTS_MAX: Final = 256
+
+_REQUEST: Final = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a tensor comes from."""
+
+    maker: str  #: a step's name, or `request`
+    tensor: str  #: as the maker calls it
+
+
+class TensorMap:
+    """Some tensors under other names. Stands where pipelines have templates."""
+
+    def __init__(self, sources: dict[str, _Source]) -> None:
+        self._sources = sources
+        self.names = frozenset(source.maker for source in sources.values())
+
+    def fill(self, scope: Scope) -> Any:
+        return {name: scope[source.maker][source.tensor] for name, source in self._sources.items()}
+
+
+def as_pipeline(description: ModelDescription) -> PipelineFile:
+    """`description.ensemble`, which has been checked, as the steps of a pipeline."""
+    steps = description.ensemble
+    sources = {spec.name: _Source(_REQUEST, spec.name) for spec in description.inputs}
+    for at, step in enumerate(steps):
+        sources |= {
+            tensor: _Source(name_of(at, step), output) for output, tensor in step.outputs.items()
+        }
+    outputs = {spec.name: sources[spec.name] for spec in description.outputs}
+    made = [_step(at, step, sources, outputs) for at, step in enumerate(steps)]
+    return PipelineFile(
+        spec=PipelineSpec(steps=tuple(step.spec for step in made)),
+        steps={step.spec.name: step for step in made},
+        code="",
+        threads=1,
+        requests_max=REQUESTS_MAX,
+        deadline_s=None,
+    )
+
+
+def name_of(at: int, step: EnsembleStep) -> str:
+    """How errors and `explain` name a step: several may be of one model."""
+    return f"{at} ({step.model})"
+
+
+def _step(
+    at: int, step: EnsembleStep, sources: dict[str, _Source], outputs: dict[str, _Source]
+) -> Step:
+    name = name_of(at, step)
+    inputs = TensorMap({own: sources[tensor] for own, tensor in step.inputs.items()})
+    answered = {tensor: source for tensor, source in outputs.items() if source.maker == name}
+    return Step(
+        spec=StepSpec(name=name, needs=tuple(sorted(inputs.names - {_REQUEST}))),
+        way="model",
+        inputs=inputs,
+        target=step.model,
+        version=step.version,
+        outputs=tuple(step.outputs),
+        emit=(_answer(answered),) if answered else (),
+        result_wanted=True,
+    )
+
+
+def _answer(answered: dict[str, _Source]) -> EmitRule:
+    """The step's part of the answer, when its model has made it."""
+    tensors = {name: _Source("piece", source.tensor) for name, source in answered.items()}
+    return EmitRule(kind=TENSORS, data=TensorMap(tensors))

@@ -1,0 +1,154 @@
+"""A step that runs a model of the same artifact: arrays in, arrays out, in the instance's process.
+
+The model's own batcher joins what requests bring at the same time. A declared step may give lists
+instead of arrays: they get the model's types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.artifacts.description import TensorSpec
+from penstock.clock import Clock
+from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.runtimes.base import Asked, Asking, ModelCalls, Pending, Returned
+from penstock.runtimes.dtypes import NUMPY
+from penstock.runtimes.pipeline.calls import Call, Hear, Whole
+from penstock.runtimes.tensor_bytes import objects
+
+
+class ModelWay:
+    """One step. `outputs`: those of the model that anybody wants; () all."""
+
+    def __init__(
+        self,
+        step: str,
+        models: ModelCalls,
+        model: str,
+        clock: Clock,
+        *,
+        version: int = -1,
+        outputs: tuple[str, ...] = (),
+    ) -> None:
+        self._step = step
+        self._models = models
+        self._model = model
+        self._clock = clock
+        self._version = version
+        self._outputs = outputs
+
+    def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
+        return self.begin_for(Asking(), 0, inputs, hear, left_s=left_s)
+
+    def begin_for(
+        self, asked: Asked, run: int, inputs: Any, hear: Hear, *, left_s: float | None
+    ) -> Call:
+        """For a request, in the pipeline's run of this number."""
+        tensors = arrays(self._models.inputs(self._model), inputs, self._step)
+        deadline = None if left_s is None else self._clock.monotonic() + left_s
+        call = _ModelCall(hear)
+        call.pending = self._models.call(
+            self._model,
+            tensors,
+            Asking(deadline=deadline, alone=asked.alone, path=asked.path, calls=asked.calls),
+            run,
+            call.heard,
+            version=self._version,
+            outputs=self._outputs,
+        )
+        return call
+
+    async def close(self) -> None:
+        """The model is the artifact's, and ended with it."""
+
+
+class _ModelCall(Whole):
+    __slots__ = ("_hear", "_over", "pending")
+
+    def __init__(self, hear: Hear) -> None:
+        self.pending: Pending | None = None
+        self._hear = hear
+        self._over = False
+
+    def heard(self, outcome: dict[str, np.ndarray] | PenstockError | Returned) -> None:
+        if self._over:
+            return
+        self._over = True
+        if isinstance(outcome, Returned):
+            self._hear.failed(
+                NotNowError(outcome.reason, f"its model gave the request back: {outcome.reason}")
+            )
+        elif isinstance(outcome, PenstockError):
+            self._hear.failed(outcome)
+        else:
+            self._hear.piece(outcome)
+            self._hear.done(outcome)
+
+    def stop(self) -> None:
+        if not self._over and self.pending is not None:
+            self.pending.cancel()
+        self._over = True
+
+
+def arrays(specs: tuple[TensorSpec, ...], inputs: Any, step: str) -> dict[str, np.ndarray]:
+    """Raises CallerError (`input-invalid`) for what can't be tensors of these types."""
+    if not isinstance(inputs, Mapping):
+        raise CallerError("input-invalid", f"{step}: a model's inputs are a mapping of tensors")
+    known = {spec.name: spec for spec in specs}
+    return {
+        name: value if isinstance(value, np.ndarray) else _array(value, known.get(name), step, name)
+        for name, value in inputs.items()
+    }
+
+
+def _array(value: Any, spec: TensorSpec | None, step: str, name: str) -> np.ndarray:
+    if spec is None:
+        raise CallerError("input-invalid", f"{step}: the model has no input {name!r}")
+    try:
+        if spec.dtype == "BYTES":
+            return _strings(value)
+        array = np.asarray(value)
+        wanted = NUMPY[spec.dtype]
+        if array.dtype.kind == "f" and wanted.kind in "iu":
+            raise ValueError(f"numbers with fractions, {spec.dtype} is wanted")
+        if array.dtype.kind not in "biuf":
+            raise ValueError("not an array of numbers")
+        made = array.astype(wanted)
+        if wanted.kind in "iu" and not np.array_equal(made, array):
+            raise ValueError(f"numbers that {spec.dtype} can't hold")
+        return made
+    except (ValueError, TypeError, OverflowError) as error:
+        raise CallerError("input-invalid", f"{step}: input {name!r}: {error}"[:500]) from None
+
+
+def _strings(value: Any) -> np.ndarray:
+    """Nested lists of text as an array of bytes."""
+    array = np.asarray(value, dtype=np.object_)
+    flat = [each.encode() if isinstance(each, str) else each for each in array.reshape(-1).tolist()]
+    if not all(isinstance(each, bytes) for each in flat):
+        raise ValueError("not an array of texts")
+    return objects(flat).reshape(array.shape)
+
+
+def without_arrays(value: Any) -> Any:
+    """As events carry it: JSON alone."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind != "O":
+            return value.tolist()
+        return objects([_text(each) for each in value.reshape(-1)]).reshape(value.shape).tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, dict):
+        return {key: without_arrays(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_arrays(each) for each in value]
+    return value
+
+
+def _text(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

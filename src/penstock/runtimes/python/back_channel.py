@@ -1,0 +1,195 @@
+"""The instance's end of a Python model's calls: each goes to a model of the artifact, and back.
+
+Calls belong to the batch that the lane computes: they share its latest deadline, end with it, and
+are ended when nobody wants it. What the asked model gave back is asked again or fails by the rule
+of `core.nested_calls`. Errors come back as Triton's, with its codes: never as a broken worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import numpy as np
+
+from penstock.clock import Clock
+from penstock.core.nested_calls import when_returned
+from penstock.core.retry import RETRY_S
+from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
+from penstock.runtimes.base import Asked, Asking, ModelCalls, Payload, Pending, Returned
+from penstock.runtimes.python.calls import Call, pack_called, pack_refused, unpack_call
+
+#: Under way at once, of one lane: beyond it is code that has lost count of its own.
+CALLS_MAX: Final = 1024
+
+#: `pb_utils.TritonError`'s codes.
+INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, CANCELLED = 1, 2, 3, 4, 7
+
+
+class BackChannel:
+    """One lane's. `name`: the model that calls; `write`: to its worker, False if it is gone."""
+
+    def __init__(
+        self,
+        models: ModelCalls,
+        name: str,
+        lane: int,
+        write: Callable[[bytes], bool],
+        clock: Clock,
+    ) -> None:
+        self._models = models
+        self._name = name
+        self._lane = lane
+        self._write = write
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[int, _Nested] = {}
+        self._batch: list[Asked] = []
+        self._ends_at = 0.0  #: of the batch, monotonic s: it is a hang then
+        self._running = False
+        self._wanted = True
+
+    def begin(self, batch: Sequence[Payload], *, ends_at: float) -> None:
+        """The lane has a batch; calls are its calls until `end`."""
+        self._batch = [each.asked for each in batch if each.asked is not None]
+        self._ends_at = ends_at
+        self._running = self._wanted = True
+
+    def end(self) -> None:
+        """The batch is over, or its worker gone: what is still called is wanted by nobody."""
+        under_way, self._under_way = self._under_way, {}
+        self._batch = []
+        self._running = False
+        for nested in under_way.values():
+            nested.cancel()
+
+    def unwanted(self) -> None:
+        """The batch's requests are all cancelled: what it calls ends, and what it may call yet."""
+        self._wanted = False
+        for number in list(self._under_way):
+            self._under_way.pop(number).cancel()
+            self._refuse(number, _cancelled())
+
+    def hear(self, payload: bytes, item: int) -> None:
+        """A CALL of the worker, busy with the batch's `item`; one beyond its end: all of them.
+        Raises an Exception for what can't be read."""
+        call = unpack_call(payload)
+        if not self._running:
+            words = "a model can call others while it executes a batch, and not in between"
+            self._refuse(call.number, ModelError("no-batch", words))
+        elif not self._wanted:
+            self._refuse(call.number, _cancelled())
+        elif len(self._under_way) >= CALLS_MAX or call.number in self._under_way:
+            words = f"a model may have {CALLS_MAX} calls under way, each with its own number"
+            self._refuse(call.number, ModelError("too-many-calls", words))
+        else:
+            nested = self._under_way[call.number] = _Nested(self, call, self._asked(call, item))
+            nested.begin()
+
+    def _asked(self, call: Call, item: int) -> Asking:
+        """What the call inherits: of the request that it is made for, or of all it may be for."""
+        batch = self._batch[item : item + 1] if item < len(self._batch) else self._batch
+        latest = max((_end(each) for each in batch), default=self._ends_at)
+        deadline = min(latest, self._ends_at)
+        if call.timeout_s is not None:
+            deadline = min(deadline, self._clock.monotonic() + call.timeout_s)
+        came_through = dict.fromkeys(model for each in batch for model in each.path)
+        return Asking(
+            deadline=deadline,
+            alone=any(each.alone for each in batch),
+            path=(*came_through, self._name),
+            # The lane's answers leave together: every request of the batch waits for this call.
+            calls=tuple(number for each in self._batch for number in each.calls),
+        )
+
+    def _answer(self, number: int, outcome: dict[str, np.ndarray] | PenstockError) -> None:
+        if self._under_way.pop(number, None) is None:
+            return
+        if isinstance(outcome, PenstockError):
+            self._refuse(number, outcome)
+            return
+        try:
+            said = pack_called(number, outcome)
+        except ValueError as error:  # too large for one message
+            self._refuse(number, ModelError("answer-too-large", str(error)))
+            return
+        self._write(said)
+
+    def _refuse(self, number: int, error: PenstockError) -> None:
+        self._write(pack_refused(number, error.message, _code(error)))
+
+
+class _Nested:
+    """One call of the worker: asked once, or more often where the model gave it back; until its
+    deadline, which it always has."""
+
+    __slots__ = ("_again", "_asked", "_call", "_channel", "_late", "_pending")
+
+    def __init__(self, channel: BackChannel, call: Call, asked: Asking) -> None:
+        self._channel = channel
+        self._call = call
+        self._asked = asked
+        self._pending: Pending | None = None
+        self._again: asyncio.TimerHandle | None = None
+        left_s = max(0.0, asked.deadline - channel._clock.monotonic()) if asked.deadline else 0.0
+        self._late = channel._loop.call_later(left_s, self._too_late)
+
+    def begin(self) -> None:
+        channel, call = self._channel, self._call
+        self._again = None
+        self._pending = channel._models.call(
+            call.model, call.tensors, self._asked, channel._lane, self._heard,
+            version=call.version, outputs=call.outputs,
+        )  # fmt: skip
+
+    def cancel(self) -> None:
+        self._late.cancel()
+        if self._again is not None:
+            self._again.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def _too_late(self) -> None:
+        """Whoever computes it may go on; who waits for it has something else to say by now."""
+        self.cancel()
+        words = f"the deadline passed before the model {self._call.model!r} answered"
+        self._channel._answer(self._call.number, NotNowError("deadline-passed", words))
+
+    def _heard(self, outcome: dict[str, np.ndarray] | PenstockError | Returned) -> None:
+        channel = self._channel
+        self._pending = None
+        if not isinstance(outcome, Returned):
+            self._late.cancel()
+            channel._answer(self._call.number, outcome)
+            return
+        step = when_returned(outcome.reason, alone=self._asked.alone)
+        if step == "fail":
+            self._late.cancel()
+            words = f"the model {self._call.model!r} gave the request back: {outcome.reason}"
+            channel._answer(self._call.number, NotNowError("model-lost", words))
+            return
+        if step == "again-alone":
+            self._asked = dataclasses.replace(self._asked, alone=True)
+        self._again = channel._loop.call_later(RETRY_S, self.begin)
+
+
+def _end(asked: Asked) -> float:
+    return float("inf") if asked.deadline is None else asked.deadline
+
+
+def _cancelled() -> PenstockError:
+    return ModelError("cancelled", "the request was cancelled", original_status=499)
+
+
+def _code(error: PenstockError) -> int:
+    """Of Triton's, by whose fault it is."""
+    if error.code == "cancelled":
+        return CANCELLED
+    if isinstance(error, NotNowError):
+        return UNAVAILABLE
+    status = error.original_status if isinstance(error, ModelError) else error.status
+    if status == 404:
+        return NOT_FOUND
+    return INVALID_ARG if isinstance(error, CallerError) or status in (400, 413, 415) else INTERNAL

@@ -1,0 +1,159 @@
+"""Calls between models of one artifact: which would wait for itself, and what a return means."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.nested_calls import NestedCalls, Ruling, when_returned
+
+ITSELF = Ruling(False, "calls-itself")
+EXHAUSTED = Ruling(False, "lanes-exhausted")
+
+
+def may(call: int) -> Ruling:
+    return Ruling(True, "may-call", call)
+
+
+def test_a_model_may_call_another_as_often_as_it_likes() -> None:
+    calls = NestedCalls({"encoder": 1})
+    assert calls.begin(("writer",), 0, "encoder") == may(1)
+    assert calls.begin(("writer",), 0, "encoder") == may(2)
+    assert calls.begin(("writer",), 1, "encoder") == may(3)
+    assert calls.snapshot() == {"writer": {"encoder": 3}}
+    for call in (2, 1, 3):
+        calls.end(call)
+    assert calls.snapshot() == {}
+
+
+def test_a_call_to_a_model_that_it_came_through_is_refused_however_many_lanes_are_free() -> None:
+    calls = NestedCalls({"a": 9, "b": 9})
+    assert calls.begin(("a",), 0, "a") == ITSELF
+    assert calls.begin(("a",), 0, "b") == may(1)
+    assert calls.begin(("a", "b"), 0, "a", [1]) == ITSELF
+    assert calls.snapshot() == {"a": {"b": 1}}
+
+
+def test_the_call_that_closes_a_circle_of_full_models_is_refused_and_leaves_no_trace() -> None:
+    """One request goes a -> b, another b -> a, and each holds the only lane of its model."""
+    calls = NestedCalls({"a": 1, "b": 1})
+    assert calls.begin(("x",), 0, "a") == may(1)
+    assert calls.begin(("x",), 1, "b") == may(2)
+    assert calls.begin(("x", "a"), 0, "b", [1]) == may(3), "b may yet answer its first call"
+    assert calls.begin(("x", "b"), 0, "a", [2]) == EXHAUSTED
+    assert calls.snapshot() == {"x": {"a": 1, "b": 1}, "a": {"b": 1}}
+    calls.end(3)
+    assert calls.begin(("x", "b"), 0, "a", [2]) == may(5)
+
+
+def test_a_free_lane_lets_a_circle_of_models_move_until_it_waits_as_well() -> None:
+    calls = NestedCalls({"a": 1, "b": 2})
+    assert calls.begin(("x", "a"), 0, "b") == may(1)
+    assert calls.begin(("x", "b"), 0, "a") == may(2), "b's other lane serves the first call"
+    assert calls.begin(("x", "b"), 1, "a") == EXHAUSTED
+
+
+def test_a_call_that_is_computed_waits_for_its_own_lane_and_no_free_one_helps() -> None:
+    """c waits for the lane of a that computes its call, which waits for b: that a has another lane
+    is nothing to c."""
+    calls = NestedCalls({"a": 2, "b": 1, "c": 1})
+    assert calls.begin(("c",), 0, "a") == may(1)
+    assert calls.begin(("b",), 0, "c") == may(2), "in c's queue"
+    assert calls.begin(("c", "a"), 1, "b", [1]) == EXHAUSTED
+
+
+def test_a_lane_that_waits_for_several_goes_on_only_when_all_of_them_end() -> None:
+    calls = NestedCalls({"a": 1, "b": 1, "free": 1})
+    assert calls.begin(("x", "a"), 0, "free") == may(1)
+    assert calls.begin(("x", "a"), 0, "b") == may(2)
+    assert calls.begin(("x", "b"), 0, "a") == EXHAUSTED
+
+
+def test_full_models_in_a_row_move_from_the_end() -> None:
+    calls = NestedCalls({"a": 1, "b": 1, "c": 1})
+    assert calls.begin(("x", "b"), 0, "c") == may(1)
+    assert calls.begin(("x", "a"), 0, "b") == may(2)
+    assert calls.begin(("x",), 0, "a") == may(3)
+    assert calls.begin(("y",), 0, "c") == may(4)
+
+
+MODELS = ("a", "b", "c")
+
+
+class Travels:
+    """Requests that go through the models at random, each to one that it has not come through, and
+    wait there for a lane."""
+
+    def __init__(self, chance: random.Random, lanes: tuple[int, ...]) -> None:
+        self.chance = chance
+        self.free = {m: set(range(count)) for m, count in zip(MODELS, lanes, strict=True)}
+        self.calls = NestedCalls(dict(zip(MODELS, lanes, strict=True)))
+        #: of each request: the lanes that it holds, innermost last
+        self.held: dict[int, list[tuple[str, int]]] = {n: [("entry", n)] for n in range(6)}
+        self.made: dict[int, list[int]] = {number: [] for number in self.held}  #: its calls
+        self.waits: dict[int, str] = {}
+        self.left = dict.fromkeys(self.held, 6)  #: calls that each will yet make
+
+    def step(self) -> None:
+        able = [n for n in self.held if n not in self.waits or self.free[self.waits[n]]]
+        assert able, f"all wait for one another: {self.held} {self.waits}"
+        number = self.chance.choice(able)
+        if number in self.waits:
+            model = self.waits.pop(number)
+            self.held[number].append((model, self.free[model].pop()))
+        elif self.left[number] and self.chance.random() < 0.6:
+            self.left[number] -= 1
+            self.call(number, self.chance.choice(MODELS))
+        else:
+            self.answer(number)
+        self.calls.check_invariants()
+
+    def call(self, number: int, target: str) -> None:
+        path = tuple(model for model, _ in self.held[number])
+        works_for = self.made[number][-1:]
+        ruling = self.calls.begin(path, self.held[number][-1][1], target, works_for)
+        if ruling.allowed:
+            self.made[number].append(ruling.call)
+            self.waits[number] = target
+
+    def answer(self, number: int) -> None:
+        model, lane = self.held[number].pop()
+        if self.held[number]:
+            self.free[model].add(lane)
+            self.calls.end(self.made[number].pop())
+        else:
+            del self.held[number]
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 2**32), lanes=st.tuples(*[st.integers(1, 2)] * 3))
+def test_whatever_was_allowed_ends_and_nobody_waits_for_ever(
+    seed: int, lanes: tuple[int, ...]
+) -> None:
+    travels = Travels(random.Random(seed), lanes)
+    while travels.held:
+        travels.step()
+    assert travels.calls.snapshot() == {}
+
+
+@pytest.mark.parametrize(
+    ("reason", "alone", "step"),
+    [
+        ("worker-lost", False, "again"),
+        ("copy-lost", True, "again"),
+        ("another-is-tried-alone", True, "again"),
+        ("worker-died-in-company", False, "again-alone"),
+        ("worker-died-in-company", True, "fail"),
+        ("worker-died", False, "fail"),
+        ("copy-failed", False, "fail"),
+        ("copy-closed", False, "fail"),
+        ("draining", False, "fail"),
+    ],
+)
+def test_what_had_not_begun_is_asked_again_and_what_ends_workers_is_not(
+    reason: str, alone: bool, step: str
+) -> None:
+    assert when_returned(reason, alone=alone) == step

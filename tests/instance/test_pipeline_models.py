@@ -1,0 +1,105 @@
+"""Models inside a pipeline's artifact: `model` steps, and `when` that chooses among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.fakes import model_files
+from tests.instance.instance_harness import FrameClient, Instance, instance
+
+DECLARED = """
+schema: 1
+steps:
+  - name: prepare
+    python: {function: prepare}
+    inputs: {texts: $request.texts}
+  - name: small
+    model: {folder: models/small}
+    when: {value: $request.encoder, is: small}
+    inputs: {x: $prepare.rows}
+    emit: [{kind: embedding, data: {vectors: $piece.y}}]
+  - name: large
+    model: {folder: models/large}
+    when: {value: $request.encoder, is: [large, huge]}
+    inputs: {x: $prepare.rows}
+    emit: [{kind: embedding, data: {sums: $piece.sum}}]
+  - name: count
+    python: {function: count}
+    inputs: {vectors: $small.y}
+    emit: [{kind: count, data: $piece}]
+"""
+CODE = """
+def prepare(texts):
+    return {"rows": [[float(ord(c) - 96) for c in text] for text in texts]}
+
+def count(vectors):
+    return {"rows": None if vectors is None else len(vectors)}
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    folder = tmp_path_factory.mktemp("models")
+    artifact = folder / "artifact"
+    (artifact / "code").mkdir(parents=True)
+    (artifact / "pipeline.yaml").write_text(DECLARED)
+    (artifact / "code" / "steps.py").write_text(CODE)
+    model_files.affine(artifact / "models" / "small")
+    model_files.row_sums(artifact / "models" / "large")
+    with instance(folder) as running:
+        loaded = running.client().load(1, artifact)
+        assert loaded.get("ok"), loaded
+        yield running
+
+
+def asked(client: FrameClient, encoder: str, *texts: str) -> dict[str, Any]:
+    """The data of each event, by its kind."""
+    body = json.dumps({"encoder": encoder, "texts": list(texts)}).encode()
+    events = client.invoke(1, body, door="runtime").json["events"]
+    return {each["event"]: each["data"] for each in events}
+
+
+def test_the_request_chooses_its_encoder_and_the_other_is_skipped(served: Instance) -> None:
+    """A skipped step is null to those that take from it."""
+    client = served.client()
+    said = asked(client, "small", "abcd", "aaaa")
+    rows = np.array([[1.0, 2, 3, 4], [1, 1, 1, 1]])
+    expected = rows @ model_files.weights()
+    np.testing.assert_allclose(said["embedding"]["vectors"], expected, rtol=1e-5)
+    assert said["count"] == {"rows": 2}
+    assert said["done"]["steps"] == {
+        "prepare": "done", "small": "done", "large": "skipped", "count": "done",
+    }  # fmt: skip
+    said = asked(client, "huge", "abcd", "aaaa")
+    assert said["embedding"] == {"sums": [10.0, 4.0]}
+    assert said["count"] == {"rows": None}
+    assert said["done"]["steps"]["small"] == "skipped"
+    assert sorted(asked(client, "none", "abcd")) == ["count", "done"]
+
+
+def test_steps_and_models_tell_what_they_did(served: Instance) -> None:
+    client = served.client()
+    asked(client, "small", "abcd")
+    told = client.control(op="explain", copy=1)
+    assert told["models"]["models/small"]["requests"] == told["pipeline"]["steps"]["small"]["calls"]
+    assert told["pipeline"]["steps"]["small"]["failed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["abc"], "step 'small': input 'x' has shape [1, 3]"),
+        (["abcd", "ab"], "step 'small': small: input 'x'"),
+    ],
+)
+def test_inputs_that_are_no_tensors_of_the_model_are_told_with_the_step(
+    served: Instance, texts: list[str], words: str
+) -> None:
+    body = json.dumps({"encoder": "small", "texts": texts}).encode()
+    error = served.client().invoke(1, body, door="runtime").error
+    assert words in error["message"]
+    assert error["original_status"] == 400
