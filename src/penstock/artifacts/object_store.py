@@ -35,12 +35,12 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int) -> Listing:
     """An object, or all objects below a prefix where there is no object of that name."""
     obstore = importlib.import_module("obstore")
-    store = _s3_store(bucket, endpoint=endpoint, budget=budget)
+    store = s3_store(bucket, endpoint=endpoint, budget=budget)
     if key and not key.endswith("/"):
         try:
             result = obstore.get(store, key)
         except Exception as error:
-            mapped = _remote_error(budget.what, error)
+            mapped = remote_error(budget.what, error)
             if mapped.code != "artifact-not-found":
                 raise mapped from error
         else:
@@ -73,7 +73,7 @@ def _prefix_files(
     except PenstockError:
         raise
     except Exception as error:
-        raise _remote_error(budget.what, error) from error
+        raise remote_error(budget.what, error) from error
     # Consoles mark a folder by an empty object of its name; it is no file if files lie below it.
     folders = {name[:end] for name in objects for end, char in enumerate(name) if char == "/"}
     return [
@@ -92,7 +92,7 @@ def _later_chunks(obstore: Any, store: Any, item: Any, budget: Budget) -> Iterat
     try:
         result = obstore.get(store, item["path"])
     except Exception as error:
-        raise _remote_error(f"{budget.what} ({item['path']})", error) from error
+        raise remote_error(f"{budget.what} ({item['path']})", error) from error
     if _stamp(result.meta) != _stamp(item):
         raise NotNowError(
             "artifact-changed",
@@ -120,7 +120,7 @@ def _chunks(result: Any, budget: Budget) -> Iterator[bytes]:
     except PenstockError:
         raise
     except Exception as error:
-        raise _remote_error(budget.what, error) from error
+        raise remote_error(budget.what, error) from error
     size = int(result.meta["size"])
     if read != size:
         raise NotNowError(
@@ -137,7 +137,8 @@ def _stamp(meta: Any) -> str:
     return "" if modified <= _EPOCH else str(modified.timestamp())
 
 
-def _s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
+def s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
+    """obstore's store of a bucket. Raises `CallerError` (`artifact-uri-invalid`)."""
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
     # The AWS tools' own variable for this one service goes before the one for all services, which
@@ -228,7 +229,8 @@ def _retry_config() -> dict[str, Any]:
     return {"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=RETRY_S)}
 
 
-def _remote_error(what: str, error: Exception) -> PenstockError:
+def remote_error(what: str, error: Exception) -> PenstockError:
+    """One of ours for one of obstore's."""
     exceptions = importlib.import_module("obstore.exceptions")
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return not_found(what)
