@@ -237,6 +237,9 @@ def remote_error(what: str, error: Exception) -> PenstockError:
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return access_denied(what)
     text = str(error)
+    answered = _STATUS.search(text)
+    if answered is not None and answered[1] in ("401", "403"):  # a listing has no class for it
+        return access_denied(what)
     if "InvalidCertificate" in text:
         return certificate_untrusted(what)
     if "MissingContentLength" in text:

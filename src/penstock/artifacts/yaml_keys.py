@@ -167,11 +167,18 @@ class Keys:
         path = f"{self._path}{name}"
         return self._fail(path, _is(path, value), f"It must be {allowed}.")
 
+    def _missing(self, name: str) -> CallerError:
+        near = difflib.get_close_matches(name, self._left, n=1)
+        if not near:
+            return self.wrong(name, None, "given")
+        hint = f"It must be given. Is {near[0]} meant to be it?"
+        return self._fail(f"{self._path}{near[0]}", _is(f"{self._path}{name}", None), hint)
+
     def _take(self, name: str, required: bool) -> Any:
         self._known.append(name)
         if name not in self._left:
             if required:
-                raise self.wrong(name, None, "given")
+                raise self._missing(name)
             return None
         value = self._left.pop(name)
         if value is None:

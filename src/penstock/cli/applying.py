@@ -60,8 +60,7 @@ def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> Seen:
             artifacts[Place(location, name)] = content
         left_over += [Place(location, name) for name in store.left_over()]
     names = [endpoint.name for endpoint in wanted.endpoints]
-    stacks = {endpoint.tags[STACK_TAG] for endpoint in wanted.endpoints}
-    stacked = _of_stacks(client, stacks) if prune else frozenset()
+    stacked = _of_stacks(client, wanted.stacks) if prune else frozenset()
     owners = sorted({stem(name) for name in (*names, *stacked)})
     return Seen(
         artifacts=artifacts,

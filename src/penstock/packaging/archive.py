@@ -114,7 +114,8 @@ class _Checked(io.RawIOBase):
         buffer[:size] = self._rest[:size]
         self._rest = self._rest[size:]
         self._left -= size
-        if not self._left and (self._next() or self._digest.hexdigest() != self._known.sha256):
+        at_end = self._left <= 0
+        if at_end and (self._next() or self._digest.hexdigest() != self._known.sha256):
             raise self._changed()
         return size
 

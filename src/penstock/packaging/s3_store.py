@@ -53,11 +53,12 @@ class S3Store:
         return []
 
     def put(self, name: str, source: Path) -> None:
+        key = self._key(name)
         try:
             many = source.stat().st_size > _ONE_PUT_BYTES_MAX
             self._obstore.put(
                 self._store,
-                self._key(name),
+                key,
                 source,
                 use_multipart=many,
                 chunk_size=_PART_BYTES,
@@ -66,8 +67,9 @@ class S3Store:
             raise _told(f"{self._what}{name}", error) from error
 
     def remove(self, name: str) -> None:
+        key = self._key(name)
         try:
-            self._obstore.delete(self._store, self._key(name))
+            self._obstore.delete(self._store, key)
         except Exception as error:
             failure = _told(f"{self._what}{name}", error)
             if failure.code != "artifact-not-found":

@@ -30,6 +30,7 @@ class Deployment:
     artifacts: dict[Place, Content] = field(default_factory=dict)
     sources: dict[Place, Path] = field(default_factory=dict)  #: archives to upload
     endpoints: list[EndpointWish] = field(default_factory=list)
+    stacks: set[str] = field(default_factory=set)  #: whose endpoints these are
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Members of CreateModel by ModelName, of CreateEndpointConfig by EndpointConfigName."""
 
@@ -52,6 +53,7 @@ def deployment(
     """
     made = Deployment()
     for spec in specs:
+        made.stacks.add(spec.stack)
         for endpoint in spec.endpoints:
             _Maker(spec, manifests[spec.build], versions or {}, made).add(endpoint)
     names = [endpoint.name.lower() for endpoint in made.endpoints]
