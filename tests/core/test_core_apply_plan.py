@@ -169,3 +169,8 @@ def test_pruning_deletes_what_bears_the_marks_of_earlier_runs_and_nothing_else()
         ),
         unchanged=5,
     )
+
+
+def test_pruning_knows_an_endpoint_whose_name_is_written_in_another_case() -> None:
+    seen = replace(DONE, stack_endpoints=frozenset({"EMBED"}))
+    assert plan(WISH, seen, prune=True) == Plan((), unchanged=5)

@@ -40,8 +40,10 @@ def test_a_version_of_an_endpoint_is_its_name_and_a_digest(
 
 @pytest.mark.parametrize(
     ("name", "allowed"),
-    [("a", True), ("a-b", True), ("a--b", True), ("a" * 63, True), ("a" * 64, False)]
-    + [("", False), ("-a", False), ("a-", False), ("a_b", False), ("a\n", False), ("é", False)],
+    [
+        *(("a", True), ("a-b", True), ("a--b", True), ("a" * 63, True), ("a" * 64, False)),
+        *(("", False), ("-a", False), ("a-", False), ("a_b", False), ("a\n", False), ("é", False)),
+    ],
 )
 def test_an_endpoint_is_named_as_sagemaker_allows(name: str, allowed: bool) -> None:
     assert (ENDPOINT_NAME.fullmatch(name) is not None) is allowed

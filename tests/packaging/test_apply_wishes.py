@@ -1,4 +1,4 @@
-"""What apply files ask for: artifacts in places, and the calls of SageMaker's API, word for word."""
+"""What apply files ask for: artifacts in places, and calls of SageMaker's API, word for word."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ def test_a_version_given_by_name_goes_before_the_file(packages: Path) -> None:
     """Rolling back is asking for the earlier version: the names are those of the day."""
     text = SINGLE.format(location="s3://models")
     now, back = asked(packages, text), asked(packages, text, **{"echo-acme": "1"})
-    then = asked(packages, text.replace("package: echo-acme\n", 'package: echo-acme\n    version: "1"\n'))
+    then = asked(
+        packages, text.replace("package: echo-acme\n", 'package: echo-acme\n    version: "1"\n')
+    )
     assert back.endpoints[0] == then.endpoints[0]
     assert back.endpoints[0] != now.endpoints[0]
 

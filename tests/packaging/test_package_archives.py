@@ -55,7 +55,7 @@ def spec(tmp_path: Path) -> PackageSpec:
             "code/1.9/inference.py": "nine",
             "code/1.10/inference.py": "ten",
             "code/draft/inference.py": "no version",
-            "config.pbtxt": 'name: "${package}-${version}"\nmax_batch_size: ${rows_max} # ${kind}\n',
+            "config.pbtxt": 'name: "${package}-${version}"\nmax_batch_size: ${rows_max} #${kind}\n',
         },
     )
     (tmp_path / "run.sh").chmod(0o755)
@@ -96,7 +96,7 @@ def test_files_folders_code_and_templates_lie_where_the_file_says(
         code = read.extractfile("code/inference.py")
         assert config is not None
         assert code is not None
-        assert config.read() == b'name: "shop-2"\nmax_batch_size: 8 # own\n'
+        assert config.read() == b'name: "shop-2"\nmax_batch_size: 8 #own\n'
         assert code.read() == b"ten"
 
 
@@ -117,9 +117,7 @@ def test_bytes_follow_from_contents_alone(spec: PackageSpec, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("change", ["content", "name", "executable"])
-def test_other_contents_have_another_digest(
-    spec: PackageSpec, tmp_path: Path, change: str
-) -> None:
+def test_other_contents_have_another_digest(spec: PackageSpec, tmp_path: Path, change: str) -> None:
     before = digest_of(packed_files(contents(spec)[0]))
     if change == "content":
         (tmp_path / "data" / "empty").write_text("x")

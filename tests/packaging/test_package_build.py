@@ -116,7 +116,9 @@ def test_a_manifest_that_was_tampered_with_leads_nowhere(tmp_path: Path, change:
         package["file"] = "../../etc/passwd"
     elif change == "name":
         package["name"] = "shop"
-    path.write_text("[]" if change == "list" else json.dumps(tree)[: -9 if change == "cut" else None])
+    path.write_text(
+        "[]" if change == "list" else json.dumps(tree)[: -9 if change == "cut" else None]
+    )
     with pytest.raises(CallerError) as caught:
         manifest.load(tmp_path / "out")
     assert caught.value.code == "manifest-invalid"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import applying, options, output
+from penstock.cli import options, output
 from penstock.cli.client import Client
 from penstock.cli.output import note, print_json, print_table
 from penstock.core.apply_plan import Action, Plan, plan
@@ -25,7 +25,7 @@ NOT_CONFIRMED = 2
 
 def apply(
     path: Annotated[
-        Path, typer.Argument(metavar="FILE|DIR", help="apply.yaml, or a folder of such files.")
+        Path, typer.Argument(metavar="PATH", help="apply.yaml, or a folder of such files.")
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Carry the plan out.")] = False,
     prune: Annotated[
@@ -44,6 +44,8 @@ def apply(
     json_: options.Json = False,
 ) -> None:
     """Create, upload and update what is missing; exits with 2 where a plan was only shown."""
+    from penstock.cli import applying  # noqa: PLC0415 - `penstock --help` stays quick
+
     wanted = _wanted(path, dict(_pair(item) for item in version or ()))
     client = Client(url, key=key)
     seen = applying.look(client, wanted, prune=prune)
@@ -66,7 +68,7 @@ def apply(
 
 def _wanted(path: Path, versions: dict[str, str]) -> Deployment:
     """Makes the packages that the files name, and says what the files ask for."""
-    from penstock.packaging import manifest  # noqa: PLC0415 - `penstock --help` stays quick
+    from penstock.packaging import manifest  # noqa: PLC0415 - as above
     from penstock.packaging.apply_spec import read_apply  # noqa: PLC0415
     from penstock.packaging.wishes import deployment  # noqa: PLC0415
 

@@ -51,14 +51,20 @@ Result = TypeVar("Result")
 
 def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> Seen:
     """What is there of what is wanted; with `prune` all that earlier runs made."""
+    asked: dict[str, set[str]] = {}
+    for place in wanted.artifacts:
+        asked.setdefault(place.location, set()).add(place.name)
+
+    def stored(location: str) -> tuple[Mapping[str, Content], list[str]]:
+        store = open_store(location)
+        found = store.contents(frozenset(asked[location]), all_of_ours=prune)
+        return found, store.left_over()
+
     artifacts: dict[Place, Content] = {}
     left_over: list[Place] = []
-    for location in wanted.locations():
-        store = open_store(location)
-        asked = frozenset(place.name for place in wanted.artifacts if place.location == location)
-        for name, content in store.contents(asked, all_of_ours=prune).items():
-            artifacts[Place(location, name)] = content
-        left_over += [Place(location, name) for name in store.left_over()]
+    for location, (contents, drafts) in _each(stored, asked):
+        artifacts |= {Place(location, name): content for name, content in contents.items()}
+        left_over += [Place(location, name) for name in drafts]
     names = [endpoint.name for endpoint in wanted.endpoints]
     stacked = _of_stacks(client, wanted.stacks) if prune else frozenset()
     owners = sorted({stem(name) for name in (*names, *stacked)})

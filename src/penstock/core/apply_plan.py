@@ -181,7 +181,8 @@ def _tags(wish: Wish, seen: Seen) -> list[Step]:
 
 def _pruned(wish: Wish, seen: Seen) -> list[Step]:
     asked = {endpoint.name for endpoint in wish.endpoints}
-    gone = sorted(seen.stack_endpoints - asked)
+    as_compared = {name.lower() for name in asked}  # names of endpoints count without case
+    gone = sorted(name for name in seen.stack_endpoints if name.lower() not in as_compared)
     configs = {endpoint.config for endpoint in wish.endpoints}
     models = {model for endpoint in wish.endpoints for model in endpoint.models}
     owners = [*sorted(asked), *gone]
