@@ -183,6 +183,16 @@ def test_other_tags_are_put_right(tmp_path: Path, plane: ControlPlane) -> None:
     assert apply(file, plane)["steps"] == []
 
 
+def test_deleting_an_endpoint_takes_what_was_made_for_it_along(
+    tmp_path: Path, plane: ControlPlane
+) -> None:
+    apply(spec(tmp_path, 2, singles=2), plane, "--yes")
+    assert len(everything(plane)) == 4
+    argv = [sys.executable, "-m", "penstock", "delete", "embed", "--url", plane.url]
+    subprocess.run(argv, check=True, timeout=110)
+    assert everything(plane) == {}
+
+
 def test_a_server_that_goes_away_is_told_and_the_next_run_goes_on(
     tmp_path: Path, plane: ControlPlane
 ) -> None:

@@ -196,6 +196,18 @@ def test_a_wrong_place_is_refused_with_file_and_line(
     assert message in told
 
 
+@pytest.mark.parametrize("value", ["../../etc", "/etc", "a/../../b", "a\\b", "..", "a\nb"])
+@pytest.mark.parametrize("key", ["from", "to"])
+def test_no_value_of_a_row_leads_out_of_the_folders(tmp_path: Path, key: str, value: str) -> None:
+    entry = {"from": "f", "to": "t"} | {key: '"${each}"'}
+    added = f"files:\n  - {{from: {entry['from']}, to: {entry['to']}}}"
+    text = PACKAGE.replace("files:", added)
+    quoted = value.replace("\\", "\\\\").replace("\n", "\\n")
+    write(tmp_path, {"package.yaml": f'{text}for_each: ["{quoted}"]\n', "data/x": "", "f": ""})
+    [spec] = read_packages(tmp_path / "package.yaml")
+    assert refused(spec)[0] == "spec-invalid"
+
+
 def test_a_link_is_the_file_it_leads_to_and_none_leads_out(
     spec: PackageSpec, tmp_path: Path
 ) -> None:

@@ -155,6 +155,14 @@ def test_rows_that_are_none_are_refused(tmp_path: Path, rows: str) -> None:
     assert (code, ":6: for_each" in message) == ("spec-invalid", True)
 
 
+def test_rows_of_another_file_are_a_list_there(tmp_path: Path) -> None:
+    """A file that names itself leads to no end."""
+    text = "schema: 1\nfor_each: {file: rows.yaml}\n"
+    write(tmp_path, {"package.yaml": PACKAGE + "for_each: {file: rows.yaml}\n", "rows.yaml": text})
+    code, message, _ = refused(tmp_path / "package.yaml")
+    assert (code, "rows.yaml:2: for_each is no such list" in message) == ("spec-invalid", True)
+
+
 def test_two_packages_of_one_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path, {"package.yaml": PACKAGE + "for_each: [a, b]\n"})
     assert "the package echo is made twice" in refused(tmp_path / "package.yaml")[1]

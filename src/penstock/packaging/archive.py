@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import struct
 import tarfile
@@ -74,8 +75,10 @@ def digest_in(head: bytes) -> str:
 def write_archive(
     path: Path, files: Sequence[SourceFile], packed: Sequence[PackedFile], *, digest: str
 ) -> None:
-    """Writes the archive at `path`. Raises OSError, or NotNowError `artifact-changed` where a file
-    is no longer what `packed` says."""
+    """Writes the archive at `path`, onto the disk itself: a manifest will say that it is there.
+
+    Raises OSError, or NotNowError `artifact-changed` where a file is no longer what `packed` says.
+    """
     with (
         path.open("wb") as raw,
         _compressed(raw, digest) as stream,
@@ -163,6 +166,8 @@ def _compressed(raw: io.BufferedWriter, digest: str) -> Iterator[_Compressed]:
     stream = _Compressed(raw)
     yield stream
     stream.finish()
+    raw.flush()
+    os.fsync(raw.fileno())
 
 
 def file_sha256(path: Path) -> str:

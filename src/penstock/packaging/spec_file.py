@@ -66,15 +66,19 @@ class SpecFile:
             yield filled(rest, all_values, self.fail, path), all_values
 
     def _rows(self, value: object, path: str) -> list[dict[str, str]]:
-        if isinstance(value, dict):
-            keys = self.keys(value, f"{path}.")
-            file = keys.text("file", required=True)
-            keys.done()
-            other = SpecFile(inside(self.root, file, self.fail, f"{path}.file"), root=self.root)
-            top = other.keys({key: item for key, item in other.tree.items() if key != _KEY})
-            top.integer("schema", 1, low=1, high=1)
-            top.done()
-            return other._rows(other.tree.get(_KEY), _KEY)
+        """Those of a list, or of the list that another file has."""
+        if not isinstance(value, dict):
+            return self._listed_rows(value, path)
+        keys = self.keys(value, f"{path}.")
+        file = keys.text("file", required=True)
+        keys.done()
+        other = SpecFile(inside(self.root, file, self.fail, f"{path}.file"), root=self.root)
+        top = other.keys({key: item for key, item in other.tree.items() if key != _KEY})
+        top.integer("schema", 1, low=1, high=1)
+        top.done()
+        return other._listed_rows(other.tree.get(_KEY), _KEY)
+
+    def _listed_rows(self, value: object, path: str) -> list[dict[str, str]]:
         if not isinstance(value, list) or not value or len(value) > _ROWS_MAX:
             allowed = "a list of texts or of mappings, or {file: NAME}"
             raise self.fail(path, f"{path} is no such list", f"It must be {allowed}.")
