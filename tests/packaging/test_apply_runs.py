@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.artifacts.object_server import object_server
 from tests.packaging.control_plane import ControlPlane, control_plane
 from tests.packaging.models import echo_packages, write
 
@@ -171,6 +172,33 @@ def test_pruning_leaves_what_is_asked_for_and_what_others_made(
     assert left == asked
     embed = sorted(path.name for path in (tmp_path / "models" / "embed").iterdir())
     assert [name[:9] for name in embed] == ["echo-c0-1", "mine.tar."]
+
+
+def test_a_bucket_is_a_location_as_a_folder_is(
+    tmp_path: Path, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new package of the kind is one upload, a new version of one takes its place."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    with object_server() as bucket:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", bucket.url)
+        file = spec(tmp_path, 2, more=MANY)
+        file.write_text(
+            file.read_text().replace("location: models", "location: s3://models/support")
+        )
+        apply(file, plane, "--yes")
+        names = ["echo-c0.tar.gz", "echo-c1.tar.gz"]
+        assert sorted(bucket.objects)[1:] == [f"/models/support/many/{name}" for name in names]
+        assert apply(file, plane)["steps"] == []
+        calls = len(plane.changes())
+        echo_packages(tmp_path, ["c0", "c1", "c2"])
+        assert actions(apply(file, plane, "--yes")) == [("upload", "not-there")]
+        first = bucket.objects["/models/support/many/echo-c1.tar.gz"]
+        echo_packages(tmp_path, ["c1"], version="2")
+        assert actions(apply(file, plane, "--yes")) == [("upload", "other-content")]
+        assert bucket.objects["/models/support/many/echo-c1.tar.gz"] != first
+        assert len(plane.changes()) == calls, "the endpoints are not touched"
 
 
 def test_other_tags_are_put_right(tmp_path: Path, plane: ControlPlane) -> None:
