@@ -51,8 +51,9 @@ class ControlPlane:
         body = _single(body)
         http = HttpRequest("POST", "/", "", headers, body)
         answer = await self._door.handle(http, "id")
-        for name in await self._database.call(Store.unsettled_endpoints):
-            await self._settle(name)
+        if not operation.startswith(("Describe", "List")):
+            for name in await self._database.call(Store.unsettled_endpoints):
+                await self._settle(name)
         self.calls.append(operation)
         self.on_call(operation)
         return answer.status, answer.body

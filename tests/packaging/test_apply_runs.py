@@ -267,6 +267,7 @@ def killed(argv: list[str], plane: ControlPlane, *, folder: Path, files: int, ca
     return process.wait(1) == -signal.SIGKILL
 
 
+@pytest.mark.timeout(600)
 def test_500_models_are_deployed_by_a_command_that_is_killed_again_and_again(
     tmp_path: Path,
 ) -> None:
