@@ -119,6 +119,28 @@ def test_a_plan_is_only_shown_until_it_is_agreed_to(tmp_path: Path, plane: Contr
     assert not (tmp_path / "models").exists()
 
 
+@pytest.mark.parametrize(("answer", "status"), [("n", 2), ("y", 0)])
+def test_on_a_terminal_it_asks(
+    tmp_path: Path, plane: ControlPlane, answer: str, status: int
+) -> None:
+    argv = [word for word in command(spec(tmp_path, 1), plane) if word != "--json"]
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    told = b""
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        try:
+            while chunk := terminal.read(4096):
+                if b"[y/N]" not in told and b"[y/N]" in told + chunk:
+                    terminal.write(f"{answer}\n".encode())
+                told += chunk
+        except OSError:
+            pass  # the terminal's other end is closed
+    assert process.wait(60) == status, told.decode()
+    assert b"Carry out 4 steps?" in told
+    assert bool(plane.changes()) is (status == 0)
+
+
 def test_what_was_applied_is_not_done_again(tmp_path: Path, plane: ControlPlane) -> None:
     file = spec(tmp_path, 2, singles=2)
     assert apply(file, plane, "--yes")["applied"] is True
