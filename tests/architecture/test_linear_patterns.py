@@ -23,7 +23,7 @@ from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER, service_model
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "penstock"
 #: These run with their user's own input only.
-NOT_SERVERS = {"cli", "tune", "sim", "compile"}
+NOT_SERVERS = {"cli", "tune", "sim", "compile", "packaging"}
 #: Uses of an expression that try it at every character.
 SEARCHES = {"search", "findall", "finditer", "sub", "subn", "split"}
 

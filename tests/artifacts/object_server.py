@@ -1,15 +1,17 @@
-"""A loopback HTTP server that holds objects: GET and HEAD, and S3's ListObjectsV2 by bucket."""
+"""A loopback HTTP server that holds objects: GETs, ranges and HEAD, and of S3's operations
+ListObjectsV2, PutObject, multipart uploads, DeleteObject and DeleteObjects."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 
 class ObjectServer:
@@ -25,6 +27,7 @@ class ObjectServer:
         self.chunked = False  #: answer without Content-Length
         self.status = 200
         self.error_body = b""  #: of answers with another status than 200
+        self.parts: dict[str, dict[int, bytes]] = {}  #: of multipart uploads that go on, by id
         self.redirects: dict[str, str] = {}  #: path -> location
 
 
@@ -75,12 +78,68 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def do_PUT(self) -> None:
+        state, path, query, body = self._taken()
+        etag = hashlib.md5(body).hexdigest()
+        if "uploadId" in query:
+            state.parts[query["uploadId"][0]][int(query["partNumber"][0])] = body
+        elif state.status == 200:
+            state.objects[path] = body
+        self._answer(state.status, b"", etag=etag)
+
+    def do_POST(self) -> None:
+        state, path, query, body = self._taken()
+        if "uploads" in query:
+            upload = f"upload-{len(state.requests)}"
+            state.parts[upload] = {}
+            told = f"<UploadId>{upload}</UploadId>"
+            self._answer(200, f"<InitiateMultipartUploadResult>{told}"
+                         "</InitiateMultipartUploadResult>".encode())  # fmt: skip
+        elif "uploadId" in query:
+            parts = state.parts.pop(query["uploadId"][0])
+            state.objects[path] = b"".join(parts[number] for number in sorted(parts))
+            told = '<ETag>"of-many"</ETag>'
+            self._answer(200, f"<CompleteMultipartUploadResult>{told}"
+                         "</CompleteMultipartUploadResult>".encode())  # fmt: skip
+        else:  # DeleteObjects
+            keys = [unescape(key) for key in re.findall(r"<Key>(.*?)</Key>", body.decode())]
+            for key in keys:
+                state.objects.pop(f"{path.rstrip('/')}/{key}", None)
+            told = "".join(f"<Deleted><Key>{escape(key)}</Key></Deleted>" for key in keys)
+            self._answer(200, f"<DeleteResult>{told}</DeleteResult>".encode())
+
+    def do_DELETE(self) -> None:
+        state, path, query, _ = self._taken()
+        if "uploadId" in query:
+            state.parts.pop(query["uploadId"][0], None)
+        else:
+            state.objects.pop(path, None)
+        self._answer(204, b"")
+
+    def _taken(self) -> tuple[ObjectServer, str, dict[str, list[str]], bytes]:
+        state: ObjectServer = self.server.state  # type: ignore[attr-defined]
+        state.requests.append(f"{self.command} {self.path}")
+        parts = urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        return state, unquote(parts.path), parse_qs(parts.query, keep_blank_values=True), body
+
     def _object(self, state: ObjectServer, content: bytes) -> None:
         if state.chunked:
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content))
+            return
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if asked:
+            first, last = int(asked[1]), min(int(asked[2]), len(content) - 1)
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(content)}")
+            self.send_header("Content-Length", str(last + 1 - first))
+            self.send_header("ETag", f'"{hashlib.md5(content).hexdigest()}"')
+            self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+            self.end_headers()
+            self.wfile.write(content[first : last + 1])
             return
         body = content if state.cut_at is None else content[: state.cut_at]
         self.close_connection = state.cut_at is not None

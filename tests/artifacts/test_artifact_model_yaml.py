@@ -159,6 +159,8 @@ WRITER = "schema: 1\nruntime: seq2seq\ntokenizer: {}\n"
         ("schema: 1\nruntime: jax", "runtime is 'jax'", "'openvino', 'onnxruntime'"),
         (BASE + "rows: 3", "unknown key rows", "The keys here are: schema, runtime"),
         (BASE + "batching: {rowsmax: 3}", "unknown key batching.rowsmax", "rows_max"),
+        (BASE + "lane: 3", "unknown key lane", "Did you mean lanes? The keys here are"),
+        ("schema: 1\nruntim: openvino", "runtime is None", "Is runtim meant to be it?"),
         (BASE + "trusted: true", "trusted is True", "given by the operator"),
         (BASE + "version: 1.10", "version is 1.1", "put it in quotes"),
         (BASE + "lanes: 0", "lanes is 0", "an integer from 1 to 1024"),

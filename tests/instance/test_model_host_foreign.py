@@ -1,5 +1,5 @@
-"""A foreign server that hosts the models of a host, by the container contract: it may say that it is
-full, and then another of its models goes."""
+"""A foreign server that hosts the models of a host, by the container contract: it may say that it
+is full, and then another of its models goes."""
 
 from __future__ import annotations
 

@@ -73,6 +73,7 @@ _TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.p
 #: module (below src/penstock) -> test files (below tests)
 TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/admission.py": ("core/test_core_admission.py",),
+    "core/apply_plan.py": ("core/test_core_apply_plan.py",),
     "core/attempts.py": ("core/test_core_attempts.py", *_RECONCILE),
     "core/batch_spec.py": _BATCHING,
     "core/batching.py": (*_BATCHING, "core/test_core_service_level.py"),
@@ -128,6 +129,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/run_times.py": ("core/test_core_run_times.py", *_BATCHING),
     "core/service_level.py": ("core/test_core_service_level.py",),
     "core/stepping.py": ("core/test_core_stepping.py",),
+    "core/versioned_names.py": ("core/test_core_versioned_names.py",),
     "core/wish.py": (
         "core/test_core_wish.py",
         "core/test_core_endpoint_state.py",

@@ -185,7 +185,7 @@ class ModelPrefix:
         """The bucket. Making it takes longer than asking it, so it is kept."""
         if self._store is None:
             object_store = importlib.import_module("penstock.artifacts.object_store")
-            self._store = object_store.open_store(
+            self._store = object_store.s3_store(
                 self._bucket, endpoint=self._settings.s3_endpoint, budget=self._budget()
             )
         return self._store

@@ -34,7 +34,7 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 
 def list_s3(bucket: str, key: str, *, endpoint: str, budget: Budget, files_max: int) -> Listing:
     """An object, or all objects below a prefix where there is no object of that name."""
-    store = open_store(bucket, endpoint=endpoint, budget=budget)
+    store = s3_store(bucket, endpoint=endpoint, budget=budget)
     return list_in_store(store, key, budget=budget, files_max=files_max)
 
 
@@ -47,7 +47,7 @@ def list_in_store(
         try:
             result = obstore.head(store, key) if peek else obstore.get(store, key)
         except Exception as error:
-            mapped = _remote_error(budget.what, error)
+            mapped = remote_error(budget.what, error)
             if mapped.code != "artifact-not-found":
                 raise mapped from error
         else:
@@ -85,7 +85,7 @@ def objects_below(store: Any, prefix: str, *, budget: Budget) -> Iterator[tuple[
     except PenstockError:
         raise
     except Exception as error:
-        raise _remote_error(budget.what, error) from error
+        raise remote_error(budget.what, error) from error
 
 
 def listing_of(store: Any, objects: Mapping[str, Any], *, single: bool, budget: Budget) -> Listing:
@@ -111,7 +111,7 @@ def _later_chunks(obstore: Any, store: Any, item: Any, budget: Budget) -> Iterat
     try:
         result = obstore.get(store, item["path"])
     except Exception as error:
-        raise _remote_error(f"{budget.what} ({item['path']})", error) from error
+        raise remote_error(f"{budget.what} ({item['path']})", error) from error
     if _stamp(result.meta) != _stamp(item):
         raise NotNowError(
             "artifact-changed",
@@ -140,7 +140,7 @@ def _chunks(result: Any, budget: Budget) -> Iterator[bytes]:
     except PenstockError:
         raise
     except Exception as error:
-        raise _remote_error(budget.what, error) from error
+        raise remote_error(budget.what, error) from error
     size = int(result.meta["size"])
     if read != size:
         raise NotNowError(
@@ -161,7 +161,7 @@ def _changed_at(meta: Any) -> float:
     return float(max(0.0, meta["last_modified"].timestamp()))
 
 
-def open_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
+def s3_store(bucket: str, *, endpoint: str, budget: Budget) -> Any:
     """A bucket, with the credentials that the environment gives. Raises `CallerError`."""
     store_module = importlib.import_module("obstore.store")
     options: dict[str, Any] = {}
@@ -253,13 +253,17 @@ def _retry_config() -> dict[str, Any]:
     return {"max_retries": RETRIES_MAX, "retry_timeout": timedelta(seconds=RETRY_S)}
 
 
-def _remote_error(what: str, error: Exception) -> PenstockError:
+def remote_error(what: str, error: Exception) -> PenstockError:
+    """One of ours for one of obstore's."""
     exceptions = importlib.import_module("obstore.exceptions")
     if isinstance(error, FileNotFoundError | exceptions.NotFoundError):
         return not_found(what)
     if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
         return access_denied(what)
     text = str(error)
+    answered = _STATUS.search(text)
+    if answered is not None and answered[1] in ("401", "403"):  # a listing has no class for it
+        return access_denied(what)
     if "InvalidCertificate" in text:
         return certificate_untrusted(what)
     if "MissingContentLength" in text:

@@ -6,36 +6,54 @@ text is wanted, the error says to quote it.
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.artifacts.paths import safe_path
 from penstock.errors import CallerError
 
 _ITEMS_MAX = 100_000
+#: (path of the key, what is wrong, remedy) -> the error to raise.
+Fail = Callable[[str, str, str], CallerError]
 TEXT_CHARS_MAX = 4096
 
 
 def invalid(where: str, path: str, value: object, allowed: str) -> CallerError:
-    """The one error of a wrong value."""
+    """The one error of a wrong value in a model.yaml."""
+    return _model_yaml(where)(path, _is(path, value), f"It must be {allowed}.")
+
+
+def _model_yaml(where: str) -> Fail:
+    return lambda path, cause, hint: CallerError(
+        "model-yaml-invalid", f"{where}: {cause}", hint=hint
+    )
+
+
+def _is(path: str, value: object) -> str:
     try:
         text = ascii(value)
     except ValueError:  # an integer of thousands of digits
         text = f"a huge {type(value).__name__}"
     text = text if len(text) <= 120 else f"{text[:117]}..."
-    key = f"{path} is {text}" if path else f"the file holds {text}"
-    return CallerError("model-yaml-invalid", f"{where}: {key}", hint=f"It must be {allowed}.")
+    return f"{path} is {text}" if path else f"the file holds {text}"
 
 
 class Keys:
-    """The keys of one mapping, each of which is taken once; `done` refuses the others."""
+    """The keys of one mapping, each of which is taken once; `done` refuses the others.
 
-    def __init__(self, mapping: dict[str, Any], *, where: str, path: str = "") -> None:
+    `fail` makes the errors of files that are no model.yaml.
+    """
+
+    def __init__(
+        self, mapping: dict[str, Any], *, where: str, path: str = "", fail: Fail | None = None
+    ) -> None:
         self._left = dict(mapping)
         self._known: list[str] = []
         self._where = where
         self._path = path
+        self._fail = fail or _model_yaml(where)
 
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
         value = self._take(name, required)
@@ -123,25 +141,44 @@ class Keys:
             for at, value in enumerate(self._list(name, required=False))
         ]
 
+    def mappings(self, name: str) -> list[tuple[dict[str, Any], str]]:
+        """As `sections`, for whoever reads the mappings: each with the path of its keys."""
+        found = []
+        for at, value in enumerate(self._list(name, required=False)):
+            if not isinstance(value, dict):
+                raise self.wrong(f"{name}[{at}]", value, "a mapping")
+            found.append((value, f"{self._path}{name}[{at}]."))
+        return found
+
     def done(self) -> None:
         if self._left:
             name, value = next(iter(self._left.items()))
             if name == "trusted":
                 raise self.wrong(name, value, "left out: trust is given by the operator")
-            raise CallerError(
-                "model-yaml-invalid",
-                f"{self._where}: unknown key {self._path}{name}",
-                hint=f"The keys here are: {', '.join(self._known)}.",
+            near = difflib.get_close_matches(name, self._known, n=1)
+            meant = f"Did you mean {near[0]}? " if near else ""
+            raise self._fail(
+                f"{self._path}{name}",
+                f"unknown key {self._path}{name}",
+                f"{meant}The keys here are: {', '.join(self._known)}.",
             )
 
     def wrong(self, name: str, value: object, allowed: str) -> CallerError:
-        return invalid(self._where, f"{self._path}{name}", value, allowed)
+        path = f"{self._path}{name}"
+        return self._fail(path, _is(path, value), f"It must be {allowed}.")
+
+    def _missing(self, name: str) -> CallerError:
+        near = difflib.get_close_matches(name, self._left, n=1)
+        if not near:
+            return self.wrong(name, None, "given")
+        hint = f"It must be given. Is {near[0]} meant to be it?"
+        return self._fail(f"{self._path}{near[0]}", _is(f"{self._path}{name}", None), hint)
 
     def _take(self, name: str, required: bool) -> Any:
         self._known.append(name)
         if name not in self._left:
             if required:
-                raise self.wrong(name, None, "given")
+                raise self._missing(name)
             return None
         value = self._left.pop(name)
         if value is None:
@@ -173,4 +210,5 @@ class Keys:
     def _sub(self, name: str, value: object) -> Keys:
         if not isinstance(value, dict):
             raise self.wrong(name, value, "a mapping")
-        return Keys(value, where=self._where, path=f"{self._path}{name}.")
+        path = f"{self._path}{name}."
+        return Keys(value, where=self._where, path=path, fail=self._fail)

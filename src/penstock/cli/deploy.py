@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -14,13 +13,11 @@ import typer
 from penstock.cli import options
 from penstock.cli.client import Client, SageMaker
 from penstock.cli.output import note, print_json
+from penstock.core.versioned_names import ENDPOINT_NAME, versioned_name
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 
 #: As long as SageMaker's own limit for starting a container.
 WAIT_S_MAX = 3600.0
-
-#: SageMaker's pattern; checked here because what is created first has longer names.
-ENDPOINT_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
 
 def deploy(
@@ -96,6 +93,7 @@ def create_or_update(
     changes nothing. Models that are put into the folder of a multi-model endpoint are no new
     content. Returns the configuration's name.
     """
+    # Checked here because what is created first has longer names.
     if not ENDPOINT_NAME.fullmatch(name):
         raise CallerError(
             "endpoint-name-invalid",
@@ -118,24 +116,47 @@ def create_or_update(
     }
     files = [] if multi_model else _files(uri)
     content = repr((sorted(container.items(), key=str), sorted(variant.items()), files))
-    versioned = f"{name[:52]}-{hashlib.sha256(content.encode()).hexdigest()[:10]}"
-    _unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
-    _unless_there(
+    versioned = versioned_name(name, content)
+    create_unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
+    create_unless_there(
         client,
         "CreateEndpointConfig",
         EndpointConfigName=versioned,
         ProductionVariants=[variant | {"ModelName": versioned}],
     )
+    point_endpoint(client, name, versioned)
+    return versioned
+
+
+def point_endpoint(
+    client: SageMaker, name: str, config_name: str, *, tags: Mapping[str, str] | None = None
+) -> None:
+    """Creates the endpoint with `tags`, or has the one that exists serve this configuration.
+
+    One that failed is deleted and made anew, and nothing is done where it serves that already.
+    """
+    members: dict[str, Any] = {"EndpointName": name, "EndpointConfigName": config_name}
+    created = members | ({"Tags": tag_list(tags)} if tags else {})
     existing = describe(client, name, missing_ok=True)
     if not existing:
-        client.sagemaker("CreateEndpoint", EndpointName=name, EndpointConfigName=versioned)
+        create_unless_there(client, "CreateEndpoint", **created)
     elif existing["EndpointStatus"] == "Failed":
         client.sagemaker("DeleteEndpoint", EndpointName=name)
         wait_gone(client, name)
-        client.sagemaker("CreateEndpoint", EndpointName=name, EndpointConfigName=versioned)
-    elif existing["EndpointConfigName"] != versioned:
-        client.sagemaker("UpdateEndpoint", EndpointName=name, EndpointConfigName=versioned)
-    return versioned
+        client.sagemaker("CreateEndpoint", **created)
+    elif heading(existing) != config_name:
+        client.sagemaker("UpdateEndpoint", **members)
+
+
+def heading(described: Mapping[str, Any]) -> str:
+    """The configuration that a described endpoint serves, or is on its way to."""
+    pending = described.get("PendingDeploymentSummary") or {}
+    return str(pending.get("EndpointConfigName") or described["EndpointConfigName"])
+
+
+def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Tags in SageMaker's form."""
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
 def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[str, Any]:
@@ -172,23 +193,25 @@ def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str,
                 f"endpoint {name} failed: {reason}",
                 hint=f"See 'penstock logs {name}'.",
             )
-        _pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
+        pause(deadline, f"endpoint {name} is still {described['EndpointStatus']}")
 
 
 def wait_gone(client: SageMaker, name: str) -> None:
     """Waits until a deleted endpoint can't be described any more."""
     deadline = time.monotonic() + WAIT_S_MAX
     while describe(client, name, missing_ok=True):
-        _pause(deadline, f"endpoint {name} is still being deleted")
+        pause(deadline, f"endpoint {name} is still being deleted")
 
 
-def _pause(deadline: float, message: str) -> None:
+def pause(deadline: float, message: str) -> None:
+    """Waits a moment. Raises NotNowError `timed-out` after the deadline."""
     if time.monotonic() > deadline:
         raise NotNowError("timed-out", message, hint="Ask again with 'penstock status'.")
     time.sleep(0.1)
 
 
-def _unless_there(client: SageMaker, operation: str, **members: Any) -> None:
+def create_unless_there(client: SageMaker, operation: str, **members: Any) -> None:
+    """A Create call that may have been made before: names say content."""
     try:
         client.sagemaker(operation, **members)
     except PenstockError as error:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli import options, settings
-from penstock.cli.deploy import ENDPOINT_NAME
 from penstock.cli.output import note, print_json, print_table
 from penstock.core.grants import Grant
+from penstock.core.versioned_names import ENDPOINT_NAME
 from penstock.errors import CallerError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from penstock import __version__
-from penstock.cli import compile as compile_command
 from penstock.cli import (
+    apply,
     config,
     delete,
     deploy,
@@ -19,12 +19,14 @@ from penstock.cli import (
     logs,
     models,
     output,
+    package,
     serve,
     status,
     tune,
     up,
     warm,
 )
+from penstock.cli import compile as compile_command
 from penstock.errors import CallerError, PenstockError
 
 #: What a wrong command line raises. Typer exports its children only, and may bring its own click.
@@ -61,6 +63,8 @@ app.command("serve")(serve.serve)
 app.command("compile")(compile_command.compile_)
 app.command("tune")(tune.tune)
 app.command("deploy")(deploy.deploy)
+app.command("package")(package.package)
+app.command("apply")(apply.apply)
 app.command("status")(status.status)
 app.command("invoke")(invoke.invoke)
 app.command("logs")(logs.logs)

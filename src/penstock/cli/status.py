@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import options
-from penstock.cli.client import Client
+from penstock.cli.client import Client, SageMaker
 from penstock.cli.deploy import describe
 from penstock.cli.output import print_json, print_table
 
@@ -55,13 +55,20 @@ def status(
 
 def list_names(client: Client) -> list[str]:
     """All endpoint names, page by page, oldest first."""
-    names: list[str] = []
-    members: dict[str, Any] = {"MaxResults": 100, "SortOrder": "Ascending"}
+    return [str(each["EndpointName"]) for each in list_all(client, "ListEndpoints", "Endpoints")]
+
+
+def list_all(
+    client: SageMaker, operation: str, member: str, **filters: Any
+) -> list[dict[str, Any]]:
+    """What a List operation has under `member` in all its pages, oldest first."""
+    found: list[dict[str, Any]] = []
+    members: dict[str, Any] = {"MaxResults": 100, "SortOrder": "Ascending"} | filters
     while True:
-        page = client.sagemaker("ListEndpoints", **members)
-        names += [summary["EndpointName"] for summary in page["Endpoints"]]
+        page = client.sagemaker(operation, **members)
+        found += page[member]
         if not page.get("NextToken"):
-            return names
+            return found
         members["NextToken"] = page["NextToken"]
 
 

@@ -1,0 +1,176 @@
+"""What `penstock apply` has to do, as whole plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.core.apply_plan import (
+    Action,
+    Content,
+    EndpointSeen,
+    EndpointWish,
+    Place,
+    Plan,
+    Seen,
+    Step,
+    Wish,
+    plan,
+)
+
+PREFIX = "s3://models/embed/"
+ACME = Place(PREFIX, "acme.tar.gz")
+BEST = Place(PREFIX, "best.tar.gz")
+CONTENT = Content(digest="d1", size=10)
+#: Versioned names of the endpoint `embed`.
+MODEL, OLD_MODEL = "embed-0000000001", "embed-0000000002"
+CONFIG, OLD_CONFIG = "embed-0000000003", "embed-0000000004"
+TAGS = {"team": "search", "penstock:stack": "support"}
+ENDPOINT = EndpointWish(name="embed", config=CONFIG, models=(MODEL,), tags=TAGS)
+WISH = Wish(artifacts={BEST: CONTENT, ACME: CONTENT}, endpoints=(ENDPOINT,))
+#: All of it is there.
+DONE = Seen(
+    artifacts={ACME: CONTENT, BEST: CONTENT},
+    endpoints={"embed": EndpointSeen(status="InService", config=CONFIG, tags=TAGS)},
+    models=frozenset({MODEL}),
+    configs=frozenset({CONFIG}),
+    stack_endpoints=frozenset({"embed"}),
+)
+
+
+def test_from_nothing_all_is_made_in_the_order_in_which_one_needs_the_other() -> None:
+    assert plan(WISH, Seen(artifacts={})) == Plan(
+        (
+            Step(Action.UPLOAD, "acme.tar.gz", "not-there", PREFIX, 10),
+            Step(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),
+            Step(Action.CREATE_MODEL, MODEL, "not-there"),
+            Step(Action.CREATE_ENDPOINT_CONFIG, CONFIG, "not-there"),
+            Step(Action.CREATE_ENDPOINT, "embed", "not-there"),
+        ),
+        unchanged=0,
+    )
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_where_all_is_as_it_should_be_nothing_is_done(prune: bool) -> None:
+    assert plan(WISH, DONE, prune=prune) == Plan((), unchanged=5)
+
+
+def test_a_run_that_was_killed_is_continued_with_what_is_missing() -> None:
+    """Killed behind CreateModel, with one upload done and one on its way."""
+    seen = Seen(
+        artifacts={ACME: CONTENT},
+        left_over=(Place(PREFIX, "._b"), Place(PREFIX, "._a")),
+        models=frozenset({MODEL}),
+    )
+    assert plan(WISH, seen) == Plan(
+        (
+            Step(Action.REMOVE_LEFT_OVER, "._a", "upload-not-finished", PREFIX),
+            Step(Action.REMOVE_LEFT_OVER, "._b", "upload-not-finished", PREFIX),
+            Step(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),
+            Step(Action.CREATE_ENDPOINT_CONFIG, CONFIG, "not-there"),
+            Step(Action.CREATE_ENDPOINT, "embed", "not-there"),
+        ),
+        unchanged=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "reason"),
+    [
+        (Content(digest="d0", size=10), "other-content"),
+        (Content(digest="", size=10), "other-content"),
+        (Content(digest="d1", size=9), "not-whole"),
+    ],
+)
+def test_an_archive_is_put_again_where_another_or_a_part_of_it_lies(
+    there: Content, reason: str
+) -> None:
+    seen = replace(DONE, artifacts={ACME: there, BEST: CONTENT})
+    assert plan(WISH, seen) == Plan(
+        (Step(Action.UPLOAD, "acme.tar.gz", reason, PREFIX, 10),), unchanged=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "config", "step"),
+    [
+        ("InService", OLD_CONFIG, Step(Action.UPDATE_ENDPOINT, "embed", "other-config")),
+        ("Updating", OLD_CONFIG, Step(Action.UPDATE_ENDPOINT, "embed", "other-config")),
+        ("Failed", CONFIG, Step(Action.CREATE_ENDPOINT, "embed", "failed")),
+        ("Deleting", CONFIG, Step(Action.CREATE_ENDPOINT, "embed", "being-deleted")),
+    ],
+)
+def test_an_endpoint_that_serves_something_else_is_updated_and_a_dead_one_made_anew(
+    status: str, config: str, step: Step
+) -> None:
+    seen = replace(DONE, endpoints={"embed": EndpointSeen(status=status, config=config, tags=TAGS)})
+    assert plan(WISH, seen) == Plan((step,), unchanged=4)
+
+
+@pytest.mark.parametrize("status", ["Creating", "Updating", "InService"])
+def test_an_endpoint_on_its_way_to_what_is_asked_for_is_left_alone(status: str) -> None:
+    seen = replace(DONE, endpoints={"embed": EndpointSeen(status=status, config=CONFIG, tags=TAGS)})
+    assert plan(WISH, seen) == Plan((), unchanged=5)
+
+
+def test_tags_are_added_and_those_of_others_stay() -> None:
+    others = EndpointSeen(status="InService", config=CONFIG, tags=TAGS | {"owner": "ops"})
+    assert plan(WISH, replace(DONE, endpoints={"embed": others})).steps == ()
+    wrong = EndpointSeen(status="InService", config=CONFIG, tags=TAGS | {"team": "ads"})
+    assert plan(WISH, replace(DONE, endpoints={"embed": wrong})) == Plan(
+        (Step(Action.TAG_ENDPOINT, "embed", "other-tags"),), unchanged=5
+    )
+
+
+def test_tags_of_an_endpoint_that_is_made_anew_come_with_it() -> None:
+    for status in ("Failed", "Deleting"):
+        gone = EndpointSeen(status=status, config=CONFIG)
+        planned = plan(WISH, replace(DONE, endpoints={"embed": gone}))
+        assert [step.action for step in planned.steps] == [Action.CREATE_ENDPOINT]
+
+
+def test_a_model_that_two_variants_share_is_made_once() -> None:
+    shared = replace(ENDPOINT, models=(MODEL, MODEL))
+    planned = plan(Wish(artifacts={}, endpoints=(shared,)), Seen(artifacts={}))
+    assert planned.of(Action.CREATE_MODEL) == (Step(Action.CREATE_MODEL, MODEL, "not-there"),)
+    assert planned.unchanged == 0
+
+
+#: Beside what is asked for: what earlier runs made, and what others did.
+MORE = replace(
+    DONE,
+    artifacts=DONE.artifacts
+    | {
+        Place(PREFIX, "gone.tar.gz"): Content(digest="d2", size=7),
+        Place(PREFIX, "by-hand.tar.gz"): Content(digest="", size=7),
+    },
+    endpoints=DONE.endpoints | {"old": EndpointSeen(status="InService", config="old-x")},
+    models=frozenset({MODEL, OLD_MODEL, "old-0000000005", "other-0000000006", "embed-by-hand"}),
+    configs=frozenset({CONFIG, OLD_CONFIG, "old-0000000007", "embed-large-0000000008"}),
+    stack_endpoints=frozenset({"embed", "old"}),
+)
+
+
+def test_nothing_is_deleted_unless_pruning_is_asked_for() -> None:
+    assert plan(WISH, MORE) == Plan((), unchanged=5)
+
+
+def test_pruning_deletes_what_bears_the_marks_of_earlier_runs_and_nothing_else() -> None:
+    assert plan(WISH, MORE, prune=True) == Plan(
+        (
+            Step(Action.DELETE_ENDPOINT, "old", "not-asked-for"),
+            Step(Action.DELETE_ENDPOINT_CONFIG, OLD_CONFIG, "not-asked-for"),
+            Step(Action.DELETE_ENDPOINT_CONFIG, "old-0000000007", "not-asked-for"),
+            Step(Action.DELETE_MODEL, OLD_MODEL, "not-asked-for"),
+            Step(Action.DELETE_MODEL, "old-0000000005", "not-asked-for"),
+            Step(Action.DELETE_ARTIFACT, "gone.tar.gz", "not-asked-for", PREFIX),
+        ),
+        unchanged=5,
+    )
+
+
+def test_pruning_knows_an_endpoint_whose_name_is_written_in_another_case() -> None:
+    seen = replace(DONE, stack_endpoints=frozenset({"EMBED"}))
+    assert plan(WISH, seen, prune=True) == Plan((), unchanged=5)

@@ -1,0 +1,144 @@
+"""The SageMaker front door and its database over HTTP, for commands that are killed.
+
+Both are the real ones. Of the reconciler there is what it writes once copies are ready or gone: an
+endpoint is in service, or no longer there, as soon as it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from penstock.api.aws import AwsFrontDoor, AwsService
+from penstock.api.sagemaker.context import SagemakerContext
+from penstock.api.sagemaker.operations import OPERATIONS
+from penstock.clock import SystemClock
+from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
+from penstock.wire.aws.http import HttpRequest
+from penstock.wire.aws.models import SAGEMAKER
+
+ACCOUNT = "123456789012"
+
+
+class ControlPlane:
+    """`calls` are the operations in the order in which they were asked for."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.url = ""
+        self.calls: list[str] = []
+        self.on_call: Callable[[str], None] = lambda operation: None  #: when one was carried out
+        self.loop = asyncio.new_event_loop()
+        self._clock = SystemClock()
+        self._database = StoreThread(lambda: Store(state_dir))
+        service = AwsService(SAGEMAKER, OPERATIONS, self._context)
+        self._door = AwsFrontDoor((service,), region_default="us-east-1")
+
+    async def open(self) -> None:
+        await self._database.open()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    async def handle(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        operation = headers["X-Amz-Target"].rpartition(".")[2]
+        body = _single(body)
+        http = HttpRequest("POST", "/", "", headers, body)
+        answer = await self._door.handle(http, "id")
+        if not operation.startswith(("Describe", "List")):
+            for name in await self._database.call(Store.unsettled_endpoints):
+                await self._settle(name)
+        self.calls.append(operation)
+        self.on_call(operation)
+        return answer.status, answer.body
+
+    def changes(self) -> list[str]:
+        """The calls that were no questions."""
+        return [call for call in self.calls if not call.startswith(("Describe", "List"))]
+
+    def notify(self, endpoint: str) -> None:
+        """The reconciler's doorbell."""
+
+    def current_counts(self, endpoint: str) -> dict[str, int]:
+        return {}
+
+    async def _settle(self, name: str) -> None:
+        record = await self._database.call(Store.describe_endpoint, name)
+        if record.status == "Deleting":
+            await self._database.call(Store.finish_delete, name)
+            return
+        spec = record.target or record.active
+        assert spec is not None
+        await self._database.call(
+            Store.set_status,
+            name,
+            "InService",
+            now=self._clock.wall(),
+            active_generation=spec.generation,
+        )
+
+    def _context(self, region: str) -> SagemakerContext:
+        return SagemakerContext(self._database, self, self._clock, region, ACCOUNT)
+
+
+@contextmanager
+def control_plane(state_dir: Path) -> Iterator[ControlPlane]:
+    plane = ControlPlane(state_dir)
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.plane = plane  # type: ignore[attr-defined]
+    plane.url = f"http://127.0.0.1:{server.server_port}"
+    threads = [
+        threading.Thread(target=plane.loop.run_forever, daemon=True),
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    asyncio.run_coroutine_threadsafe(plane.open(), plane.loop).result(60)
+    try:
+        yield plane
+    finally:
+        server.shutdown()
+        server.server_close()
+        asyncio.run_coroutine_threadsafe(plane.close(), plane.loop).result(60)
+        plane.loop.call_soon_threadsafe(plane.loop.stop)
+        for thread in threads:
+            thread.join(10)
+        plane.loop.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        plane: ControlPlane = self.server.plane  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        headers: dict[str, Any] = dict(self.headers.items())
+        call = plane.handle(headers, body)
+        status, answer = asyncio.run_coroutine_threadsafe(call, plane.loop).result(60)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+def _single(body: bytes) -> bytes:
+    """A model of many as one of one: all that the door takes so far."""
+    members = json.loads(body)
+    container = members.get("PrimaryContainer") or {}
+    if container.pop("Mode", "") == "MultiModel":
+        del container["MultiModelConfig"]
+    return json.dumps(members).encode()

@@ -1,0 +1,144 @@
+"""What `penstock package` makes is served by a real server, and the page works as written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import model_files
+from tests.packaging.models import CODE, write
+from tests.system.harness import ROOT, Server
+
+pytestmark = pytest.mark.system
+
+PAGE = ROOT / "docs" / "howto" / "packages.md"
+#: A fenced block, with the file's name where a line says it.
+BLOCK = re.compile(r"(?:^`([\w./-]+)`:\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+SPECS = {
+    "python/package.yaml": """\
+        schema: 1
+        package: echo
+        version: "1"
+        code: {from: code, to: code}
+        templates: [{from: name.txt, to: name.txt}]
+        """,
+    "python/code/1.0/inference.py": CODE,
+    "python/name.txt": "${package} ${version} ${code_version}",
+    "triton/package.yaml": """\
+        schema: 1
+        package: affine-${rows}
+        version: "1"
+        files:
+          - {from: model.onnx, to: affine/1/}
+        templates:
+          - {from: config.pbtxt, to: affine/config.pbtxt, values: {backend: onnxruntime}}
+        for_each: [{rows: "8"}]
+        """,
+    "triton/config.pbtxt": """\
+        backend: "${backend}"
+        max_batch_size: ${rows}
+        input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
+        output [ { name: "y" data_type: TYPE_FP32 dims: [ 3 ] } ]
+        """,
+    "apply.yaml": """\
+        schema: 1
+        stack: e2e
+        packages: [python/package.yaml, triton/package.yaml]
+        location: served
+        endpoints:
+          - {name: packed-python, package: echo}
+          - {name: packed-triton, package: affine-8}
+        """,
+}
+
+
+def penstock(server: Server, folder: Path, *words: str, status: int = 0) -> str:
+    ended = subprocess.run(
+        [sys.executable, "-m", "penstock", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+        cwd=folder,
+        env=os.environ | {"PENSTOCK_URL": server.url},
+    )
+    assert ended.returncode == status, (words, ended.stdout, ended.stderr)
+    return ended.stdout
+
+
+@pytest.fixture
+def cleared(server: Server) -> Iterator[Server]:
+    """The shared server, without the endpoints of this test behind it."""
+    before = {each["EndpointName"] for each in endpoints(server)}
+    yield server
+    for each in endpoints(server):
+        if each["EndpointName"] not in before:
+            server.client("sagemaker").delete_endpoint(EndpointName=each["EndpointName"])
+
+
+def endpoints(server: Server) -> list[dict[str, str]]:
+    return list(server.client("sagemaker").list_endpoints(MaxResults=100)["Endpoints"])
+
+
+def answer(server: Server, endpoint: str, body: bytes) -> object:
+    status, got = server.post(f"/endpoints/{endpoint}/invocations", body)
+    assert status == 200, got
+    return json.loads(got)
+
+
+def test_what_is_packaged_is_served_updated_and_rolled_back(
+    cleared: Server, tmp_path: Path
+) -> None:
+    server = cleared
+    write(tmp_path, dict(SPECS))
+    model_files.affine(tmp_path / "triton")
+    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    assert answer(server, "packed-python", b"[1]") == {"model": "echo 1 1.0", "data": [1]}
+    row = b"[[1.0, 0.0, 0.0, 2.0]]"
+    assert answer(server, "packed-triton", row) == {"predictions": [[9.0, 10.5, 12.0]]}
+    assert json.loads(penstock(server, tmp_path, "apply", "apply.yaml", "--json"))["steps"] == []
+
+    write(tmp_path, {"python/code/1.1/inference.py": CODE})
+    package = tmp_path / "python" / "package.yaml"
+    package.write_text(package.read_text().replace('version: "1"', 'version: "2"'))
+    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    assert answer(server, "packed-python", b"[1]") == {"model": "echo 2 1.1", "data": [1]}
+
+    penstock(server, tmp_path, "apply", "apply.yaml", "--version", "echo=1", "--yes")
+    assert answer(server, "packed-python", b"[1]") == {"model": "echo 1 1.0", "data": [1]}
+
+    (tmp_path / "apply.yaml").write_text("schema: 1\nstack: e2e\n")
+    penstock(server, tmp_path, "apply", "apply.yaml", "--prune", "--yes")
+    left = {each["EndpointName"] for each in endpoints(server)}
+    assert not left & {"packed-python", "packed-triton"}
+    models = server.client("sagemaker").list_models(MaxResults=100, NameContains="packed")
+    assert models["Models"] == []
+
+
+def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> None:
+    """Its files are written, its commands typed; the plan alone exits with 2."""
+    commands = []
+    for name, language, text in BLOCK.findall(PAGE.read_text()):
+        if name:
+            write(tmp_path, {name: text.encode()})
+        elif language == "sh":
+            commands += text.splitlines()
+    statuses = {"penstock apply apply.yaml": 2}
+    said = [
+        penstock(cleared, tmp_path, *typed(line), status=statuses.get(line, 0)) for line in commands
+    ]
+    assert len(said) == 4
+    assert json.loads(said[-1]) == {"customer": "acme", "answer": [2, 4]}
+
+
+def typed(line: str) -> list[str]:
+    words = re.findall(r"'([^']*)'|(\S+)", line)
+    assert words[0][1] == "penstock"
+    return [quoted or plain for quoted, plain in words[1:]]
