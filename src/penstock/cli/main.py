@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.cli import compile as compile_command
 from penstock.cli import (
     config,
+    cost,
     delete,
     deploy,
     explain,
@@ -64,6 +65,7 @@ app.command("invoke")(invoke.invoke)
 app.command("logs")(logs.logs)
 app.command("delete")(delete.delete)
 app.command("explain")(explain.explain)
+app.command("cost")(cost.cost)
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(config.app, name="config", help="Settings, and where they come from.")
 
