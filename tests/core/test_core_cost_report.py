@@ -128,15 +128,11 @@ def test_a_tenant_is_what_stands_before_the_first_slash_or_dash(name: str, tenan
     assert tenants_by()(name) == tenant
 
 
-def test_a_pattern_may_tell_the_tenant_instead() -> None:
-    tenant_of = tenants_by(pattern=r"(customer-\d+)")
-    assert tenant_of("team/customer-017.tar.gz") == "customer-017"
-    assert tenant_of("other.tar.gz") == "other"
-    assert tenants_by(pattern=r"^[a-z]+")("acme7") == "acme"
-    with pytest.raises(CallerError) as caught:
-        tenants_by(pattern="(")
-    assert caught.value.code == "tenant-pattern-invalid"
-    assert caught.value.hint
+def test_other_characters_and_more_parts_may_tell_it() -> None:
+    assert tenants_by(parts=2)("customer-017-fr.tar.gz") == "customer-017"
+    assert tenants_by(parts=2)("customer-017.tar.gz") == "customer-017"
+    assert tenants_by("/", parts=2)("eu/acme-1/embed.tar.gz") == "eu/acme-1"
+    assert tenants_by("")("acme-1.zip") == "acme-1"
 
 
 @pytest.mark.parametrize("held_s", [-1.0, float("nan"), float("inf")])

@@ -14,7 +14,7 @@ from penstock.cli import options
 from penstock.cli.client import Client
 from penstock.cli.output import note, print_json, print_table
 from penstock.core.cost_compared import Alternative, TypeOffer, of_usage
-from penstock.core.cost_report import CostLine, CostReport, report, tenants_by
+from penstock.core.cost_report import TENANT_ENDS, CostLine, CostReport, report, tenants_by
 from penstock.core.cost_usage import usage_from_dict
 from penstock.errors import CallerError
 
@@ -30,14 +30,12 @@ def cost(
     html: Annotated[
         Path | None, typer.Option("--html", help="Write a page with plots to this file.")
     ] = None,
-    tenants: Annotated[
-        str,
-        typer.Option(
-            "--tenants",
-            help="Regular expression; its first group is the tenant of a model. Default: what"
-            " stands before the first / or - of its name.",
-        ),
-    ] = "",
+    tenant_ends: Annotated[
+        str, typer.Option("--tenant-ends", help="Characters that end a part of a model's name.")
+    ] = TENANT_ENDS,
+    tenant_parts: Annotated[
+        int, typer.Option("--tenant-parts", min=1, help="Parts of it that name the tenant.")
+    ] = 1,
     top: Annotated[int, typer.Option("--top", min=1, help="Lines of each table.")] = 20,
     url: options.Url = "",
     key: options.Key = "",
@@ -46,7 +44,7 @@ def cost(
     """Report what models, tenants and requests cost, and compare with other ways to serve."""
     given = _read(usage) if usage else Client(url, key=key).admin("/usage")
     instances = usage_from_dict(given)
-    found = report(instances, tenants_by(pattern=tenants))
+    found = report(instances, tenants_by(tenant_ends, parts=tenant_parts))
     others = of_usage(instances, _offers(given))
     if html is not None:
         from penstock.cli.cost_page import page  # noqa: PLC0415 - only this option needs it

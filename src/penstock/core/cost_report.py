@@ -17,13 +17,11 @@ Resource Fairness"). Comparisons with other ways to serve the same models are in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.core.cost_usage import HOUR_S, InstanceUsage, ModelUsage, check
-from penstock.errors import CallerError
 
 #: What ends the tenant's part of a model's name, and endings that are no part of a name.
 TENANT_ENDS: Final = "/-"
@@ -139,35 +137,17 @@ def divided(instance: InstanceUsage) -> list[Cost]:
     return costs
 
 
-def tenants_by(ends: str = TENANT_ENDS, pattern: str = "") -> Callable[[str], str]:
-    """How a model's name tells its tenant.
-
-    Args:
-        ends: the tenant is what stands before the first of these characters; without any it is the
-            whole name, without the suffix of an archive.
-        pattern: a regular expression instead: the tenant is its first group, or all that it
-            matches. A name that it does not match is its own tenant.
-
-    Raises CallerError (`tenant-pattern-invalid`).
+def tenants_by(ends: str = TENANT_ENDS, *, parts: int = 1) -> Callable[[str], str]:
+    """How a model's name tells its tenant: by its first `parts` parts, each of which ends at one
+    of `ends`. A name that has no more parts is its own tenant, without the suffix of an archive.
     """
-    try:
-        wanted = re.compile(pattern) if pattern else None
-    except re.error as error:
-        raise CallerError(
-            "tenant-pattern-invalid",
-            f"{pattern!r} is no regular expression: {error}",
-            hint=r"As in '(customer-\d+)': the first group is the tenant.",
-        ) from None
 
     def tenant_of(model: str) -> str:
         name = model
         for suffix in _SUFFIXES:
             name = name.removesuffix(suffix)
-        if wanted is not None:
-            found = wanted.search(model)
-            return name if found is None else found[1 if wanted.groups else 0] or name
-        end = min((name.index(char) for char in ends if char in name), default=len(name))
-        return name[:end] or name
+        at = [at for at, char in enumerate(name) if char in ends]
+        return (name[: at[parts - 1]] if len(at) >= parts else name) or model
 
     return tenant_of
 
