@@ -308,6 +308,46 @@ def test_a_hostile_archive_leaves_nothing_behind(tmp_path: Path, cache: Artifact
     assert [path.name for path in cache.root.iterdir() if path.name[0] != "."] == []
 
 
+def test_an_archive_cut_short_is_waited_for_while_it_may_still_be_copied(
+    tmp_path: Path, cache: ArtifactCache
+) -> None:
+    archive = tar_gz(tmp_path / "model.tar.gz", [member("model.onnx", onnx_bytes())])
+    archive.write_bytes(archive.read_bytes()[:-20])
+    source = ArtifactSource(uri=str(archive))
+    young = failure(source, cache)
+    assert (young.code, isinstance(young, NotNowError)) == ("artifact-incomplete", True)
+    old = error_of(lambda: prepare(source, cache, clock=future()))
+    assert (old.code, isinstance(old, CallerError)) == ("archive-truncated", True)
+
+
+def test_a_wrong_model_of_its_own_is_refused_at_once_however_young(
+    tmp_path: Path, cache: ArtifactCache
+) -> None:
+    """It is deployed once all of it is there, by somebody who waits for the answer."""
+    write(tmp_path / "m", {"model.xml": IR_XML})
+    error = failure(ArtifactSource(uri=str(tmp_path / "m")), cache)
+    assert (error.code, isinstance(error, CallerError)) == ("artifact-incomplete", True)
+
+
+def test_a_file_that_was_replaced_while_it_was_read_is_read_once_more(
+    tmp_path: Path, cache: ArtifactCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "m", {"model.onnx": onnx_bytes(batch=1)})
+    copy = fetch.copy_file
+    copied: list[str] = []
+
+    def copy_late(file: Any, to: Any, budget: Any) -> str:
+        if not copied:
+            (source / "model.onnx").write_bytes(onnx_bytes(batch=2))
+        copied.append(file.name)
+        return copy(file, to, budget)
+
+    monkeypatch.setattr("penstock.artifacts.prepare.copy_file", copy_late)
+    detected = prepare(ArtifactSource(uri=str(source)), cache)
+    assert (detected.root / "model.onnx").read_bytes() == onnx_bytes(batch=2)
+    assert len(copied) == 2
+
+
 # --- objects behind a network
 
 

@@ -16,11 +16,15 @@ import pytest
 from tests.system.harness import EXAMPLES
 from tokenizers import Tokenizer
 
+from penstock.artifacts import model_yaml
 from penstock.artifacts.cache import ArtifactCache
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.artifacts.source import ArtifactSettings
+from penstock.compile.seq2seq_parity import generate
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.loader import load_tensor_runtime
+from penstock.runtimes.seq2seq.model import Seq2SeqModel
+from penstock.runtimes.seq2seq.request import GenerationRequest
 
 MODULES = ("customers", "traffic", "replies", "embedder", "autocomplete", "make_models")
 
@@ -111,6 +115,39 @@ def test_an_embedding_model_puts_texts_with_the_same_words_near_each_other_whate
         assert asked @ near > asked @ far + 0.1
     finally:
         runtime.close()
+
+
+def test_an_autocomplete_model_writes_the_reply_that_the_words_call_for(
+    support: Support, tmp_path: Path
+) -> None:
+    """Its weights are set by hand: each word of a reply leads to it, and to its end."""
+    (customer,) = support.customers.customers(1)
+    known = support.replies.replies(customer, 0)
+    support.autocomplete.write(tmp_path, known, name=customer.key, seed=0, layers=1)
+    description = model_yaml.load(tmp_path)
+    model = Seq2SeqModel(
+        LoadContext(
+            model_dir=tmp_path,
+            description=description,
+            endpoint_name="e",
+            variant_name="v",
+            cores=1,
+            memory_bytes_max=0,
+        )
+    )
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    asked = [f"hello, {reply.words[0]} and {reply.words[2].upper()}!" for reply in known]
+    try:
+        answers = generate(
+            model,
+            description,
+            [encoding.ids for encoding in tokenizer.encode_batch(asked)],
+            GenerationRequest(max_new_tokens=8),
+        )
+    finally:
+        model.close()
+    written = [tokenizer.decode(ids, skip_special_tokens=True) for ids in answers]
+    assert written == [" ".join(reply.pieces) for reply in known]
 
 
 def test_replies_are_a_customers_own_and_fit_the_model(support: Support) -> None:

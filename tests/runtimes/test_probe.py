@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
+import openvino as ov
+import openvino.opset13 as ops
 import pytest
 from tests.fakes import model_files
 
 from penstock.artifacts.detect import detect
-from penstock.errors import ModelError
+from penstock.errors import ModelError, NotNowError
 from penstock.runtimes import probe
+from penstock.runtimes.graph_key import graph_key
 
 
 def test_a_crash_names_the_file_and_the_signal(
@@ -55,3 +59,60 @@ def test_a_file_that_is_refused_in_good_order_is_left_to_the_runtime(tmp_path: P
     (found.root / "model.onnx").write_bytes(b"not a model")
     probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
     assert not (tmp_path / "cache" / "probed").exists()
+
+
+def ir(folder: Path, *, weight: float = 1.0, axis: int = 1, tail: int = 0) -> Path:
+    """x FP32 [n, 128] -> its sum over `axis`, times a table of weights."""
+    folder.mkdir()
+    x = ops.parameter([-1, 128], ov.Type.f32, "x")
+    table = ops.constant(np.full((1, 128), weight, dtype=np.float32))
+    total = ops.reduce_sum(ops.multiply(x, table), ops.constant(np.array([axis], dtype=np.int64)))
+    model = ov.Model([ops.result(total, "y")], [x], "m")
+    model.inputs[0].get_tensor().set_names({"x"})
+    model.outputs[0].get_tensor().set_names({"y"})
+    for at, node in enumerate(model.get_ordered_ops()):
+        node.set_friendly_name(f"n{at}")
+    ov.serialize(model, folder / "model.xml")
+    with open(folder / "model.bin", "ab") as weights:
+        weights.write(bytes(tail))
+    return folder
+
+
+def test_models_of_one_graph_with_other_weights_are_probed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of customers' models have one shape, and a probe takes longer than a load."""
+    first = detect(ir(tmp_path / "a"))
+    probe.probe(first.root, first.description, tmp_path / "cache", 30.0)
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    second = detect(ir(tmp_path / "b", weight=2.0))
+    probe.probe(second.root, second.description, tmp_path / "cache", 30.0)
+    for other in (ir(tmp_path / "c", axis=0), ir(tmp_path / "d", tail=1)):
+        found = detect(other)
+        with pytest.raises(NotNowError, match="no process"):
+            probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+
+
+def test_a_graph_whose_weights_are_not_all_there_is_like_no_other(tmp_path: Path) -> None:
+    whole = ir(tmp_path / "a") / "model.xml"
+    assert graph_key(whole) is not None
+    cut = ir(tmp_path / "b")
+    (cut / "model.bin").write_bytes((cut / "model.bin").read_bytes()[:-8])
+    assert graph_key(cut / "model.xml") is None
+    (cut / "model.bin").unlink()
+    assert graph_key(cut / "model.xml") is None
+    (cut / "model.xml").write_text("<net><data offset='x' size='1'/></net>")
+    (cut / "model.bin").write_bytes(b"1")
+    assert graph_key(cut / "model.xml") is None
+
+
+def test_a_table_is_no_table_where_its_shape_says_more_than_its_bytes(tmp_path: Path) -> None:
+    """The shape is a word of the file: one that is longer than its bytes hides nothing."""
+    keys = set()
+    for value in (b"\0" * 8, b"\1" * 8):
+        (tmp_path / "m.xml").write_text(
+            "<net><data element_type='f32' shape='1000' offset='0' size='8'/></net>"
+        )
+        (tmp_path / "m.bin").write_bytes(value)
+        keys.add(graph_key(tmp_path / "m.xml"))
+    assert len(keys) == 2

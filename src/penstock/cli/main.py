@@ -11,6 +11,7 @@ from penstock import __version__
 from penstock.cli import (
     apply,
     config,
+    cost,
     delete,
     deploy,
     explain,
@@ -72,6 +73,7 @@ app.command("delete")(delete.delete)
 app.command("models")(models.models)
 app.command("warm")(warm.warm)
 app.add_typer(explain.app, name="explain", help="Why a request, or a target model, is as it is.")
+app.command("cost")(cost.cost)
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(config.app, name="config", help="Settings, and where they come from.")
 

@@ -22,12 +22,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     """A table on standard output; plain when it isn't a terminal."""
     from rich.console import Console  # noqa: PLC0415 - 80 ms that JSON output never pays
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     table = Table(title=title or None, title_justify="left", show_edge=False, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        # As text: a name with brackets in it is no markup.
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     # A program that reads the table gets each row on one line, however long.
     Console(width=None if sys.stdout.isatty() else LINE_CHARS_MAX).print(table)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from penstock.artifacts.description import TensorSpec
 from penstock.errors import ModelError
 from penstock.runtimes.base import LoadContext, Tensors
+from penstock.runtimes.openvino_blobs import FileBlobs
 from penstock.runtimes.openvino_shapes import (
     ShapeGraphs,
     bytes_max,
@@ -69,17 +71,11 @@ class OpenVinoRuntime:
     def __init__(self, context: LoadContext) -> None:
         description = context.description
         path = context.model_dir / description.file
-        core = shared_core()
-        try:
-            model = core.read_model(str(path))
-        except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
-            raise _unreadable(description.file, error) from None
         self.lanes = max(1, description.lanes)
-        self._free_batch(model, description.batching.rows_max)
         config = _config(context, self.lanes)
         try:
-            compiled = core.compile_model(model, "CPU", config)
-        except Exception as error:
+            compiled = _compiled(path, description.batching.rows_max, config, context.cache_dir)
+        except Exception as error:  # OpenVINO raises RuntimeError and its own kinds alike
             raise _unreadable(description.file, error) from None
         self.inputs = tuple(_spec(port, description.inputs) for port in compiled.inputs)
         self.outputs = tuple(_spec(port, description.outputs) for port in compiled.outputs)
@@ -92,16 +88,21 @@ class OpenVinoRuntime:
                 )
         self._requests = [compiled.create_infer_request() for _ in range(self.lanes)]
         self._compiled: Any = compiled
-        self._graphs = self._shape_graphs(model, config, path, context.memory_bytes_max)
+        self._graphs = self._shape_graphs(context, config, path)
 
     def _shape_graphs(
-        self, model: Any, config: Mapping[str, Any], path: Path, memory_bytes_max: int
+        self, context: LoadContext, config: Mapping[str, Any], path: Path
     ) -> ShapeGraphs | None:
         """None where the model takes one shape only, keeps state, or is too large for it."""
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
-        size, limit = graph_bytes(weights_bytes(path)), bytes_max(memory_bytes_max)
-        if fixed or not worth_it(size, limit) or model.get_variables():
+        size, limit = graph_bytes(weights_bytes(path)), bytes_max(context.memory_bytes_max)
+        if fixed or not worth_it(size, limit):
             return None
+        model, _ = _read(path, context.description.batching.rows_max)
+        if model.get_variables():
+            return None
+        if context.cache_dir is not None:
+            config = {**config, "CACHE_DIR": str(context.cache_dir)}
         lanes = self.lanes
 
         def compiled_for_lanes(shaped: Any) -> list[Any]:
@@ -109,23 +110,6 @@ class OpenVinoRuntime:
             return [graph.create_infer_request() for _ in range(lanes)]
 
         return ShapeGraphs(model, compiled_for_lanes, size=size, limit=limit)
-
-    @staticmethod
-    def _free_batch(model: Any, rows_max: int) -> None:
-        """A model exported for one fixed batch size takes any, where its graph allows it."""
-        if rows_max < 1:
-            return
-        shapes = {}
-        for port in model.inputs:
-            shape = port.get_partial_shape()
-            if shape.rank.is_static and len(shape) and shape[0].is_static:
-                shape[0] = -1
-                shapes[port] = shape
-        if shapes:
-            try:
-                model.reshape(shapes)
-            except RuntimeError:
-                return  # a graph with the size baked in: it then runs at that size only
 
     def run(self, lane: int, inputs: Tensors) -> dict[str, np.ndarray]:
         arrays = {at: array for at, (_, array) in enumerate(prepared(self.inputs, inputs))}
@@ -151,6 +135,43 @@ class OpenVinoRuntime:
         self._compiled = None
 
 
+def _compiled(path: Path, rows_max: int, config: Mapping[str, Any], cache_dir: Path | None) -> Any:
+    core = shared_core()
+    blobs = None
+    if cache_dir is not None:
+        blobs = FileBlobs(path, cache_dir, batch_freed=rows_max >= 1)
+        if blobs.were_made():
+            return blobs.compiled(core, dict(config))
+    model, changed = _read(path, rows_max)
+    if blobs is not None and not changed:
+        return blobs.compiled(core, dict(config))
+    by_content = {} if cache_dir is None else {"CACHE_DIR": str(cache_dir)}
+    return core.compile_model(model, "CPU", {**config, **by_content})
+
+
+def _read(path: Path, rows_max: int) -> tuple[Any, bool]:
+    """The graph, and whether it is another one than the file's."""
+    model = shared_core().read_model(str(path))
+    return model, _free_batch(model, rows_max)
+
+
+def _free_batch(model: Any, rows_max: int) -> bool:
+    """A model exported for one fixed batch size takes any, where its graph allows it."""
+    if rows_max < 1:
+        return False
+    shapes = {}
+    for port in model.inputs:
+        shape = port.get_partial_shape()
+        if shape.rank.is_static and len(shape) and shape[0].is_static:
+            shape[0] = -1
+            shapes[port] = shape
+    if shapes:
+        # A graph with the size baked in refuses: it then runs at that size only.
+        with suppress(RuntimeError):
+            model.reshape(shapes)
+    return bool(shapes)
+
+
 def _config(context: LoadContext, lanes: int) -> Mapping[str, Any]:
     config: dict[str, Any] = {
         "INFERENCE_NUM_THREADS": threads_of(context, lanes) * lanes,
@@ -159,8 +180,6 @@ def _config(context: LoadContext, lanes: int) -> Mapping[str, Any]:
         "ENABLE_CPU_PINNING": False,  # several copies and processes share the cores
     }
     config.update(arithmetic(context.description.precision))
-    if context.cache_dir is not None:
-        config["CACHE_DIR"] = str(context.cache_dir)
     return config
 
 

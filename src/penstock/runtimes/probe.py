@@ -2,7 +2,8 @@
 
 A damaged file can crash a native library; then only the probe dies, and the instance answers a
 clear error. Each artifact is probed once per machine and library version: a marker beside the
-compiled blobs says that it went well. `python -m penstock.runtimes.probe RUNTIME FILE` is the
+compiled blobs says that it went well. Models of one graph with different weights are one artifact
+to this end (`graph_key`). `python -m penstock.runtimes.probe RUNTIME FILE` is the
 child.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from penstock.artifacts.description import ModelDescription
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.environment import for_models
+from penstock.runtimes.graph_key import graph_key
 
 
 def probe(
@@ -28,6 +30,10 @@ def probe(
     path = model_dir / description.file
     marker = _marker(path, description.runtime, cache_dir)
     if marker is not None and marker.exists():
+        return
+    alike = _marker_alike(path, description.runtime, cache_dir)
+    if marker is not None and alike is not None and alike.exists():
+        marker.touch()
         return
     ours = str(Path(__file__).resolve().parents[2])
     try:
@@ -53,9 +59,10 @@ def probe(
             f"{description.file}: reading it ended {description.runtime} with {name}",
             hint="The file is damaged or not what its name says: export or copy it again.",
         )
-    if marker is not None and child.returncode == 0:
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.touch()
+    if child.returncode == 0:
+        for good in filter(None, (marker, alike)):
+            good.parent.mkdir(parents=True, exist_ok=True)
+            good.touch()
 
 
 def _marker(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
@@ -66,9 +73,21 @@ def _marker(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
         status = path.stat()
     except OSError:
         return None
+    return _named(f"{path}\0{status.st_size}\0{status.st_mtime_ns}", runtime, cache_dir)
+
+
+def _marker_alike(path: Path, runtime: str, cache_dir: Path | None) -> Path | None:
+    """Of all files with the same graph."""
+    if cache_dir is None or runtime != "openvino" or path.suffix != ".xml":
+        return None
+    key = graph_key(path)
+    return None if key is None else _named(f"graph {key}", runtime, cache_dir)
+
+
+def _named(key: str, runtime: str, cache_dir: Path) -> Path:
     version = importlib.metadata.version(runtime)
-    key = f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{runtime}\0{version}"
-    return cache_dir / "probed" / hashlib.sha256(key.encode()).hexdigest()
+    name = hashlib.sha256(f"{key}\0{runtime}\0{version}".encode()).hexdigest()
+    return cache_dir / "probed" / name
 
 
 def main(runtime: str, file: str) -> int:

@@ -1,0 +1,154 @@
+"""`penstock cost`: what models, tenants and requests cost, and what other ways to serve would."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client
+from penstock.cli.output import note, print_json, print_table
+from penstock.core.cost_compared import Alternative, TypeOffer, of_usage
+from penstock.core.cost_report import TENANT_ENDS, CostLine, CostReport, report, tenants_by
+from penstock.core.cost_usage import usage_from_dict
+from penstock.errors import CallerError
+
+_GIB = 2**30
+_COLUMNS = ("$", "serving", "cold start", "idle", "headroom", "requests", "loads",
+            "$ / 1000 requests")  # fmt: skip
+
+
+def cost(
+    usage: Annotated[
+        str, typer.Option("--usage", help="A JSON file of usage instead of a server; - for stdin.")
+    ] = "",
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with plots to this file.")
+    ] = None,
+    tenant_ends: Annotated[
+        str, typer.Option("--tenant-ends", help="Characters that end a part of a model's name.")
+    ] = TENANT_ENDS,
+    tenant_parts: Annotated[
+        int, typer.Option("--tenant-parts", min=1, help="Parts of it that name the tenant.")
+    ] = 1,
+    top: Annotated[int, typer.Option("--top", min=1, help="Lines of each table.")] = 20,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Report what models, tenants and requests cost, and compare with other ways to serve."""
+    given = _read(usage) if usage else Client(url, key=key).admin("/usage")
+    instances = usage_from_dict(given)
+    found = report(instances, tenants_by(tenant_ends, parts=tenant_parts))
+    others = of_usage(instances, _offers(given))
+    if html is not None:
+        from penstock.cli.cost_page import page  # noqa: PLC0415 - only this option needs it
+
+        html.write_text(page(found, others), encoding="utf-8")
+        note(f"wrote {html}")
+    if json_:
+        print_json(as_dict(found, others))
+    elif html is None:
+        _print(found, others, top)
+
+
+def as_dict(found: CostReport, others: list[Alternative]) -> dict[str, Any]:
+    """The report for programs; money in US dollars."""
+    return {
+        "dollars": found.dollars,
+        "unassigned": found.unassigned,
+        "instance_hours": found.hours,
+        "tenants": [_line(line) for line in found.tenants],
+        "models": [_line(line) for line in found.models],
+        "alternatives": [dataclasses.asdict(each) for each in others],
+    }
+
+
+def _line(line: CostLine) -> dict[str, Any]:
+    told = dataclasses.asdict(line)
+    told["cost"]["dollars"] = line.cost.dollars
+    return told | {"dollars_per_request": line.dollars_per_request}
+
+
+def _read(path: str) -> Any:
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise CallerError("usage-unreadable", f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise CallerError("usage-invalid", f"{path} is no JSON: {error}") from None
+
+
+def _offers(given: Any) -> list[TypeOffer]:
+    """Instance types that endpoints of their own could have, where the usage names any."""
+    try:
+        return [
+            TypeOffer(
+                name=str(each["name"]),
+                memory_bytes=int(each["memory_bytes"]),
+                price_per_hour=float(each["price_per_hour"]),
+            )
+            for each in given.get("offers", ())
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CallerError("usage-invalid", f"offers: {type(error).__name__}: {error}") from None
+
+
+def _print(found: CostReport, others: list[Alternative], top: int) -> None:
+    print(
+        f"${found.dollars:.4g} for {found.hours:.4g} instance hours"
+        + (f", ${found.unassigned:.4g} of it without any model" if found.unassigned else "")
+    )
+    print()
+    print_table(
+        "tenants",
+        ("tenant", "models", *_COLUMNS),
+        [(line.name, line.models, *_cells(line)) for line in found.tenants[:top]],
+    )
+    print()
+    print_table(
+        "models",
+        ("endpoint", "model", "GiB at most", *_COLUMNS),
+        [
+            (line.endpoint, line.name, f"{line.bytes_peak / _GIB:.3f}", *_cells(line))
+            for line in found.models[:top]
+        ],
+    )
+    if others:
+        print()
+        print_table(
+            "the same models in other ways, and what that saves: of one endpoint each, of memory"
+            " fractions, of single endpoints without replicas",
+            ("way", "replicas", "instances", "$ / hour", "models / instance", "saves", "fractions",
+             "single"),
+            [_alternative(each) for each in others],
+        )  # fmt: skip
+
+
+def _cells(line: CostLine) -> list[object]:
+    cost, each = line.cost, line.dollars_per_request
+    money = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
+    return [
+        *(f"{dollars:.4g}" for dollars in money),
+        line.requests,
+        line.loads,
+        None if each is None else f"{each * 1000:.4g}",
+    ]
+
+
+def _alternative(each: Alternative) -> list[object]:
+    saved = (each.saves, each.saves_fractions, each.saves_single)
+    return [
+        each.name,
+        each.replicas,
+        f"{each.instances:.4g}",
+        f"{each.dollars_per_hour:.4g}",
+        f"{each.models_per_instance:.3g}",
+        *(f"{share:.0%}" for share in saved),
+    ]
