@@ -28,6 +28,7 @@ class Wire(asyncio.Transport):
     def __init__(self, *, tls: bool = False) -> None:
         super().__init__()
         self.tls = tls
+        self.peername: tuple[Any, ...] | None = ("192.0.2.1", 1, 0, 0)
         self.taking = True
         self.writes: list[bytes] = []
         self.unread_bytes = 0
@@ -60,7 +61,11 @@ class Wire(asyncio.Transport):
         return b"".join(self.writes)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        known = {"peername": ("192.0.2.1", 1), "sslcontext": object() if self.tls else None}
+        known = {
+            "peername": self.peername,
+            "sockname": ("192.0.2.2", 80, 0, 0),
+            "sslcontext": object() if self.tls else None,
+        }
         return known.get(name, default)
 
     def get_write_buffer_size(self) -> int:
