@@ -20,9 +20,16 @@ _AWS = tuple(
         *("sigv4", "validate", "bearer", "fuzz"),
     )
 )
-_HTTP = tuple(
-    f"gateway/test_http_{name}.py"
-    for name in ("bodies", "connection", "growth", "names", "streams", "tls")
+_HTTP = (
+    "gateway/test_answer_pipeline.py",
+    "gateway/test_asgi.py",
+    "gateway/test_listener.py",
+    *(
+        f"gateway/test_http_{name}.py"
+        for name in (
+            *("answers", "bodies", "connection", "growth", "limits", "names", "streams", "tls"),
+        )
+    ),
 )
 _DISPATCH = (
     "gateway/test_dispatcher.py",
@@ -34,6 +41,7 @@ _DISPATCH = (
     "gateway/test_responders_that_raise.py",
 )
 _LINK = (
+    "gateway/test_frame_link.py",
     "gateway/test_link.py",
     "gateway/test_paused_links.py",
     "gateway/test_torn_frames.py",
@@ -122,17 +130,17 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatcher.py": _DISPATCH,
     "gateway/draining.py": ("gateway/test_draining.py", *_DISPATCH),
     "gateway/endpoint_table.py": ("gateway/test_endpoint_table.py", *_DISPATCH),
-    "gateway/explain.py": _DISPATCH,
+    "gateway/explain.py": ("gateway/test_recording.py", *_DISPATCH),
     "gateway/holding.py": (*_HTTP, *_DISPATCH),
     "gateway/http.py": (*_HTTP, "gateway/test_known_heads.py"),
-    "gateway/http_refusals.py": _HTTP,
+    "gateway/http_refusals.py": ("gateway/test_refusals.py", *_HTTP),
     "gateway/invocation.py": _DISPATCH,
     "gateway/known_heads.py": ("gateway/test_known_heads.py",),
     "gateway/link.py": _LINK,
     "gateway/listener.py": _HTTP,
     "gateway/pipeline.py": _HTTP,
-    "gateway/recording.py": _DISPATCH,
-    "gateway/refusals.py": _DISPATCH,
+    "gateway/recording.py": ("gateway/test_recording.py", *_DISPATCH),
+    "gateway/refusals.py": ("gateway/test_refusals.py", *_DISPATCH),
     "gateway/request_id.py": ("gateway/test_request_ids.py", *_DISPATCH),
     "gateway/retries.py": (*_DISPATCH, "core/test_core_retry.py"),
     "gateway/server.py": _HTTP,
