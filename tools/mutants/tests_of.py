@@ -17,7 +17,8 @@ _AWS = tuple(
     f"wire/test_aws_{name}.py"
     for name in (
         *("bounds", "eventstream", "http", "json", "models", "query", "rest_json"),
-        *("sigv4", "validate", "bearer", "fuzz"),
+        *("sigv4", "validate", "bearer", "fuzz", "boto3"),
+        *("vectors_protocols", "vectors_eventstream"),
     )
 )
 _HTTP = (
@@ -134,7 +135,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/holding.py": (*_HTTP, *_DISPATCH),
     "gateway/http.py": (*_HTTP, "gateway/test_known_heads.py"),
     "gateway/http_refusals.py": ("gateway/test_refusals.py", *_HTTP),
-    "gateway/invocation.py": _DISPATCH,
+    "gateway/invocation.py": ("gateway/test_invocation.py", *_DISPATCH),
     "gateway/known_heads.py": ("gateway/test_known_heads.py",),
     "gateway/link.py": _LINK,
     "gateway/listener.py": _HTTP,
@@ -143,10 +144,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/refusals.py": ("gateway/test_refusals.py", *_DISPATCH),
     "gateway/request_id.py": ("gateway/test_request_ids.py", *_DISPATCH),
     "gateway/retries.py": (*_DISPATCH, "core/test_core_retry.py"),
-    "gateway/server.py": _HTTP,
+    "gateway/server.py": ("gateway/test_server.py",),
     "gateway/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),
     "gateway/timers.py": ("gateway/test_loop_timers.py", *_DISPATCH),
-    "gateway/tls.py": ("gateway/test_http_tls.py",),
+    "gateway/tls.py": ("gateway/test_tls_acceptor.py", "gateway/test_http_tls.py"),
     "wire/aws/bearer.py": _AWS,
     "wire/aws/errors.py": _AWS,
     "wire/aws/eventstream.py": _AWS,
@@ -182,7 +183,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_cache_contents.py",
         "artifacts/test_artifact_cache.py",
     ),
-    "artifacts/description.py": _DETECT,
+    "artifacts/description.py": ("artifacts/test_artifact_description.py", *_DETECT),
     "artifacts/detect.py": _DETECT,
     "artifacts/detect_pt2.py": _DETECT,
     "artifacts/detect_pt2_rules.py": _DETECT,
