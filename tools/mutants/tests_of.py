@@ -18,7 +18,7 @@ _AWS = tuple(
     for name in (
         *("bounds", "eventstream", "http", "json", "models", "query", "rest_json"),
         *("sigv4", "validate", "bearer", "fuzz", "boto3"),
-        *("vectors_protocols", "vectors_eventstream"),
+        *("vectors_protocols", "vectors_eventstream", "values", "locations"),
     )
 )
 _HTTP = (
