@@ -49,11 +49,10 @@ def list_local(path: Path, *, budget: Budget, files_max: int, clock: Clock) -> L
             f"{what}: the directory {path} holds no files",
             hint="Name the directory that holds the model's files.",
         )
-    newest_s = max(float(file.stamp.split("-")[0]) for file in files) / 1e9
     return Listing(
         files=tuple(sorted(files, key=lambda file: file.name)),
         single=single,
-        settled=newest_s < clock.wall() - RACY_S,
+        settled=max(map(_changed_s, files)) < clock.wall() - RACY_S,
     )
 
 
@@ -120,6 +119,12 @@ def _source_file(path: Path, name: str, facts: os.stat_result, what: str) -> Sou
 
 def _stamp(facts: os.stat_result) -> str:
     return f"{facts.st_mtime_ns}-{facts.st_ctime_ns}-{facts.st_ino}-{facts.st_size}"
+
+
+def _changed_s(file: SourceFile) -> float:
+    """The later of a stamp's two times: the first can be set to anything, also before 1970."""
+    modified, changed, _, _ = file.stamp.rsplit("-", 3)
+    return max(int(modified), int(changed)) / 1e9
 
 
 def _chunks(path: Path, stamp: str, what: str) -> Iterator[bytes]:
