@@ -68,6 +68,7 @@ _PREPARE = (
 )
 _DETECT = (
     "artifacts/test_artifact_detect.py",
+    "artifacts/test_artifact_exports.py",
     "artifacts/test_artifact_pt2.py",
     "artifacts/test_artifact_triton.py",
     "artifacts/test_artifact_generation.py",
