@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from artifact_files import IR_XML, error_of, onnx_bytes, write
 
-from penstock.artifacts import huggingface, images
-from penstock.artifacts.description import EngineOptions
+from penstock.artifacts import huggingface, images, model_yaml, triton
+from penstock.artifacts.description import EngineOptions, TensorSpec
 from penstock.artifacts.detect import detect
 from penstock.artifacts.generation_options import PROPERTIES, options_of, runtime_of
 from penstock.artifacts.layout_errors import layout_unknown
 from penstock.artifacts.model_files import find_model_file, inside
+from penstock.errors import CallerError
 
 CONFIG: dict[str, Any] = {
     "architectures": ["BertForSequenceClassification"],
@@ -365,3 +368,72 @@ def test_a_pattern_matches_the_whole_image_and_a_text_a_part_of_it(
 ) -> None:
     hint = images.image_hint("registry/my-server:1", {pattern: ("serve",)})
     assert (hint.kind, hint.command) == (("process", ("serve",)) if matches else ("unknown", ()))
+
+
+# Many names, and long numbers
+
+
+class Compared(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+
+def test_a_thousand_tensors_are_not_compared_with_each_other() -> None:
+    Compared.times = 0
+    tensors = tuple(
+        TensorSpec(name=Compared(f"tensor{n}"), dtype="FP32", shape=(1,)) for n in range(1000)
+    )
+    triton._refuse_duplicates(tensors, "config.pbtxt", "input")
+    assert Compared.times < 1000
+    with pytest.raises(CallerError, match="'tensor7' is given twice"):
+        triton._refuse_duplicates((*tensors, tensors[7]), "config.pbtxt", "input")
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["inputs:\n{}", "heads:\n{}"],
+)
+def test_many_entries_of_a_model_yaml_are_read_in_steps_that_grow_with_them(item: str) -> None:
+    entry = {
+        "inputs": "- {{name: n{n}, dtype: FP32, shape: [1]}}\n",
+        "heads": "- {{name: n{n}, task: embedding, output: o}}\n",
+    }[item.partition(":")[0]]
+
+    def steps(count: int) -> int:
+        entries = "".join(entry.format(n=n) for n in range(count))
+        text = "schema: 1\nruntime: onnxruntime\nbatching: {rows_max: 0}\n" + item.format(entries)
+        calls = 0
+
+        def note(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal calls
+            calls += event == "call"
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            with contextlib.suppress(CallerError):
+                model_yaml.parse(text)
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    assert steps(800) < 2.2 * steps(400)
+
+
+@pytest.mark.parametrize("digits", [16, 62, 63, 5000])
+def test_a_number_of_a_configuration_has_a_bounded_length(digits: int) -> None:
+    """Python itself refuses to show one of thousands of digits."""
+    error = error_of(lambda: triton.parse_config(f"max_batch_size: 0x{'f' * digits}"))
+    assert error.code == ("triton-config-invalid" if digits <= 62 else "pbtxt-invalid")
+
+
+def test_neighbouring_strings_are_one() -> None:
+    text = 'name: "a"' + '"b"' * 1000 + "'c'"
+    assert triton.parse_config(text).name == "a" + "b" * 1000 + "c"
