@@ -191,7 +191,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/fetch.py": ("artifacts/test_artifact_local_files.py", *_PREPARE),
     "artifacts/generation_layout.py": _DETECT,
     "artifacts/generation_options.py": _DETECT,
-    "artifacts/http_source.py": _PREPARE,
+    "artifacts/http_source.py": ("artifacts/test_artifact_http_source.py", *_PREPARE),
     "artifacts/huggingface.py": (*_DETECT, *_PREPARE),
     "artifacts/images.py": _DETECT,
     "artifacts/layout_errors.py": _DETECT,
