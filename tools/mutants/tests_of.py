@@ -200,7 +200,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/model_files.py": _DETECT,
     "artifacts/model_rules.py": _DETECT,
     "artifacts/model_yaml.py": _DETECT,
-    "artifacts/object_store.py": _PREPARE,
+    "artifacts/object_store.py": ("artifacts/test_artifact_object_store.py", *_PREPARE),
     "artifacts/onnx_header.py": ("artifacts/test_artifact_onnx_header.py",),
     "artifacts/paths.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/pbtxt.py": _TRITON,
