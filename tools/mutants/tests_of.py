@@ -74,6 +74,12 @@ _DETECT = (
     "artifacts/test_artifact_generation.py",
     "artifacts/test_artifact_model_yaml.py",
 )
+_MODEL_YAML = (
+    "artifacts/test_artifact_model_yaml_edges.py",
+    "artifacts/test_artifact_model_yaml.py",
+    "artifacts/test_artifact_exports.py",
+    *_DETECT,
+)
 _TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.py")
 
 #: module (below src/penstock) -> test files (below tests)
@@ -198,8 +204,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/listing.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/local_files.py": ("artifacts/test_artifact_local_files.py", *_PREPARE),
     "artifacts/model_files.py": _DETECT,
-    "artifacts/model_rules.py": _DETECT,
-    "artifacts/model_yaml.py": _DETECT,
+    "artifacts/model_rules.py": _MODEL_YAML,
+    "artifacts/model_yaml.py": _MODEL_YAML,
     "artifacts/object_store.py": ("artifacts/test_artifact_object_store.py", *_PREPARE),
     "artifacts/onnx_header.py": ("artifacts/test_artifact_onnx_header.py",),
     "artifacts/paths.py": ("artifacts/test_artifact_bounds.py",),
@@ -211,8 +217,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/triton.py": _TRITON,
     "artifacts/triton_repository.py": _TRITON,
     "artifacts/unpack.py": ("artifacts/test_artifact_unpack.py",),
-    "artifacts/yaml_keys.py": _DETECT,
-    "artifacts/yaml_tree.py": _DETECT,
+    "artifacts/yaml_keys.py": _MODEL_YAML,
+    "artifacts/yaml_tree.py": _MODEL_YAML,
     "metrics/sketch.py": ("metrics/test_metrics_sketch.py",),
 }
 
