@@ -74,12 +74,7 @@ _DETECT = (
     "artifacts/test_artifact_generation.py",
     "artifacts/test_artifact_model_yaml.py",
 )
-_MODEL_YAML = (
-    "artifacts/test_artifact_model_yaml_edges.py",
-    "artifacts/test_artifact_model_yaml.py",
-    "artifacts/test_artifact_exports.py",
-    *_DETECT,
-)
+_MODEL_YAML = ("artifacts/test_artifact_model_yaml_edges.py", *_DETECT)
 _TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.py")
 
 #: module (below src/penstock) -> test files (below tests)
