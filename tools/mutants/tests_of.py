@@ -75,7 +75,11 @@ _DETECT = (
     "artifacts/test_artifact_model_yaml.py",
 )
 _MODEL_YAML = ("artifacts/test_artifact_model_yaml_edges.py", *_DETECT)
-_TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.py")
+_TRITON = (
+    "artifacts/test_artifact_triton_edges.py",
+    "artifacts/test_artifact_pbtxt.py",
+    "artifacts/test_artifact_triton.py",
+)
 
 #: module (below src/penstock) -> test files (below tests)
 TESTS_OF: dict[str, tuple[str, ...]] = {
