@@ -195,6 +195,15 @@ def test_a_head_has_a_name_that_tensors_may_begin_with(name: str, fits: bool) ->
         assert "letters, digits" in error_of(lambda: parse(text)).hint
 
 
+def test_what_is_written_is_in_the_order_in_which_it_is_explained() -> None:
+    text = "runtime: python\nname: é\nlanes: 2\nenvironment: {A: b}"
+    assert dump(parse(f"schema: 1\n{text}")) == (
+        "schema: 1\nname: é\nruntime: python\ntask: payload\nversion: '1'\nbatching:\n"
+        "  rows_max: 1\n  wait_ms_max: 0\n  queue_rows_max: 2048\n  priorities: 1\nlanes: 2\n"
+        "environment:\n  A: b\n"
+    )
+
+
 # Trees and keys by themselves
 
 
@@ -236,6 +245,14 @@ def test_what_is_not_there_is_the_default_and_what_is_needed_must_be_there() -> 
         lambda: keys().integers("k", low=0, high=9, required=True),
     ):
         assert error_of(needed).message == "f: a.k is None"
+
+
+@pytest.mark.parametrize("value", [0, 1, "true", [], {}])
+def test_a_flag_is_a_truth_value(value: Any) -> None:
+    assert keys(k=False).flag("k", default=True) is False
+    assert error_of(lambda: keys(k=value).flag("k", default=True)).hint == (
+        "It must be true or false."
+    )
 
 
 def test_a_key_is_taken_once_and_what_is_left_is_unknown() -> None:

@@ -318,7 +318,16 @@ def test_credentials_are_asked_for_again_before_they_end(
     assert object_store._s3_credentials() is None
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "SECRET")
-    given = object_store._s3_credentials()()
-    left = given.pop("expires_at") - datetime.now(UTC)
-    assert given == {"access_key_id": "AKID", "secret_access_key": "SECRET", "token": None}
-    assert timedelta(0) < left <= timedelta(minutes=5)
+
+    class Noon:
+        @staticmethod
+        def now(zone: Any) -> datetime:
+            return datetime(2026, 1, 1, 12, tzinfo=zone)
+
+    monkeypatch.setattr(object_store, "datetime", Noon)
+    assert object_store._s3_credentials()() == {
+        "access_key_id": "AKID",
+        "secret_access_key": "SECRET",
+        "token": None,
+        "expires_at": datetime(2026, 1, 1, 12, 5, tzinfo=UTC),
+    }

@@ -13,6 +13,7 @@ from penstock.artifacts.detect import detect
 from penstock.artifacts.pbtxt import TEXT_BYTES_MAX, Identifier, parse
 from penstock.artifacts.pbtxt_fields import Fields
 from penstock.artifacts.triton import parse_config
+from penstock.artifacts.triton_repository import find_model_folder
 
 
 def dynamic(text: str) -> str:
@@ -174,6 +175,19 @@ def test_a_backend_that_is_not_named_is_told_by_the_file(tmp_path: Path) -> None
         (root / file).unlink()
     (root / "config.pbtxt").write_text('default_model_filename: "own.py"')
     assert detect(root).description.file == "1/own.py"
+
+
+def test_where_no_folder_holds_a_configuration_there_is_no_repository(tmp_path: Path) -> None:
+    write(tmp_path, {"a/b/config.pbtxt": "", "c": ""})
+    assert find_model_folder(tmp_path, {}) is None
+
+
+def test_of_many_models_the_first_are_named(tmp_path: Path) -> None:
+    write(tmp_path, {f"m{n:02}/config.pbtxt": "" for n in range(21)})
+    for environment in ({}, {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "other"}):
+        error = error_of(lambda e=environment: find_model_folder(tmp_path, e))
+        assert "'m19'" in error.message
+        assert "'m20'" not in error.message
 
 
 def test_labels_are_lines_that_are_not_empty(tmp_path: Path) -> None:

@@ -233,9 +233,9 @@ def test_a_client_that_still_sends_is_heard_out_so_that_it_reads_why_it_is_refus
     assert by_hand.statuses == [413]
     assert by_hand.wire.told == ["eof"]
     by_hand.read(b"x" * 5000)
-    by_hand.later(4.9)
+    by_hand.later(4.875)
     assert by_hand.wire.told == ["eof"]
-    by_hand.later(0.2)
+    by_hand.later(0.125)
     assert by_hand.wire.told == ["eof", "abort"]
 
 

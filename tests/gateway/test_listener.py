@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 from typing import Any
 
 import pytest
@@ -138,6 +139,20 @@ def test_a_stop_waits_for_connections_until_its_time_is_up_and_then_cuts_them() 
         assert (wire.told, stopping.done(), listener.draining) == ([], False, True)
         await asyncio.sleep(0.2)
         assert (wire.told, stopping.done()) == (["abort"], True)
+
+    run_virtual(main)
+
+
+def test_a_stop_closes_the_sockets_on_which_tls_is_accepted() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        listener = made(loop)
+        await listener.start("127.0.0.1", 0, tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        assert listener.tls is not None
+        [listening] = listener.tls._sockets
+        await listener.stop(0.0)
+        assert listening.fileno() == -1
 
     run_virtual(main)
 
