@@ -136,6 +136,14 @@ def test_a_classifier_gives_one_label(
     assert (found.labels if found is not None else ()) == labels
 
 
+def test_one_architecture_of_several_may_make_a_classifier(tmp_path: Path) -> None:
+    config = CONFIG | {"architectures": ["BertModel", *CONFIG["architectures"]]}
+    write(tmp_path, {"tokenizer.json": "{}", "config.json": json.dumps(config)})
+    found = huggingface.text_model(tmp_path, "openvino", "m.onnx")
+    assert found is not None
+    assert found.labels == ("search", "media")
+
+
 def test_json_of_an_exporter_is_an_object_of_bounded_size(tmp_path: Path) -> None:
     bound = 4 * 1024 * 1024
     padded = b'{"a":1}'.ljust(bound)
@@ -215,6 +223,11 @@ def test_the_environment_counts_more_than_the_file_and_later_lists_more_than_ear
     assert options(tmp_path, environment).sequences_max == 4
     environment["MAX_CONCURRENT_REQUESTS"] = ""
     assert options(tmp_path, environment).sequences_max == 3
+
+
+def test_a_chat_template_is_a_text(tmp_path: Path) -> None:
+    environment = {"OPTION_CHAT_TEMPLATE": "own.jinja"}
+    assert options(tmp_path, environment).chat_template == "own.jinja"
 
 
 def test_what_is_in_no_table_goes_to_the_engine_that_has_such_options(tmp_path: Path) -> None:
@@ -345,6 +358,7 @@ def test_a_bin_beside_a_configuration_is_told_as_what_it_is(tmp_path: Path) -> N
         ("x/lmi11.0", "generation"),
         ("x/filmindex", "unknown"),
         ("x/lmix", "unknown"),
+        ("x/lmizz", "unknown"),
         ("x/9lmi", "unknown"),
         ("x/filmindex-lmi", "generation"),
         ("X/VLLM:1", "generation"),

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from artifact_files import budget, error_of, write
 
 from penstock.artifacts import fetch, local_files
+from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
 from penstock.artifacts.local_files import RACY_S, list_local
 from penstock.clock import ManualClock, SystemClock
@@ -66,6 +68,16 @@ def test_a_directory_may_have_as_many_files_as_the_bound(tmp_path: Path) -> None
     write(tmp_path, {f"{n}": b"" for n in range(3)})
     assert len(listed(tmp_path, files_max=3).files) == 3
     assert error_of(lambda: listed(tmp_path, files_max=2)).code == "artifact-too-many-files"
+
+
+def test_a_directory_that_nobody_wants_any_more_is_not_listed(tmp_path: Path) -> None:
+    write(tmp_path, {"m": b""})
+    cancelled = threading.Event()
+    cancelled.set()
+    given = Budget("m", bytes_max=1, seconds_max=60, cancelled=cancelled)
+    with pytest.raises(NotNowError) as caught:
+        list_local(tmp_path, budget=given, files_max=9, clock=ManualClock())
+    assert caught.value.code == "artifact-cancelled"
 
 
 def test_a_name_that_no_artifact_may_have_is_refused(tmp_path: Path) -> None:
@@ -251,3 +263,36 @@ def test_without_a_clock_the_systems_is_asked(tmp_path: Path) -> None:
     now_s = SystemClock().wall()
     os.utime(tmp_path / "m", (now_s + 1000.0, now_s + 1000.0))
     assert not fetch.look(str(tmp_path), fetch.ArtifactSettings(), budget()).settled
+
+
+def test_a_disk_that_fills_up_in_the_middle_of_a_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(fetch.os, "open", lambda *_: full)
+    error = error_of(lambda: fetch.copy_file(source(b"x"), tmp_path / "m", budget()))
+    assert error.code == "artifact-disk-full"
+
+
+@pytest.mark.parametrize(
+    ("uri", "code", "told"),
+    [
+        ("https:///m.onnx", "artifact-uri-invalid", "no host"),
+        ("https://h", "artifact-uri-invalid", "must name one file"),
+        ("https://h/folder/", "artifact-uri-invalid", "must name one file"),
+        ("http://example.com/m", "artifact-scheme-unsupported", "from this machine only"),
+        ("gs://b/m", "artifact-scheme-unsupported", "the scheme gs:// is not supported"),
+        ("models/m", "artifact-scheme-unsupported", "it is a relative path"),
+        ("file:m", "artifact-uri-invalid", "needs an absolute path"),
+        ("file://elsewhere/m", "artifact-uri-invalid", "three slashes"),
+        ("s3:///m", "artifact-uri-invalid", "needs a bucket"),
+        ("s3://../m", "artifact-uri-invalid", "needs a bucket"),
+        ("s3://local/a/../b", "artifact-uri-invalid", "contains '..'"),
+        ("/a\0b", "artifact-uri-invalid", "null byte"),
+    ],
+)
+def test_a_uri_is_refused_for_what_it_is(tmp_path: Path, uri: str, code: str, told: str) -> None:
+    settings = fetch.ArtifactSettings(s3_local={"local": str(tmp_path)})
+    error = error_of(lambda: fetch.look(uri, settings, budget()))
+    assert (type(error), error.code) == (CallerError, code)
+    assert told in error.message

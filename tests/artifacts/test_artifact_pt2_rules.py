@@ -330,3 +330,15 @@ def test_parts_that_grow_when_they_are_read_are_refused(
     assert check_pt2(tmp_path, "m", trusted=False) == PROGRAM
     monkeypatch.setattr("penstock.artifacts.detect_pt2._GROWTH_FREE_BYTES", 100_001 - 4 * size)
     assert error_of(lambda: check_pt2(tmp_path, "m", trusted=False)).code == DAMAGED
+
+
+@pytest.mark.parametrize(("most", "whole"), [(1, True), (0, False)])
+def test_an_archive_has_a_bounded_number_of_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, whole: bool
+) -> None:
+    monkeypatch.setattr("penstock.artifacts.detect_pt2._NAMES_MAX", most)
+    zipped(tmp_path / "m", "a/models/model.json", content=b"{}")
+    if whole:
+        assert check_pt2(tmp_path, "m", trusted=False) == PROGRAM
+    else:
+        assert "1 parts" in error_of(lambda: check_pt2(tmp_path, "m", trusted=True)).message

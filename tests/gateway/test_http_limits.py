@@ -291,6 +291,8 @@ def test_the_budget_for_bodies_may_be_used_up_to_its_last_byte() -> None:
     by_hand.read(post("/hot/later", b"c"))
     assert by_hand.door.refused == ["bodies-too-many"]
     assert bodies.bytes_taken == 100
+    by_hand.lose()
+    assert bodies.bytes_taken == 0
 
 
 def test_known_heads_may_use_it_up_too_and_no_more() -> None:

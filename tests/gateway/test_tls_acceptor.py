@@ -70,6 +70,37 @@ def test_no_host_means_every_address() -> None:
     run_virtual(main)
 
 
+class Recorded(socket.socket):
+    """Which options were set, whatever is the system's own default of them."""
+
+    asked: list[tuple[int, int, Any]]
+
+    def setsockopt(self, level: int, name: int, value: Any) -> None:  # type: ignore[override]
+        Recorded.asked.append((level, name, value))
+        super().setsockopt(level, name, value)
+
+
+@pytest.mark.parametrize(("host", "asked"), [("::1", True), ("127.0.0.1", False)])
+def test_what_ipv6_takes_is_said_and_not_left_to_the_system(
+    monkeypatch: pytest.MonkeyPatch, host: str, asked: bool
+) -> None:
+    Recorded.asked = []
+    monkeypatch.setattr(tls.socket, "socket", Recorded)
+
+    async def main() -> None:
+        made = acceptor()
+        try:
+            made.listen(host, 0, backlog=16, reuse_port=False)
+        except OSError as cause:
+            pytest.skip(f"this machine has no such address: {cause}")
+        finally:
+            made.close()
+        only = (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        assert (only in Recorded.asked) is asked
+
+    run_virtual(main)
+
+
 class Listening:
     """A listening socket whose `accept` raises."""
 
@@ -169,5 +200,47 @@ def test_handshakes_take_the_room_of_connections(
         assert len(made) == 0
         for client in clients:
             client.close()
+
+    run_virtual(main)
+
+
+def test_of_a_burst_that_comes_in_one_turn_the_oldest_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tls, "HANDSHAKES_MAX", 3)
+
+    async def main() -> None:
+        made = acceptor()
+        port = made.listen("127.0.0.1", 0, backlog=16, reuse_port=False)
+        clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(6)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert len(made) == 3
+        made.close()
+        for client in clients:
+            client.close()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    run_virtual(main)
+
+
+def test_an_accepted_socket_never_blocks_and_does_not_wait_to_send() -> None:
+    accepted: list[tuple[bool, bool]] = []
+
+    class Looking(TlsAcceptor):
+        async def _shake_hands(self, accepted_socket: socket.socket) -> None:
+            nodelay = option(accepted_socket, socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            accepted.append((accepted_socket.getblocking(), nodelay))
+            accepted_socket.close()
+
+    async def main() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made = Looking(context, asyncio.Protocol, room=lambda: 1000)
+        port = made.listen("127.0.0.1", 0, backlog=16, reuse_port=False)
+        [client] = await silent_clients(made, port, 1)
+        assert accepted == [(False, True)]
+        made.close()
+        client.close()
 
     run_virtual(main)
