@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.system.harness import Server, wait_until
 from tests.system.multi_model import create_multi_model, put
 
+from penstock.core.cost_usage import ModelUsage, usage_from_dict
+
 pytestmark = pytest.mark.system
 
 CALLS = 6
@@ -131,6 +133,30 @@ def test_hits_waits_and_loads_are_published_by_endpoint_and_by_model(
     assert page["penstock_target_model_calls_total", "m1.tar.gz", "miss"] == 1
     assert page["penstock_target_model_requests_total", "m0.tar.gz", "ok"] == CALLS
     assert page["penstock_target_model_loads_total", "m1.tar.gz", "ok"] == 1
+
+
+def test_usage_is_what_a_cost_report_reads(fresh_server: Server, tmp_path: Path) -> None:
+    prefix = tmp_path / "models"
+    put(prefix, "m.tar.gz", 1)
+    create_multi_model(fresh_server, "many", prefix)
+    client = fresh_server.client("sagemaker-runtime")
+    for _ in range(CALLS):
+        assert ask(client, "m.tar.gz") == 2
+
+    def used() -> ModelUsage | None:
+        with urllib.request.urlopen(f"{fresh_server.url}/admin/usage", timeout=10) as reply:
+            [instance] = usage_from_dict(json.loads(reply.read())) or [None]
+        if instance is None:
+            return None
+        assert (instance.endpoint, instance.held_s > 0) == ("many", True)
+        [model] = instance.models
+        return model if model.requests == CALLS and model.resident_byte_s > 0 else None
+
+    model = wait_until(used, seconds=60, what="every request is in the usage")
+    assert (model.model, model.loads) == ("m.tar.gz", 1)
+    assert model.bytes_peak > 0
+    assert 0 < model.compute_s <= model.resident_s
+    assert model.load_s > 0
 
 
 def test_what_an_instance_counted_last_is_published_though_its_endpoint_is_deleted(

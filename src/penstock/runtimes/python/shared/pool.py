@@ -183,13 +183,15 @@ class WorkerPool:
         ]
 
     def explain(self) -> dict[str, Any]:
-        """Who shares with whom, and since which reason."""
+        """Who shares with whom, and since which reason; JSON-ready."""
         told = self._sharing.snapshot()
         for number, row in told["workers"].items():
             placed = self._workers.get(number)
             row["pid"] = placed.worker.pid if placed is not None else None
             row["models"] = list(self._names(number))
-        return told
+        return {
+            what: {str(number): row for number, row in rows.items()} for what, rows in told.items()
+        }
 
     def _names(self, worker: int) -> tuple[str, ...]:
         models = self._sharing.models_of(worker)
