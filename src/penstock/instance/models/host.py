@@ -543,9 +543,9 @@ class ModelHost:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._shared.close()  # first: what they shared is then gone at once
         ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
         await asyncio.gather(*ends)
-        await self._shared.close()
 
     def pids(self) -> list[int]:
         own = {
