@@ -30,7 +30,7 @@ from penstock.core.residency import (
     ResidencySpec,
     Unload,
 )
-from penstock.core.residency.actions import LOAD_FAILED
+from penstock.core.residency.actions import LOAD_FAILED, STILL_LOADED
 from penstock.core.residency.warm import fits
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
@@ -70,6 +70,9 @@ MEMORY_FULL_CODE = "model-memory-full"
 #: more: those that are not loaded, the oldest first.
 _TARGETS_MAX = 16_384
 _FORGOTTEN = 1024
+
+#: States of a model that is there, or will be unless it is ended.
+_TAKES_MEMORY = ("loading", "loaded", "draining", "leaving")
 
 #: (event, fields) to whoever is connected
 OnEvent = Callable[[str, dict[str, Any]], None]
@@ -267,6 +270,9 @@ class ModelHost:
                 case Unload():
                     self._unload(target, action.reason)
                 case Admit():
+                    if action.reason == STILL_LOADED:
+                        called = busy(target.name, "it was called again before it was unloaded")
+                        self._end_outcomes.settle(target.name, called)
                     self._admit(target)
                 case Refuse():
                     self._refuse(target, action)
@@ -369,6 +375,7 @@ class ModelHost:
 
     async def _failed(self, target: Target, error: Exception, what: str) -> None:
         known = replies.as_error(error, f"{what} model {target.name}")
+        self._end_outcomes.settle(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
         target.error, target.failed = known, True
         target.counts.load_failed()
@@ -582,14 +589,16 @@ class ModelHost:
     async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
         """Returns at once, or where it may wait when the model has answered all and is gone.
 
-        Raises NotNowError (`target-model-busy`) where it answers for longer; it goes all the same.
+        Raises NotNowError (`target-model-busy`) where it answers for longer, and goes all the same,
+        or is called again before.
         """
-        target = self._targets.get(name)
-        waits = wait_s > 0 and target is not None and target.copy is not None
-        outcome = self._end_outcomes.expect(name) if waits else None
         self._carry_out(self._residency.dismiss(name, now=self._now()))
-        if outcome is not None and not await self._end_outcomes.within(name, outcome, wait_s):
-            raise busy(name, wait_s)
+        state = self._residency.brief(name, now=self._now())["state"]
+        if wait_s <= 0 or state not in _TAKES_MEMORY:
+            return
+        outcome = self._end_outcomes.expect(name)
+        if not await self._end_outcomes.within(name, outcome, wait_s):
+            raise busy(name, f"it still answers requests after {wait_s:g} s")
 
     def pin(self, name: str, pinned: bool) -> None:
         self._prefix.resolve(name)
