@@ -137,6 +137,11 @@ def test_a_model_that_is_called_again_before_it_is_unloaded_stays_and_that_is_to
     running = host.send(model, 1)
     wait_until(lambda: host.listed()[model]["unanswered"] == 1, "the request runs")
     unloading = host.begin(unload=model, wait_s=60)
+
+    def is_told() -> bool:
+        return host.listed()[model]["last_event"]["what"] == "dismissed"
+
+    wait_until(is_told, "it is to be unloaded")
     again = host.send(model, 2)
     assert "called again" in host.told(unloading)["error"]["message"]
     host.open_gate("run")
