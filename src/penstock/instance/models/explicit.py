@@ -13,6 +13,9 @@ from penstock.instance.models.outcomes import Outcomes
 from penstock.instance.models.refusals import busy, going, not_ready
 from penstock.instance.models.target import Target
 
+#: States of a model that is there, or will be unless it is ended.
+_TAKES_MEMORY = ("loading", "loaded", "draining", "leaving")
+
 
 class Explicit:
     """Names that can't be one raise CallerError everywhere here."""
@@ -70,14 +73,16 @@ class Explicit:
     async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
         """Returns at once, or where it may wait when the model has answered all and is gone.
 
-        Raises NotNowError (`target-model-busy`) where it answers for longer; it goes all the same.
+        Raises NotNowError (`target-model-busy`) where it answers for longer, and goes all the same,
+        or is called again before.
         """
-        target = self._targets.get(name)
-        waits = wait_s > 0 and target is not None and target.copy is not None
-        outcome = self._ends.expect(name) if waits else None
         self._carry_out(self._residency.dismiss(name, now=self._now()))
-        if outcome is not None and not await self._ends.within(name, outcome, wait_s):
-            raise busy(name, wait_s)
+        state = self._residency.brief(name, now=self._now())["state"]
+        if wait_s <= 0 or state not in _TAKES_MEMORY:
+            return
+        outcome = self._ends.expect(name)
+        if not await self._ends.within(name, outcome, wait_s):
+            raise busy(name, f"it still answers requests after {wait_s:g} s")
 
     def pin(self, name: str, pinned: bool) -> None:
         self._prefix.resolve(name)
@@ -93,6 +98,9 @@ class Explicit:
 
     def ended(self, name: str) -> None:
         self._ends.settle(name)
+
+    def called_off(self, name: str) -> None:
+        self._ends.settle(name, busy(name, "it was called again before it was unloaded"))
 
     def close(self) -> None:
         for outcomes in (self._loads, self._ends):

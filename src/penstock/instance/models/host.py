@@ -31,7 +31,7 @@ from penstock.core.residency import (
     ResidencySpec,
     Unload,
 )
-from penstock.core.residency.actions import LOAD_FAILED
+from penstock.core.residency.actions import LOAD_FAILED, STILL_LOADED
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
@@ -269,6 +269,8 @@ class ModelHost:
                 case Unload():
                     self._unload(target, action.reason)
                 case Admit():
+                    if action.reason == STILL_LOADED:
+                        self.explicit.called_off(target.name)
                     self._admit(target)
                 case Refuse():
                     self._refuse(target, action)
@@ -371,6 +373,7 @@ class ModelHost:
 
     async def _failed(self, target: Target, error: Exception, what: str) -> None:
         known = replies.as_error(error, f"{what} model {target.name}")
+        self.explicit.ended(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
         target.error, target.failed = known, True
         target.counts.load_failed()
