@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.residency.residency_words import bytes_
+from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency.contest import Contest
 from penstock.core.residency.history import Population
@@ -126,7 +126,7 @@ def test_a_model_that_grew_takes_its_new_size_there_too() -> None:
 
 
 def test_forgotten_models_leave_no_trace() -> None:
-    calls = Calls(room=10)
+    calls = Calls()
     calls.call("a", 0.0)
     calls.contest.forget("a")
     calls.contest.forget("never-seen")
@@ -144,3 +144,33 @@ def test_an_eviction_by_value_looks_at_a_bounded_number_of_models() -> None:
     seen = {model.name for _ in range(16) for model in calls.contest._sampled(held)}
     assert len(calls.contest._sampled(held)) == 64
     assert len(seen) == 1000
+
+
+def test_few_models_are_all_looked_at() -> None:
+    calls = Calls()
+    for at, name in enumerate("abc"):
+        calls.call(name, 10.0 * at)
+    held = list(calls.contest._by_value.held.values())
+    for _ in range(3):
+        assert [model.name for model in calls.contest._sampled(held)] == ["a", "b", "c"]
+
+
+def test_saved_time_fades_like_the_evidence() -> None:
+    model = TargetModel("m")
+    model.load_s = 2.0
+    contest = Calls().contest
+    for _ in range(400):
+        contest._weigh(model, valued=True)
+    assert contest.saved_s == 400.0
+
+
+def test_a_host_s_caches_have_the_room_that_models_can_have() -> None:
+    host = Host(100, used=10)
+    contest = host.machine._table.contest
+    assert contest.room == bytes_(90)
+    host.bring("a", 20, 0.0)
+    assert contest.room == bytes_(90)
+    host.measured(1.0, grown=5)
+    assert contest.room == bytes_(85)
+    host.measured(2.0, a=30)
+    assert contest._by_use._sizes == contest._by_value._sizes == {"a": bytes_(30)}

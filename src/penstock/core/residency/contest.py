@@ -115,15 +115,14 @@ class Contest:
 
     def _hold_by_value(self, model: TargetModel, size: Footprint, now: float) -> None:
         shadow = self._by_value
-        while any_missing(shortage := shadow.short_of(size, self.room, self._models_max)):
+        while shadow.held and any_missing(
+            shortage := shadow.short_of(size, self.room, self._models_max)
+        ):
             sample = [
                 candidate(held, now, self._population)
                 for held in self._sampled(list(shadow.held.values()))
             ]
-            victims = by_value(sample, shortage) or sample
-            if not victims:
-                return
-            for victim in victims:
+            for victim in by_value(sample, shortage) or sample:
                 shadow.drop(victim.name)
         shadow.hold(model, size)
 
