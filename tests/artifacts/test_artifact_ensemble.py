@@ -342,6 +342,8 @@ def test_the_only_ensemble_is_served_with_the_models_of_its_steps_and_no_others(
     assert isinstance(first, ModelInside)
     assert first.folder == "../a"
     assert first.description == detect(root / "a").description
+    trusted = detect(root, trusted=True).description
+    assert all(each.trusted for each in (trusted, *(each.description for each in trusted.models)))
 
 
 def test_the_outermost_of_nested_ensembles_is_served(tmp_path: Path) -> None:
