@@ -89,10 +89,14 @@ class Watch:
             self._on_counts(models)
 
     async def look(self, target: Target) -> None:
-        """Whether its content is still what was loaded."""
+        """Whether its content is still what was loaded: one that was copied anew is."""
         target.looking = True
         try:
             stamp = await asyncio.to_thread(self._prefix.stamp, target.name)
+            if stamp and stamp != target.stamp and target.prepared is not None:
+                content, stamp = await self._loader.content(target.name)
+                if target.prepared is not None and content == target.prepared.digest:
+                    target.stamp = stamp
         except PenstockError as error:
             # What is loaded serves on while its place can't be reached.
             _LOG.warning("model %s can't be looked at: %s", target.name, error.message)
