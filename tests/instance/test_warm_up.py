@@ -162,3 +162,26 @@ def test_a_target_model_is_warm_before_its_first_caller_is_answered_and_fails_al
         assert "this one fails" in error["message"]
         assert len(host.ask("good.tar.gz").json) == 3
         host.client.close()
+
+
+def test_a_pipelines_steps_are_warmed_up_and_its_copy_answers(
+    client: FrameClient, tmp_path: Path
+) -> None:
+    folder = tmp_path / "pipeline"
+    (folder / "code").mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text(
+        "schema: 1\n"
+        "steps:\n"
+        "  - name: count\n"
+        "    python: {function: count}\n"
+        "    inputs: {by: $request.by}\n"
+        "    emit: [{kind: total, data: {total: $piece}}]\n"
+    )
+    (folder / "code" / "steps.py").write_text(
+        "TOTAL = [0]\ndef count(by):\n    TOTAL[0] += by\n    return TOTAL[0]\n"
+    )
+    model_files.describe(folder, runtime="pipeline", warmup=[{"body": '{"by": 5}', "times": 2}])
+    loaded = client.load(1, folder)
+    assert loaded.get("ok"), loaded
+    answer = client.invoke(1, b'{"by": 1}', content_type="application/json")
+    assert b'"total":11' in answer.body
