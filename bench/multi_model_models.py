@@ -1,4 +1,4 @@
-"""The models of bench/multi_model.py: encoders of the support example, made once, in other sizes."""
+"""The models of bench/multi_model.py: the support example's encoders, made once in other sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORD = "order"
 def made(shape: str, count: int) -> Path:
     """A prefix of `count` models of that shape, as folders model-000 ... of one tokenizer."""
     sys.path.insert(0, str(SUPPORT))
-    import embedder
+    import embedder  # noqa: PLC0415 - of an example, whose folder is no package
 
     prefix = CACHE / shape
     layers, width, heads = SHAPES[shape]

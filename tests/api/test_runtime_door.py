@@ -132,7 +132,7 @@ def test_each_error_has_awss_status_code_and_fields(
         (post(ECHO, b"", "X-Amzn-SageMaker-Custom-Attributes: " + "a" * 1025), 400,
          "ValidationError", "at 'customAttributes'"),
         (post(ECHO, b"", "X-Amzn-SageMaker-Target-Model: other.tar.gz"), 400, "ValidationError",
-         "TargetModel is not allowed"),
+         "takes no TargetModel"),
         (post(ECHO, b"", "X-Amzn-SageMaker-Inference-Component: ic"), 400, "ValidationError",
          "Inference Component Name header is not allowed"),
         (post(ECHO, b"", "x-penstock-deadline-ms: soon"), 400, "ValidationError", "soon"),

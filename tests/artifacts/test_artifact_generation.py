@@ -46,6 +46,15 @@ def test_a_graph_of_another_architecture_is_none(tmp_path: Path) -> None:
     assert (description.runtime, description.task) == ("openvino", "tensor")
 
 
+def test_a_described_language_model_is_completed_by_its_files(tmp_path: Path) -> None:
+    with_graph(tmp_path, model__yaml="schema: 1\nruntime: openvino_genai\n")
+    description = detect(tmp_path).description
+    assert (description.runtime, description.file) == ("openvino_genai", "openvino_model.xml")
+    folder(tmp_path, model__yaml="schema: 1\nruntime: openvino_genai\nfile: other.xml\n")
+    with pytest.raises(CallerError, match="other"):
+        detect(tmp_path)
+
+
 def test_weights_are_for_vllm_where_that_is_asked_for(tmp_path: Path) -> None:
     with_weights(tmp_path)
     assert detect(tmp_path, runtime="vllm").description.runtime == "vllm"

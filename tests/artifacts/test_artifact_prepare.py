@@ -103,6 +103,28 @@ def test_equal_content_is_one_entry_wherever_it_comes_from(
     assert len(digests) == 1
 
 
+def test_what_is_known_by_its_digest_is_not_looked_for_again(
+    tmp_path: Path, cache: ArtifactCache
+) -> None:
+    archive = tar_gz(tmp_path / "model.tar.gz", [member("model.onnx", onnx_bytes())])
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    source = ArtifactSource(uri=str(archive), sha256=digest)
+    first = obtain(source, cache, ArtifactSettings())
+    archive.unlink()
+    assert obtain(source, cache, ArtifactSettings()) == first
+
+
+@pytest.mark.parametrize(("mode", "kept"), [(0o755, 0o555), (0o600, 0o444)])
+def test_what_is_kept_is_read_only_and_as_executable_as_it_was(
+    tmp_path: Path, cache: ArtifactCache, mode: int, kept: int
+) -> None:
+    folder = write(tmp_path / "m", {"model.onnx": onnx_bytes()})
+    (folder / "model.onnx").chmod(mode)
+    for uri in (folder, folder / "model.onnx"):
+        entry = obtain(ArtifactSource(uri=str(uri)), cache, ArtifactSettings())
+        assert (entry.root / "model.onnx").stat().st_mode & 0o7777 == kept
+
+
 def test_an_archive_is_known_by_the_digest_of_its_bytes(
     tmp_path: Path, cache: ArtifactCache
 ) -> None:

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import stat
+import sys
 import tarfile
 import threading
 import zipfile
@@ -197,6 +198,32 @@ def test_a_link_leads_to_a_file_of_the_archive_and_comes_to_an_end(
         "archive-unsafe",
         f"model.tar.gz: the member '{first}' is refused: {cause}",
     )
+
+
+def test_a_long_chain_of_links_is_followed_once(tmp_path: Path) -> None:
+    def steps(count: int) -> int:
+        members = [
+            member(f"l{n}", kind=tarfile.SYMTYPE, link=f"l{n + 1}" if n + 1 < count else "file")
+            for n in range(count)
+        ]
+        archive = tmp_path / f"{count}.tar"
+        archive.write_bytes(tar_bytes([*members, member("file", b"content")]))
+        calls = 0
+
+        def note(_frame: Any, event: str, _argument: Any) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            unpack(archive, tmp_path / f"to{count}", budget=budget(), limits=UnpackLimits())
+        finally:
+            sys.setprofile(before)
+        assert (tmp_path / f"to{count}/l0").read_bytes() == b"content"
+        return calls
+
+    assert steps(800) < 2.3 * steps(400)
 
 
 def test_a_name_that_begins_with_two_dots_is_no_way_out(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 from tests.gateway.gateway_fakes import Bench, MemoryLink, routes
 
+from penstock.core.deployment import LEAST_OUTSTANDING_REQUESTS, PREFIX_AWARE
 from penstock.gateway.invocation import Invocation
 
 
@@ -216,3 +218,20 @@ def test_a_copy_has_drained_with_its_last_request_and_not_with_its_first(frees: 
     bench.connect("i2")
     bench.dispatcher.publish(routes(2))
     asyncio.run(main())
+
+
+def test_prompts_that_begin_alike_meet_where_routing_reads_them() -> None:
+    prompt = b'{"prompt": "' + b"the same long beginning " * 50 + b'"}'
+    for strategy, together in ((PREFIX_AWARE, True), (LEAST_OUTSTANDING_REQUESTS, False)):
+        bench = Bench(1, 2)
+        plain = routes(1, 2)
+        variant = dataclasses.replace(
+            plain.variants[0],
+            strategy=strategy,
+            prefix_length_max=4096,
+            concurrency_threshold=16,
+        )
+        bench.dispatcher.publish(dataclasses.replace(plain, variants=(variant,)))
+        asked = [bench.invoke(body=prompt)[0] for _ in range(2)]
+        first, second = (one.copy.copy for one in asked if one.copy is not None)
+        assert (first == second) is together

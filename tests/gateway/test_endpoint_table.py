@@ -68,5 +68,7 @@ def test_new_routes_are_taken_as_a_whole() -> None:
     assert [state.copy for state in gone] == [2]
     assert table.endpoints["shop"] is shop
     assert (shop.generates, shop.lanes) == (False, 1)
+    assert list(table._copies) == [1], "of a copy that is gone nothing is kept"
     assert [state.copy for state in table.withdraw("shop")] == [1]
     assert table.withdraw("shop") == ()
+    assert table._copies == {}

@@ -100,3 +100,54 @@ def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(AwsError) as refused:
         bearer.parse_bearer(text)
     assert refused.value.code == "IncompleteSignatureException"
+
+
+def url_of(text: str) -> str:
+    return base64.b64decode(text.removeprefix("sagemaker-api-key-")).decode()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Action", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires",
+     "X-Amz-SignedHeaders", "X-Amz-Signature"],
+)  # fmt: skip
+def test_a_url_says_all_that_it_must(name: str) -> None:
+    host, _, query = url_of(token()).partition("/?")
+    for left in ("", f"{name}="):
+        pairs = [pair if not pair.startswith(f"{name}=") else left for pair in query.split("&")]
+        with pytest.raises(AwsError) as refused:
+            check(wrapped(f"{host}/?{'&'.join(filter(None, pairs))}"))
+        assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("expires", ["600s", "-600", "6.0", "\u0661", "0000000600", ""])
+def test_a_life_is_a_number_of_seconds(expires: str) -> None:
+    text = url_of(token(expires_s=600)).replace("X-Amz-Expires=600", f"X-Amz-Expires={expires}")
+    with pytest.raises(AwsError) as refused:
+        bearer.parse_bearer(wrapped(text))
+    assert refused.value.code == "IncompleteSignatureException"
+
+
+def test_a_life_of_no_seconds_is_none() -> None:
+    assert "at most 43200 seconds" in refusal(token(expires_s=0)).message
+    check(token(expires_s=43_200), after_s=43_200)
+    check(token(expires_s=1), after_s=1)
+
+
+def test_what_is_signed_is_the_query_without_its_signature() -> None:
+    claims = bearer.parse_bearer(token(expires_s=600))
+    names = [pair.partition("=")[0] for pair in claims.query.split("&")]
+    assert names == ["Action", "X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date",
+                     "X-Amz-Expires", "X-Amz-SignedHeaders"]  # fmt: skip
+    assert claims.expires_s == 600
+
+
+def test_a_token_has_a_bounded_length() -> None:
+    room = 16_384 - len("sagemaker-api-key-")
+    fits = "sagemaker-api-key-" + "A" * (room - room % 4)
+    with pytest.raises(AwsError, match=f"must be one of {HOST}"):
+        bearer.parse_bearer(fits)
+    with pytest.raises(AwsError, match="no more than 16 KiB"):
+        bearer.parse_bearer("sagemaker-api-key-".ljust(16_385, "A"))
+    with pytest.raises(AwsError, match="not base64"):
+        bearer.parse_bearer("sagemaker-api-key-".ljust(16_384, "*"))

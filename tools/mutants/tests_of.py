@@ -17,12 +17,21 @@ _AWS = tuple(
     f"wire/test_aws_{name}.py"
     for name in (
         *("bounds", "eventstream", "http", "json", "models", "query", "rest_json"),
-        *("sigv4", "validate", "bearer", "fuzz"),
+        *("sigv4", "validate", "bearer", "fuzz", "boto3"),
+        *("vectors_protocols", "vectors_eventstream", "values", "locations"),
+        *("json_edges", "validate_edges"),
     )
 )
-_HTTP = tuple(
-    f"gateway/test_http_{name}.py"
-    for name in ("bodies", "connection", "growth", "names", "streams", "tls")
+_HTTP = (
+    "gateway/test_answer_pipeline.py",
+    "gateway/test_asgi.py",
+    "gateway/test_listener.py",
+    *(
+        f"gateway/test_http_{name}.py"
+        for name in (
+            *("answers", "bodies", "connection", "growth", "limits", "names", "streams", "tls"),
+        )
+    ),
 )
 _DISPATCH = (
     "gateway/test_dispatcher.py",
@@ -34,6 +43,7 @@ _DISPATCH = (
     "gateway/test_responders_that_raise.py",
 )
 _LINK = (
+    "gateway/test_frame_link.py",
     "gateway/test_link.py",
     "gateway/test_paused_links.py",
     "gateway/test_torn_frames.py",
@@ -63,12 +73,18 @@ _PREPARE = (
 )
 _DETECT = (
     "artifacts/test_artifact_detect.py",
+    "artifacts/test_artifact_exports.py",
     "artifacts/test_artifact_pt2.py",
     "artifacts/test_artifact_triton.py",
     "artifacts/test_artifact_generation.py",
     "artifacts/test_artifact_model_yaml.py",
 )
-_TRITON = ("artifacts/test_artifact_pbtxt.py", "artifacts/test_artifact_triton.py")
+_MODEL_YAML = ("artifacts/test_artifact_model_yaml_edges.py", *_DETECT)
+_TRITON = (
+    "artifacts/test_artifact_triton_edges.py",
+    "artifacts/test_artifact_pbtxt.py",
+    "artifacts/test_artifact_triton.py",
+)
 
 #: module (below src/penstock) -> test files (below tests)
 TESTS_OF: dict[str, tuple[str, ...]] = {
@@ -144,23 +160,23 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/dispatcher.py": _DISPATCH,
     "gateway/draining.py": ("gateway/test_draining.py", *_DISPATCH),
     "gateway/endpoint_table.py": ("gateway/test_endpoint_table.py", *_DISPATCH),
-    "gateway/explain.py": _DISPATCH,
+    "gateway/explain.py": ("gateway/test_recording.py", *_DISPATCH),
     "gateway/holding.py": (*_HTTP, *_DISPATCH),
     "gateway/http.py": (*_HTTP, "gateway/test_known_heads.py"),
-    "gateway/http_refusals.py": _HTTP,
-    "gateway/invocation.py": _DISPATCH,
+    "gateway/http_refusals.py": ("gateway/test_refusals.py", *_HTTP),
+    "gateway/invocation.py": ("gateway/test_invocation.py", *_DISPATCH),
     "gateway/known_heads.py": ("gateway/test_known_heads.py",),
     "gateway/link.py": _LINK,
     "gateway/listener.py": _HTTP,
     "gateway/pipeline.py": _HTTP,
-    "gateway/recording.py": _DISPATCH,
-    "gateway/refusals.py": _DISPATCH,
+    "gateway/recording.py": ("gateway/test_recording.py", *_DISPATCH),
+    "gateway/refusals.py": ("gateway/test_refusals.py", *_DISPATCH),
     "gateway/request_id.py": ("gateway/test_request_ids.py", *_DISPATCH),
     "gateway/retries.py": (*_DISPATCH, "core/test_core_retry.py"),
-    "gateway/server.py": _HTTP,
+    "gateway/server.py": ("gateway/test_server.py",),
     "gateway/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),
     "gateway/timers.py": ("gateway/test_loop_timers.py", *_DISPATCH),
-    "gateway/tls.py": ("gateway/test_http_tls.py",),
+    "gateway/tls.py": ("gateway/test_tls_acceptor.py", "gateway/test_http_tls.py"),
     "wire/aws/bearer.py": _AWS,
     "wire/aws/errors.py": _AWS,
     "wire/aws/eventstream.py": _AWS,
@@ -196,23 +212,23 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "artifacts/test_artifact_cache_contents.py",
         "artifacts/test_artifact_cache.py",
     ),
-    "artifacts/description.py": _DETECT,
+    "artifacts/description.py": ("artifacts/test_artifact_description.py", *_DETECT),
     "artifacts/detect.py": _DETECT,
-    "artifacts/detect_pt2.py": _DETECT,
-    "artifacts/detect_pt2_rules.py": _DETECT,
-    "artifacts/fetch.py": _PREPARE,
+    "artifacts/detect_pt2.py": ("artifacts/test_artifact_pt2_rules.py", *_DETECT),
+    "artifacts/detect_pt2_rules.py": ("artifacts/test_artifact_pt2_rules.py", *_DETECT),
+    "artifacts/fetch.py": ("artifacts/test_artifact_local_files.py", *_PREPARE),
     "artifacts/generation_layout.py": _DETECT,
     "artifacts/generation_options.py": _DETECT,
-    "artifacts/http_source.py": _PREPARE,
+    "artifacts/http_source.py": ("artifacts/test_artifact_http_source.py", *_PREPARE),
     "artifacts/huggingface.py": (*_DETECT, *_PREPARE),
     "artifacts/images.py": _DETECT,
     "artifacts/layout_errors.py": _DETECT,
     "artifacts/listing.py": ("artifacts/test_artifact_bounds.py",),
-    "artifacts/local_files.py": _PREPARE,
+    "artifacts/local_files.py": ("artifacts/test_artifact_local_files.py", *_PREPARE),
     "artifacts/model_files.py": _DETECT,
-    "artifacts/model_rules.py": _DETECT,
-    "artifacts/model_yaml.py": _DETECT,
-    "artifacts/object_store.py": _PREPARE,
+    "artifacts/model_rules.py": _MODEL_YAML,
+    "artifacts/model_yaml.py": _MODEL_YAML,
+    "artifacts/object_store.py": ("artifacts/test_artifact_object_store.py", *_PREPARE),
     "artifacts/onnx_header.py": ("artifacts/test_artifact_onnx_header.py",),
     "artifacts/paths.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/pbtxt.py": _TRITON,
@@ -226,8 +242,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/triton_models.py": ("artifacts/test_artifact_ensemble.py",),
     "artifacts/triton_repository.py": (*_TRITON, "artifacts/test_artifact_ensemble.py"),
     "artifacts/unpack.py": ("artifacts/test_artifact_unpack.py",),
-    "artifacts/yaml_keys.py": _DETECT,
-    "artifacts/yaml_tree.py": _DETECT,
+    "artifacts/yaml_keys.py": _MODEL_YAML,
+    "artifacts/yaml_tree.py": _MODEL_YAML,
     "metrics/sketch.py": ("metrics/test_metrics_sketch.py",),
 }
 

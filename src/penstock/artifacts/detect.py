@@ -171,7 +171,7 @@ def _code_file(root: Path, environment: Mapping[str, str]) -> str:
 
 def _user_code(file: str, environment: Mapping[str, str]) -> ModelDescription:
     workers = environment.get("SAGEMAKER_MODEL_SERVER_WORKERS", "")
-    if workers and not (workers.isascii() and workers.isdigit() and 1 <= int(workers[:4]) <= 64):
+    if workers and not _is_worker_count(workers):
         raise CallerError(
             "environment-invalid",
             f"SAGEMAKER_MODEL_SERVER_WORKERS is {workers[:20]!r}",
@@ -180,6 +180,11 @@ def _user_code(file: str, environment: Mapping[str, str]) -> ModelDescription:
     return ModelDescription(
         runtime="python", task="payload", file=file, lanes=int(workers) if workers else 1
     )
+
+
+def _is_worker_count(text: str) -> bool:
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(_WORKERS_MAX))
+    return digits and 1 <= int(text) <= _WORKERS_MAX
 
 
 def _bare_model(root: Path, file: str, wanted: str, trusted: bool) -> ModelDescription:

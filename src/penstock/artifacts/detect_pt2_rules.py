@@ -79,8 +79,17 @@ _GLOBALS = re.compile(
     r"|b?float(16|32|64))|collections OrderedDict|torch\.nn\.parameter Parameter"
     r"|torch\.storage UntypedStorage"
 )
+#: Tensors lie beside the pickle of sample inputs; it holds their names and shapes.
+_PICKLE_BYTES_MAX = 16 * 1024 * 1024
 #: Opcodes that call or name something in a way that GLOBAL's text does not show.
 _HIDDEN = ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4")
+
+
+#: How content of another form fails; Python's own parser adds the last two.
+_WRONG_FORMS = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, SyntaxError,
+    MemoryError,
+)  # fmt: skip
 
 
 def check_program(names: Iterable[str], read: Read, *, file: str) -> None:
@@ -106,7 +115,7 @@ def check_program(names: Iterable[str], read: Read, *, file: str) -> None:
                 check(text, file)
         if _SAMPLES in known:
             _check_samples(read(_SAMPLES), file)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+    except _WRONG_FORMS as error:
         raise damaged(file, error) from None
 
 
@@ -223,9 +232,11 @@ def _check_samples(content: bytes, file: str) -> None:
     """The example inputs: what `torch.save` writes for tensors, and not one name more."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            pickled = [name for name in archive.namelist() if name.endswith(".pkl")]
-            for name in pickled:
-                for opcode, argument, _ in pickletools.genops(archive.read(name)):
+            pickled = [info for info in archive.infolist() if info.filename.endswith(".pkl")]
+            for info in pickled:
+                if info.file_size > _PICKLE_BYTES_MAX:  # and no more than that is unpacked
+                    raise _refused(file, f"sample inputs whose pickle has {info.file_size} bytes")
+                for opcode, argument, _ in pickletools.genops(archive.read(info)):
                     named = opcode.name == "GLOBAL" and not _GLOBALS.fullmatch(str(argument))
                     if named or opcode.name in _HIDDEN:
                         what = str(argument) if named else opcode.name

@@ -19,6 +19,7 @@ from penstock.errors import CallerError
 PROPERTIES: Final = "serving.properties"
 _FILE_BYTES_MAX = 65_536
 _COUNT_MAX = 2**40
+_COUNT_DIGITS_MAX = len(str(_COUNT_MAX))
 
 #: vLLM's names (DJL's and SM_VLLM_'s are theirs) -> ours
 _VLLM: Final = {
@@ -117,7 +118,8 @@ def _value(source: str, field: str, text: str) -> Any:
         return _FLAGS[text.lower()]
     if kind == "str":
         return text
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:20]) <= _COUNT_MAX):
+    digits = text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS_MAX
+    if not (digits and 1 <= int(text) <= _COUNT_MAX):
         raise _wrong(source, text, "an integer from 1 up")
     return int(text)
 

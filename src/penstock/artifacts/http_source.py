@@ -28,6 +28,8 @@ from penstock.artifacts.paths import safe_path
 from penstock.errors import CallerError, PenstockError
 
 REDIRECTS_MAX: Final = 5
+#: No file is as long as a number of more digits says.
+_SIZE_DIGITS_MAX: Final = 18
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _TRIED_AGAIN: Final = (429, 500, 502, 503, 504)
 
@@ -41,7 +43,7 @@ def list_http(url: str, *, budget: Budget) -> Listing:
     """
     response = _followed(url, budget)
     size = response.headers.get("content-length", "")
-    if not size.isdigit():
+    if not (size.isascii() and size.isdigit() and len(size) <= _SIZE_DIGITS_MAX):
         response.close()
         raise object_store.size_unknown(budget.what)
     path = url.split("?", 1)[0].split("#", 1)[0]
@@ -71,8 +73,12 @@ def _followed(url: str, budget: Budget) -> Any:
         if response.status not in _REDIRECTS:
             return _accepted(response, budget.what)
         response.close()
-        to = urljoin(url, response.headers.get("location", ""))
-        if urlsplit(to).scheme != urlsplit(url).scheme:
+        try:
+            to = urljoin(url, response.headers.get("location", ""))
+            scheme = urlsplit(to).scheme
+        except ValueError:
+            raise _refused(budget.what, "to what is no URL") from None
+        if scheme != urlsplit(url).scheme:
             raise _refused(budget.what, "to another scheme")
         url = to
     raise _refused(budget.what, f"more than {REDIRECTS_MAX} times")

@@ -76,9 +76,9 @@ def _tokens_max(root: Path, config: Mapping[str, Any]) -> int:
     ):
         if (root / name).is_file():
             bounds.append(read_json(root / name).get(key))
-    # Tokenizers without a bound say 1e30.
-    known = [int(bound) for bound in bounds if type(bound) in (int, float) and bound >= 1]
-    return min([*known, _TOKENS_MAX])
+    # Tokenizers without a bound say 1e30, or infinity, which JSON as Python reads it has.
+    known = [bound for bound in bounds if type(bound) in (int, float) and bound >= 1]
+    return int(min([*known, _TOKENS_MAX]))
 
 
 def _pad_id(config: Mapping[str, Any]) -> int:

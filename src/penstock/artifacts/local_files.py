@@ -59,7 +59,7 @@ def list_local(
             f"{what}: the directory {path} holds no files",
             hint="Name the directory that holds the model's files.",
         )
-    newest_s = max(float(file.stamp.split("-")[0]) for file in files) / 1e9
+    newest_s = max(map(_changed_s, files))
     return Listing(
         files=tuple(sorted(files, key=lambda file: file.name)),
         single=single,
@@ -143,6 +143,12 @@ def _source_file(
 
 def _stamp(facts: os.stat_result) -> str:
     return f"{facts.st_mtime_ns}-{facts.st_ctime_ns}-{facts.st_ino}-{facts.st_size}"
+
+
+def _changed_s(file: SourceFile) -> float:
+    """The later of a stamp's two times: the first can be set to anything, also before 1970."""
+    modified, changed, _, _ = file.stamp.rsplit("-", 3)
+    return max(int(modified), int(changed)) / 1e9
 
 
 def _chunks(path: Path, stamp: str, what: str, real_within: str) -> Iterator[bytes]:

@@ -144,6 +144,7 @@ def dump(description: ModelDescription) -> str:
 
 def _tensors(top: Keys, name: str, rows_max: int) -> tuple[TensorSpec, ...]:
     tensors: list[TensorSpec] = []
+    names: set[str] = set()
     for item in top.sections(name):
         tensor = TensorSpec(
             name=item.text("name", required=True),
@@ -151,8 +152,9 @@ def _tensors(top: Keys, name: str, rows_max: int) -> tuple[TensorSpec, ...]:
             shape=item.integers("shape", low=-1, high=2**40, required=True),
         )
         item.done()
-        if any(tensor.name == other.name for other in tensors):
+        if tensor.name in names:
             raise item.wrong("name", tensor.name, "a name that no other tensor of the list has")
+        names.add(tensor.name)
         # One row at a time may be written into the model file as a fixed 1.
         batch = (-1, 1) if rows_max == 1 else (-1,)
         if rows_max > 0 and (not tensor.shape or tensor.shape[0] not in batch):
@@ -191,6 +193,7 @@ def _embedding(section: Keys | None, task: str) -> Embedding | None:
 
 def _heads(top: Keys) -> tuple[Head, ...]:
     heads: list[Head] = []
+    names: set[str] = set()
     for item in top.sections("heads"):
         head = Head(
             name=item.text("name", required=True),
@@ -201,8 +204,9 @@ def _heads(top: Keys) -> tuple[Head, ...]:
         item.done()
         if not HEAD_NAME.match(head.name):
             raise item.wrong("name", head.name, "up to 64 letters, digits, hyphens, underscores")
-        if any(head.name == other.name for other in heads):
+        if head.name in names:
             raise item.wrong("name", head.name, "a name that no other head has")
+        names.add(head.name)
         if bool(head.labels) != (head.task == "classification"):
             raise item.wrong(
                 "labels", list(head.labels), "class names of a classification head, and only there"

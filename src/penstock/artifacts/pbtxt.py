@@ -14,6 +14,8 @@ from penstock.errors import CallerError
 
 TEXT_BYTES_MAX = 1024 * 1024
 DEPTH_MAX = 32
+#: More than any number of 64 bits needs in any base; what is longer is none.
+_NUMBER_CHARS_MAX = 64
 
 
 class Identifier(str):
@@ -135,6 +137,8 @@ class _Parser:
 
     def _number(self, token: str) -> int | float:
         try:
+            if len(token) > _NUMBER_CHARS_MAX:
+                raise ValueError("too long")
             if token[:2] in ("0x", "0X"):
                 return int(token, 16)
             if token.isdigit():
@@ -145,16 +149,16 @@ class _Parser:
 
     def _string(self) -> str:
         """Neighbouring literals are one string; escapes make bytes, and all bytes must be UTF-8."""
-        content = b""
+        literals: list[bytes] = []
         while self._tokens[self._next][0] == "string":
             token = self._tokens[self._next][1]
             try:
-                content += _ESCAPE.sub(_unescape, token[1:-1].encode())
+                literals.append(_ESCAPE.sub(_unescape, token[1:-1].encode()))
             except ValueError as error:
                 raise self._error("a valid string") from error
             self._next += 1
         try:
-            return content.decode()
+            return b"".join(literals).decode()
         except UnicodeDecodeError as error:
             self._next -= 1
             raise self._error("a string of UTF-8 text") from error

@@ -282,11 +282,12 @@ def _refuse_what_changes_answers(top: Fields) -> None:
 
 
 def _refuse_duplicates(tensors: tuple[TensorSpec, ...], where: str, kind: str) -> None:
-    names = [tensor.name for tensor in tensors]
-    for name in names:
-        if names.count(name) > 1:
+    names: set[str] = set()
+    for tensor in tensors:
+        if tensor.name in names:
             raise CallerError(
                 "triton-config-invalid",
-                f"{where}: the {kind} {name!r} is given twice",
+                f"{where}: the {kind} {tensor.name!r} is given twice",
                 hint="Each tensor has one entry.",
             )
+        names.add(tensor.name)

@@ -203,6 +203,8 @@ class _Unpacking:
                 raise self._unsafe(
                     path, f"it is a link to {shown(first)}, which is not a file in the archive"
                 )
+            for passed in seen:  # none of a long chain of links is followed again
+                self._links[passed] = target
             with disk_errors(self._what, self._to):
                 os.link(self._to / target, self._to / path, follow_symlinks=False)
             self.digests[path] = self.digests[target]

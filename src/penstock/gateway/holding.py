@@ -54,11 +54,10 @@ class HoldingPipeline(AnswerPipeline):
             self._refuse(memory_full())
         return False
 
-    def _hold_head(self, size: int) -> None:
+    def _hold_head(self, more: int) -> None:
         """An unfinished head counts like a body: it is of the same size, and of strangers."""
-        more = size - self._held
         if self.bodies.take(more) or self._take_with_room_made(more):
-            self._held = size
+            self._held += more
 
     def _list(self) -> None:
         """More of it comes in a later read: until then it may have to make room."""

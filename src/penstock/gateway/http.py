@@ -142,9 +142,13 @@ class HttpConnection(HoldingPipeline):
             self._refuse(refusals.malformed(malformed))
         else:
             if self._phase in UNDER_WAY:
+                wire_bytes = 1
                 # What came before it in the same read is not counted against a request.
-                same = headers is self._headers and phase == self._phase
-                self._count_wire(self._wire_bytes + len(data) if same else 1)
+                if headers is self._headers and (self._phase == HEAD or phase == BODY):
+                    wire_bytes = len(data)
+                    if phase == self._phase:
+                        wire_bytes += self._wire_bytes
+                self._count_wire(wire_bytes)
                 if self._held:
                     self._list()
 
@@ -218,11 +222,9 @@ class HttpConnection(HoldingPipeline):
         self._phase = BODY
         self._since = self.listener.now
         bytes_at_most = self._read_bytes  # of the head; body may be among them
-        if self._wire_bytes:
-            bytes_at_most += self._wire_bytes
-            self._wire_bytes = 0
-            if self._held:
-                self._let_go()  # what the unfinished head held
+        if self._held:
+            bytes_at_most += self._held
+            self._let_go()  # what the unfinished head held
         if (
             self._judged
             or self._host is None
@@ -296,6 +298,7 @@ class HttpConnection(HoldingPipeline):
             if self._body_buffer is not None:
                 self._body = bytes(self._body_buffer)
         self._phase = IDLE
+        self._wire_bytes = 0
         if self._listed:
             self._unlist()
         line = b""
@@ -491,7 +494,8 @@ class HttpConnection(HoldingPipeline):
             elif len(self._headers) > FIELDS_MAX:
                 self._refuse(refusals.fields_too_many(FIELDS_MAX))
             else:
-                self._hold_head(wire_bytes)
+                # All of the read: where in it the head began is not known.
+                self._hold_head(self._read_bytes)
         elif wire_bytes > limits.body_bytes_max * WIRE_BYTES_PER_BODY_BYTE + limits.head_bytes_max:
             self._refuse(refusals.body_too_large(limits))
 

@@ -263,8 +263,11 @@ class Reply(NamedTuple):
 
 
 def decode_reply(payload: bytes, meta_bytes: int) -> Reply:
-    head = REPLY_HEAD.unpack_from(payload)
+    """Raises FrameError where the payload has no room for its head and meta."""
     cut = 14 + meta_bytes
+    if cut > len(payload):
+        raise FrameError("a reply is shorter than its head")
+    head = REPLY_HEAD.unpack_from(payload)
     return Reply._make((*head, payload[14:cut], payload[cut:]))
 
 

@@ -11,7 +11,6 @@ model's copy, with an error, given back when the host drains, or cancelled.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterable
@@ -38,13 +37,13 @@ from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
 from penstock.instance.engines.lane_events import LaneEvents
+from penstock.instance.models import reports
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.outcomes import Outcomes
 from penstock.instance.models.refusals import busy, going, not_ready, refused
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import Target
-from penstock.instance.models.told import is_known, row
 from penstock.instance.models.versions import wrong_version
 from penstock.instance.request import Request
 from penstock.wire import frames
@@ -390,8 +389,7 @@ class ModelHost:
         target.copy = target.loaded = target.prepared = None
         if copy is not None:
             assert not copy.unanswered, "a model is not ended while it answers"
-            target.requests += copy.requests
-            target.batches += copy.batches
+            target.keep_counts(copy)
             copy.close()
         task = self._begin(self._end(target, loaded, reason))
         self._ends.add(task)
@@ -433,6 +431,7 @@ class ModelHost:
         target.copy = target.loaded = target.prepared = None
         self._tell(gone=[target.name])
         if copy is not None:
+            target.keep_counts(copy)
             copy.close()
         if loaded is not None:
             self._used = await self._loader.end(loaded)
@@ -639,20 +638,6 @@ class ModelHost:
         await asyncio.gather(*ends)
         await self._shared.close()
 
-    # what is told
-
-    def tell_all(self) -> dict[str, Any]:
-        """For one who knows nothing yet: every model that is loaded."""
-        loaded = [name for name, target in self._targets.items() if target.copy is not None]
-        return self._news(loaded, [])
-
-    def _tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None:
-        self._on_event("models-changed", self._news(loaded or [], gone or []))
-
-    def _news(self, loaded: list[str], gone: list[str]) -> dict[str, Any]:
-        free_bytes = self._budget.host_bytes - self._used.host_bytes
-        return {"loaded": loaded, "gone": gone, "free_bytes": max(0, free_bytes)}
-
     def pids(self) -> list[int]:
         own = {
             pid
@@ -669,23 +654,28 @@ class ModelHost:
                 kill()
         self._shared.kill()
 
+    # what is told
+
+    def tell_all(self) -> dict[str, Any]:
+        """For one who knows nothing yet: every model that is loaded."""
+        loaded = [name for name, target in self._targets.items() if target.copy is not None]
+        return self._news(loaded, [])
+
+    def _tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None:
+        self._on_event("models-changed", self._news(loaded or [], gone or []))
+
+    def _news(self, loaded: list[str], gone: list[str]) -> dict[str, Any]:
+        free_bytes = self._budget.host_bytes - self._used.host_bytes
+        return {"loaded": loaded, "gone": gone, "free_bytes": max(0, free_bytes)}
+
     def status(self) -> dict[str, Any]:
-        copies = self._copies()
         return {
             "copy": self.number,
             "state": self.state,
-            "queue_rows": self._parked + sum(copy.driver.queue_rows for copy in copies),
-            "running": sum(copy.driver.running for copy in copies),
-            "batches": sum(copy.batches for copy in copies)
-            + sum(target.batches for target in self._targets.values()),
-            "requests": self.requests,
             "unanswered": self.unanswered,
-            "models_loaded": len(copies),
             "models_loading": self._moving,
             "model_loads": self._loads,
-            "model_hits": sum(target.hits for target in self._targets.values()),
-            "model_misses": sum(target.misses for target in self._targets.values()),
-            "digests": [one.prepared.digest for one in self._targets.values() if one.prepared],
+            **reports.totals(self._targets.values()),
         }
 
     def explain(self) -> dict[str, Any]:
@@ -696,43 +686,20 @@ class ModelHost:
 
     def index(self, *, after: str, limit: int) -> dict[str, Any]:
         """The models that this host knows of, in the order of their names, above `after`."""
-        known = (name for name, one in self._targets.items() if name > after and is_known(one))
-        now = self._now()
-        rows = [
-            row(self._targets[name], self._residency.brief(name, now=now))
-            for name in heapq.nsmallest(limit, known)
-        ]
-        return {"models": rows}
+        return reports.index(
+            self._targets, self._residency, after=after, limit=limit, now=self._now()
+        )
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What callers need to know of a model; `described` is None before it was first loaded."""
+        """What callers need to know of a model. Raises CallerError for a name that can't be one."""
         self._prefix.resolve(name)
-        target = self._targets.get(name)
-        if target is None:
-            return {"loaded": False, "described": None, "requests": 0, "batches": 0}
-        copy = target.copy
-        return {
-            "loaded": copy is not None,
-            "described": target.described,
-            "requests": target.requests + (copy.requests if copy else 0),
-            "batches": target.batches + (copy.batches if copy else 0),
-        }
+        return reports.described(self._targets.get(name))
 
     async def explain_model(self, name: str) -> dict[str, Any]:
         """Raises CallerError for a name that can't be one."""
         self._prefix.resolve(name)
-        told: dict[str, Any] = {"residency": self._residency.explain(name)}
-        target = self._targets.get(name)
-        if target is not None:
-            told |= {
-                "hits": target.hits,
-                "misses": target.misses,
-                "waiting": len(target.parked),
-                "error": target.error.to_dict() if target.error is not None else None,
-            }
-            if target.copy is not None and target.loaded is not None:
-                told["copy"] = target.copy.explain() | await target.loaded.explain()
-        return told
+        story = self._residency.explain(name)
+        return await reports.explained(self._targets.get(name), story)
 
 
 def _target_model_required() -> CallerError:

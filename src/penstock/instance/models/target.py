@@ -42,6 +42,19 @@ class Target:
         return self.copy.run_us if self.copy is not None else 0
 
     @property
+    def requests_in_all(self) -> int:
+        return self.requests + (self.copy.requests if self.copy is not None else 0)
+
+    @property
+    def batches_in_all(self) -> int:
+        return self.batches + (self.copy.batches if self.copy is not None else 0)
+
+    def keep_counts(self, copy: Copy) -> None:
+        """Of a copy that is about to go."""
+        self.requests += copy.requests
+        self.batches += copy.batches
+
+    @property
     def is_unused(self) -> bool:
         """Nothing of it is here, and nobody waits for it."""
         return not (self.parked or self.prepared or self.copy or self.looking)

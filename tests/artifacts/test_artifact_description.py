@@ -1,0 +1,77 @@
+"""What a description says where an artifact says nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from penstock.artifacts.description import (
+    Embedding,
+    EngineOptions,
+    Generation,
+    ModelDescription,
+    Tokenizer,
+)
+
+
+def test_a_description_of_which_only_the_runtime_is_known() -> None:
+    assert dataclasses.asdict(ModelDescription(runtime="openvino")) == {
+        "runtime": "openvino",
+        "task": "tensor",
+        "name": "",
+        "file": "",
+        "version": "1",
+        "inputs": (),
+        "outputs": (),
+        "labels": (),
+        "tokenizer": None,
+        "embedding": None,
+        "heads": (),
+        "generation": None,
+        "engine": None,
+        "batching": {
+            "rows_max": 1,
+            "wait_s_max": 0.0,
+            "rows_preferred": (),
+            "queue_rows_max": 2048,
+            "queue_wait_s_max": None,
+            "buckets": (),
+            "priorities": 1,
+            "latency_s_p99_max": None,
+        },
+        "lanes": 1,
+        "threads_per_lane": 0,
+        "pinned": False,
+        "command": (),
+        "triton_python": False,
+        "parameters": {},
+        "environment": {},
+        "precision": "",
+        "trusted": False,
+    }
+
+
+def test_the_parts_of_a_description_that_only_some_models_have() -> None:
+    parts = (Tokenizer(), Embedding(), Generation(), EngineOptions())
+    assert [dataclasses.asdict(part) for part in parts] == [
+        {"file": "tokenizer.json", "tokens_max": 512, "pad_id": 0},
+        {"pooling": "mean", "normalize": True},
+        {
+            "encoder_file": "encoder.xml",
+            "decoder_file": "decoder.xml",
+            "eos_ids": (1,),
+            "decoder_start_id": 0,
+            "tokens_new_max": 64,
+            "beams_max": 4,
+        },
+        {
+            "context_tokens_max": 0,
+            "sequences_max": 64,
+            "tokens_batched_max": 2048,
+            "chunked_prefill": True,
+            "prefix_caching": True,
+            "cache_bytes": 0,
+            "chat_template": "",
+            "python": "",
+            "options": {},
+        },
+    ]
