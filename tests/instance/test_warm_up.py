@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from instance_harness import Answer, FrameClient, instance
+from test_model_host import Host, packed
 from tests.fakes import model_files
 
 REMEMBERS = """
@@ -140,3 +141,47 @@ def test_tritons_samples_warm_up_its_model(client: FrameClient, tmp_path: Path) 
     error = client.load(2, folder)["error"]
     assert error["code"] == "warmup-failed"
     assert "warm-up request ones" in error["message"]
+
+
+def test_a_target_model_is_warm_before_its_first_caller_is_answered_and_fails_alone(
+    tmp_path: Path,
+) -> None:
+    prefix = tmp_path / "models"
+    good = remembering(tmp_path / "good", {"body": '{"warm": 1}'})
+    packed(good, prefix / "good.tar.gz")
+    packed(remembering(tmp_path / "bad", {"body": "fail"}), prefix / "bad.tar.gz")
+    with instance(tmp_path / "run", memory_bytes=4 << 30) as running:
+        host = Host(running, prefix)
+        assert host.load().get("ok")
+        assert host.ask("good.tar.gz", 5).json == [
+            ["application/json", '{"warm": 1}'],
+            ["application/json", '{"x": 5}'],
+        ]
+        error = host.ask("bad.tar.gz").error
+        assert error["code"] == "warmup-failed"
+        assert "this one fails" in error["message"]
+        assert len(host.ask("good.tar.gz").json) == 3
+        host.client.close()
+
+
+def test_a_pipelines_steps_are_warmed_up_and_its_copy_answers(
+    client: FrameClient, tmp_path: Path
+) -> None:
+    folder = tmp_path / "pipeline"
+    (folder / "code").mkdir(parents=True)
+    (folder / "pipeline.yaml").write_text(
+        "schema: 1\n"
+        "steps:\n"
+        "  - name: count\n"
+        "    python: {function: count}\n"
+        "    inputs: {by: $request.by}\n"
+        "    emit: [{kind: total, data: {total: $piece}}]\n"
+    )
+    (folder / "code" / "steps.py").write_text(
+        "TOTAL = [0]\ndef count(by):\n    TOTAL[0] += by\n    return TOTAL[0]\n"
+    )
+    model_files.describe(folder, runtime="pipeline", warmup=[{"body": '{"by": 5}', "times": 2}])
+    loaded = client.load(1, folder)
+    assert loaded.get("ok"), loaded
+    answer = client.invoke(1, b'{"by": 1}', content_type="application/json")
+    assert b'"total":11' in answer.body

@@ -132,7 +132,9 @@ def test_all_of_awss_durations_are_published_where_there_were_any() -> None:
 
 def test_a_models_invocations_and_latency_are_its_own() -> None:
     site = Site()
-    site.tell(1, a=told(answered=3, model_errors=1, other_errors=2, latency_us=[5.0, 6.0, 7.0]))
+    site.tell(
+        1, a=told(hits=6, answered=3, model_errors=1, other_errors=2, latency_us=[5.0, 6.0, 7.0])
+    )
     site.registry.collect(T0 + 10)
     invocations, errors = site.read("Invocations", "a"), site.read("InvocationModelErrors", "a")
     latency = site.read("ModelLatency", "a")
@@ -164,7 +166,7 @@ def test_models_that_are_called_least_share_one_series() -> None:
     site = Site()
     models = [f"m-{number:03}" for number in range(SERIES_MODELS_MAX + 2)]
     for model in models:
-        site.tell(1, **{model: told(hits=4, answered=4)})
+        site.tell(1, **{model: told(hits=4)})
     site.registry.collect(T0 + 10)
     names = {dict(metric.dimensions).get("TargetModel") for metric in site.store.metrics()}
     assert names == {None, *models[:SERIES_MODELS_MAX], OTHERS}
@@ -179,14 +181,27 @@ def test_models_that_are_called_least_share_one_series() -> None:
 def test_a_model_that_is_called_more_takes_a_place_and_no_counter_runs_backwards() -> None:
     models = VariantModels()
     for number in range(SERIES_MODELS_MAX):
-        add(models, "i-1", {f"m-{number:03}": told(hits=4, answered=4)})
-    add(models, "i-1", {"new": told(hits=7, answered=7)})
+        add(models, "i-1", {f"m-{number:03}": told(hits=4)})
+    add(models, "i-1", {"new": told(hits=7)})
     assert (models.shown_as("new"), models.shown[OTHERS].hits) == (OTHERS, 7)
-    add(models, "i-1", {"new": told(hits=1, answered=1)})
+    add(models, "i-1", {"new": told(hits=1)})
     assert (models.shown_as("new"), models.shown[OTHERS].hits) == ("new", 7)
     assert models.shown["new"].hits == 1
     assert "m-000" not in models.shown
     assert models.total.hits == 4 * SERIES_MODELS_MAX + 8
+
+
+def test_the_first_calls_wait_is_its_models_own_though_it_is_told_before_the_load() -> None:
+    site = Site()
+    site.tell(1, a=told(resident=False, misses=1))
+    site.tell(2, a=told(resident=False, download_us=[1.0]))
+    site.tell(3, a=told(load_us=[1.0], wait_us=[2.0], answered=1))
+    site.registry.collect(T0 + 10)
+    for name in ("ModelCacheHit", "ModelDownloadingTime", "ModelLoadingWaitTime"):
+        stats = site.read(name, "a")
+        assert stats is not None, name
+        assert stats.count == 1
+        assert site.read(name, OTHERS) is None
 
 
 def test_names_that_are_no_models_take_no_place() -> None:

@@ -68,8 +68,7 @@ class VariantModels:
                 self.resident[instance_id, model] = resident
             else:
                 self.resident.pop((instance_id, model), None)
-            # Names that nothing was ever loaded for are no models.
-            gone = self._places.called(model, delta.answered + delta.loads, now=now)
+            gone = self._places.called(model, _weight(delta), now=now)
             if gone is not None:
                 self.shown.pop(gone, None)
             shown = self.shown_as(model)
@@ -110,6 +109,14 @@ class VariantModels:
         """Others are gone, and with them what was loaded there."""
         for key in [key for key in self.resident if key[0] not in instance_ids]:
             del self.resident[key]
+
+
+def _weight(delta: ModelDelta) -> int:
+    """How much it counts for a place among those that are called most. It counts from its first
+    call, before it is loaded: that call's wait is its own. Names that are no models do not."""
+    if delta.loads_failed and not delta.answered:
+        return 0
+    return delta.calls + delta.loads
 
 
 def _of(deltas: dict[str, ModelDelta], model: str) -> ModelDelta:
