@@ -190,6 +190,7 @@ class Loads:
         model.state = State.LOADING
         model.phase_at = now
         self._account.load_begins(model.name, model.need)
+        self._table.contest.loads()
         model.story.tell("load", reason, now=now)
         return Load(model.name, reason)
 
