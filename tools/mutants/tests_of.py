@@ -245,6 +245,30 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/yaml_keys.py": _MODEL_YAML,
     "artifacts/yaml_tree.py": _MODEL_YAML,
     "metrics/sketch.py": ("metrics/test_metrics_sketch.py",),
+    "artifacts/model_prefix.py": (
+        "artifacts/test_model_prefix.py",
+        "artifacts/test_model_names.py",
+    ),
+    "artifacts/models/index.py": ("artifacts/test_model_prefix.py",),
+    "artifacts/models/layouts.py": ("artifacts/test_model_prefix.py",),
+    "artifacts/models/names.py": ("artifacts/test_model_names.py",),
+    "artifacts/unfinished.py": (
+        "artifacts/test_model_prefix.py",
+        "artifacts/test_artifact_prepare.py",
+    ),
+    "artifacts/triton_warm_up.py": ("artifacts/test_warm_up_keys.py",),
+    "artifacts/warm_up_yaml.py": ("artifacts/test_warm_up_keys.py",),
+    "core/cost_compared.py": ("core/test_core_cost_compared.py",),
+    "core/cost_report.py": ("core/test_core_cost_report.py",),
+    "core/cost_usage.py": ("core/test_core_cost_usage.py",),
+    "core/keep_warm.py": ("core/test_keep_warm.py",),
+    "core/memory_kin.py": ("core/test_memory_kin.py",),
+    "core/most_called.py": ("core/test_most_called.py",),
+    "core/residency/warm.py": ("core/residency/test_residency_warm.py",),
+    "core/routing/target_models.py": (
+        "core/test_core_routing_models.py",
+        "core/test_core_routing_hosts.py",
+    ),
 }
 
 
