@@ -118,7 +118,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
     "core/reconcile.py": _RECONCILE,
-    "core/residency/account.py": _RESIDENCY,
+    "core/residency/account.py": ("core/residency/test_residency_account.py", *_RESIDENCY),
     "core/residency/actions.py": _RESIDENCY,
     "core/residency/contest.py": ("core/residency/test_residency_contest.py", *_RESIDENCY),
     "core/residency/evictor.py": _RESIDENCY,

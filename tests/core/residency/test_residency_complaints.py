@@ -167,3 +167,14 @@ def test_142_a_model_that_is_dismissed_is_never_loaded_and_answering_nobody() ->
     host.began("a", 1.0)
     host.dismiss("a", 2.0)
     assert host.request("a", 3.0) == [Admit("a", "still-loaded")]
+
+
+def test_341_one_that_was_used_seconds_ago_does_not_go_instead_of_many_unused() -> None:
+    host = Host(100, residency_s_min=10.0)
+    for at in range(5):
+        host.bring(f"unused-{at}", 10, 0.0, load_s=1.0)
+    host.bring("used", 50, 1.0, load_s=0.1)
+    host.called("used", 95.0)
+    assert [action.model for action in host.ask("new", 50, 100.0)] == [
+        f"unused-{at}" for at in range(5)
+    ]

@@ -73,6 +73,7 @@ def test_value_is_left_as_soon_as_it_does_worse() -> None:
     assert contest.by_value, "as good is good enough to stay"
     contest._weigh(model, valued=False)
     assert not contest.by_value
+    assert (contest.value_only, contest.use_only) == (20.0, 21.0)
 
 
 def test_fewer_reloads_that_take_longer_are_not_followed() -> None:

@@ -151,3 +151,10 @@ def test_all_that_may_go_do_where_even_they_are_not_enough() -> None:
     host.bring("busy", 60, 2.0)
     host.began("busy", 3.0)
     assert host.measured(4.0, grown=70) == [Unload("a", "over-budget"), Unload("b", "over-budget")]
+
+
+def test_of_the_young_no_more_go_than_memory_is_exceeded_by() -> None:
+    host = Host(residency_s_min=100.0)
+    host.bring("a", 40, 0.0)
+    host.bring("b", 40, 1.0)
+    assert host.measured(4.0, grown=30) == [Unload("a", "over-budget")]

@@ -469,3 +469,13 @@ def test_the_time_per_byte_is_learned_an_eighth_at_a_time() -> None:
     host.prepared("c", 10, 200.0)
     assert [action.reason for action in host.request("c", 200.0, 219.9)] == ["not-in-time"]
     assert host.request("c", 200.0, 220.0) == []
+
+
+def test_the_last_answer_of_a_model_that_crashed_meanwhile_changes_nothing() -> None:
+    host = Host(keep=False)
+    host.request("a", 0.0)
+    host.prepared("a", 10, 0.0)
+    host.loaded("a", 10, 1.0)
+    host.crashed("a", 2.0)
+    assert host.idle("a", 2.5) == []
+    assert host.explain("a")["state"] == "unloaded"

@@ -426,3 +426,13 @@ def test_places_that_may_be_had_in_time_are_waited_for() -> None:
     assert host.ask("c", 1, 5.0) == []
     assert host.deadline == 10.0
     assert host.timer(10.0) == [Unload("a", "least-recently-used", "c")]
+
+
+def test_free_room_that_is_part_of_a_promise_is_not_given_away() -> None:
+    """`small` would fit now, and then `big` would not once `a` has left."""
+    host = Host(loads_max=3)
+    host.bring("a", 50, 0.0)
+    assert host.ask("big", 80, 20.0) == [Unload("a", "least-recently-used", "big")]
+    assert host.ask("small", 40, 20.5) == []
+    assert host.unloaded("a", 21.0) == [Load("big", "room-made")]
+    assert host.explain("small")["state"] == "prepared"

@@ -366,3 +366,24 @@ def test_while_more_than_a_quarter_is_young_nobody_goes_for_a_guess() -> None:
     host.bring("m-8", 10, 105.0)
     assert not few(model, 109.0), "three of nine"
     assert few(model, 115.0)
+
+
+def test_by_value_a_guess_for_which_nobody_may_go_is_dropped() -> None:
+    host = Host()
+    evicted(host, "a")
+    host.follow_value()
+    host.began("large", 2390.0)
+    assert host.timer(2391.0) == [Prepare("a", "prefetch")]
+    assert host.prepared("a", 10, 2391.0) == []
+    assert host.explain("a")["state"] == "unloaded"
+
+
+def test_a_guess_that_crashes_is_not_tried_again() -> None:
+    host = Host()
+    evicted(host, "a")
+    host.dismiss("large", 2000.0)
+    host.unloaded("large", 2000.0)
+    host.timer(2391.0)
+    assert host.prepared("a", 10, 2391.0) == [Load("a", "prefetch")]
+    assert host.crashed("a", 2392.0) == []
+    assert host.explain("a")["state"] == "unloaded"
