@@ -22,7 +22,7 @@ from penstock.api.access import Authenticator
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.api.oip.http import inflate
 from penstock.api.oip.protobuf_scan import infer_names
-from penstock.api.openai.model_name import ModelName
+from penstock.api.openai.model_name import ModelScan
 from penstock.api.openai.request import READ_AT_ONCE_BYTES, model_of
 from penstock.api.runtime.request import read as read_rare_headers
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
@@ -424,7 +424,7 @@ def _metrics() -> Iterator[Attack]:
 
 def _scan_model(body: bytes) -> Iterator[None]:
     with contextlib.suppress(PenstockError, ValueError):
-        yield from ModelName(body).steps()
+        yield from ModelScan(body).steps()
 
 
 def _data_plane() -> Iterator[Attack]:

@@ -342,6 +342,8 @@ def test_the_only_ensemble_is_served_with_the_models_of_its_steps_and_no_others(
     assert isinstance(first, ModelInside)
     assert first.folder == "../a"
     assert first.description == detect(root / "a").description
+    trusted = detect(root, trusted=True).description
+    assert all(each.trusted for each in (trusted, *(each.description for each in trusted.models)))
 
 
 def test_the_outermost_of_nested_ensembles_is_served(tmp_path: Path) -> None:
@@ -368,7 +370,10 @@ def test_python_code_that_speaks_of_requests_is_given_the_whole_repository(tmp_p
     assert detect(root, environment=chosen).description.models == ()
     write(root / "both", ensemble("a", "caller"))
     chosen = {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "both"}
-    assert named(detect(root, environment=chosen).description) == ["a", "caller", "quiet"]
+    inside = detect(root, environment=chosen).description.models
+    assert {each.name: each.description.calls_models for each in inside} == {
+        "a": False, "caller": True, "quiet": False,
+    }  # fmt: skip
 
 
 def test_ensembles_that_are_steps_of_one_another_are_refused(tmp_path: Path) -> None:

@@ -116,11 +116,12 @@ def test_what_is_known_by_its_digest_is_not_looked_for_again(
 
 @pytest.mark.parametrize(("mode", "kept"), [(0o755, 0o555), (0o600, 0o444)])
 def test_what_is_kept_is_read_only_and_as_executable_as_it_was(
-    tmp_path: Path, cache: ArtifactCache, mode: int, kept: int
+    tmp_path: Path, mode: int, kept: int
 ) -> None:
     folder = write(tmp_path / "m", {"model.onnx": onnx_bytes()})
     (folder / "model.onnx").chmod(mode)
     for uri in (folder, folder / "model.onnx"):
+        cache = ArtifactCache(tmp_path / f"cache of {uri.name}")  # one would know the other's entry
         entry = obtain(ArtifactSource(uri=str(uri)), cache, ArtifactSettings())
         assert (entry.root / "model.onnx").stat().st_mode & 0o7777 == kept
 

@@ -40,7 +40,9 @@ DONE = Seen(
 
 
 def test_from_nothing_all_is_made_in_the_order_in_which_one_needs_the_other() -> None:
-    assert plan(WISH, Seen(artifacts={})) == Plan(
+    planned = plan(WISH, Seen(artifacts={}))
+    assert [step.size for step in planned.steps] == [10, 10, 0, 0, 0]
+    assert planned == Plan(
         (
             Step(Action.UPLOAD, "acme.tar.gz", "not-there", PREFIX, 10),
             Step(Action.UPLOAD, "best.tar.gz", "not-there", PREFIX, 10),

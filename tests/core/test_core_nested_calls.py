@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.core.nested_calls import NestedCalls, Ruling, when_returned
 
-ITSELF = Ruling(False, "calls-itself")
-EXHAUSTED = Ruling(False, "lanes-exhausted")
+ITSELF = Ruling(False, "calls-itself", 0)
+EXHAUSTED = Ruling(False, "lanes-exhausted", 0)
 
 
 def may(call: int) -> Ruling:

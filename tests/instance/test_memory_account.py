@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
+from tests.fakes import triton_files
+
 from penstock.artifacts.description import EngineOptions, Generation, ModelDescription
+from penstock.artifacts.detect import detect
 from penstock.core.memory_need import MemorySeen, ModelFacts
 from penstock.instance.loading.load import Prepared
 from penstock.instance.memory import records
@@ -34,6 +38,21 @@ def files(folder: Path, **sizes: int) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
     return folder
+
+
+def test_the_models_that_an_ensemble_calls_count_beside_it(tmp_path: Path) -> None:
+    root = triton_files.embeddings(tmp_path)
+    (root / "letters" / "1" / "weights.bin").write_bytes(bytes(1000))
+    detected = detect(root)
+    given = dataclasses.replace(
+        context(tmp_path), model_dir=detected.root, description=detected.description
+    )
+    facts = facts_of(given)
+    assert (facts.runtime, facts.file_bytes) == ("ensemble", 0)
+    assert [each.runtime for each in facts.inside] == ["onnxruntime", "python", "onnxruntime"]
+    graph = (root / "large" / "1" / "model.onnx").stat().st_size
+    assert facts.inside[0].file_bytes == graph
+    assert facts.inside[1].file_bytes > 1000
 
 
 def test_only_the_served_graph_and_its_data_count(tmp_path: Path) -> None:

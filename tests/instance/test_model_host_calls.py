@@ -129,6 +129,26 @@ def test_an_unload_is_answered_when_all_is_answered_and_the_model_is_gone(
     assert host.models(unload="nobody", wait_s=60) == {"ok": True}
 
 
+def test_a_model_that_is_called_again_before_it_is_unloaded_stays_and_that_is_told(
+    host: Gated, tmp_path: Path
+) -> None:
+    model = gated(host, tmp_path)
+    host.open_gate("load")
+    running = host.send(model, 1)
+    wait_until(lambda: host.listed()[model]["unanswered"] == 1, "the request runs")
+    unloading = host.begin(unload=model, wait_s=60)
+
+    def is_told() -> bool:
+        return host.listed()[model]["last_event"]["what"] == "dismissed"
+
+    wait_until(is_told, "it is to be unloaded")
+    again = host.send(model, 2)
+    assert "called again" in host.told(unloading)["error"]["message"]
+    host.open_gate("run")
+    assert [Answer(host.client.answer(one)).json for one in (running, again)] == [1, 2]
+    assert host.listed()[model]["state"] == "loaded"
+
+
 def test_whoever_waits_is_told_when_the_host_goes(host: Gated, tmp_path: Path) -> None:
     waiting = host.begin(load=gated(host, tmp_path), wait_s=60)
     assert host.client.control(op="unload", copy=7)["found"]

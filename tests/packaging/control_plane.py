@@ -7,7 +7,6 @@ endpoint is in service, or no longer there, as soon as it was asked for.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,7 +47,6 @@ class ControlPlane:
 
     async def handle(self, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         operation = headers["X-Amz-Target"].rpartition(".")[2]
-        body = _single(body)
         http = HttpRequest("POST", "/", "", headers, body)
         answer = await self._door.handle(http, "id")
         if not operation.startswith(("Describe", "List")):
@@ -133,12 +131,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
-
-
-def _single(body: bytes) -> bytes:
-    """A model of many as one of one: all that the door takes so far."""
-    members = json.loads(body)
-    container = members.get("PrimaryContainer") or {}
-    if container.pop("Mode", "") == "MultiModel":
-        del container["MultiModelConfig"]
-    return json.dumps(members).encode()

@@ -127,7 +127,7 @@ def test_a_manifest_that_was_tampered_with_leads_nowhere(tmp_path: Path, change:
 def test_a_run_that_is_killed_leaves_no_half_package(tmp_path: Path) -> None:
     """Killed while it writes the archives, it is run again, and all is as if never killed."""
     file = echo_packages(tmp_path, [f"c{number}" for number in range(40)])
-    write(tmp_path, {"code/1.0/weights.bin": os.urandom(2_000_000)})
+    write(tmp_path, {"code/1.0/weights.bin": os.urandom(500_000)})
     out = tmp_path / "out"
     argv = [sys.executable, "-m", "penstock", "package", str(file), "--out", str(out)]
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

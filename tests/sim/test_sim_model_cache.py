@@ -19,6 +19,7 @@ from penstock.sim.model_cache import (
     cyclic_calls,
     day_calls,
     mixed,
+    scan_calls,
     traces,
     zipf_calls,
 )
@@ -35,12 +36,13 @@ def test_never_more_reloads_than_lru(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "share"), [("cyclic-0.95", 0.4), ("cyclic-0.8", 0.6), ("mixed-cyclic", 0.7)]
+    ("name", "share"),
+    [("cyclic-0.95", 0.4), ("cyclic-0.8", 0.6), ("mixed-cyclic", 0.7), ("scan-wide", 0.9)],
 )
 def test_far_fewer_reloads_where_models_are_called_in_rounds(name: str, share: float) -> None:
     outcome = compare(TRACES[name])
     assert outcome["GDSF"]["reloads"] <= share * outcome["LRU"]["reloads"]
-    assert outcome["GDSF"]["hit_ratio"] >= 0.6
+    assert outcome["GDSF"]["hit_ratio"] >= outcome["LRU"]["hit_ratio"] + 0.05
 
 
 def test_favourites_stay_where_most_calls_are_for_a_few() -> None:
@@ -134,6 +136,14 @@ def test_rounds_call_all_models_in_turn() -> None:
     shaken = cyclic_calls(["a", "b"], random.Random(1), gap_s=10.0, length_s=400.0, jitter=2.0)
     assert [at for at, _ in shaken] == sorted(at for at, _ in shaken)
     assert max(abs(at - 10.0 * n) for n, (at, _) in enumerate(sorted(shaken))) <= 20.0
+
+
+def test_a_scan_goes_round_those_who_are_not_called_often() -> None:
+    names = [f"m{at}" for at in range(8)]
+    calls = scan_calls(names, random.Random(1), rate=10.0, length_s=100.0)
+    others = [model for _, model in calls if model not in ("m0", "m1")]
+    assert others == [f"m{2 + at % 6}" for at in range(len(others))]
+    assert 0.5 < 1 - len(others) / len(calls) < 0.7
 
 
 def test_a_day_has_office_hours_by_thirds_of_the_models() -> None:

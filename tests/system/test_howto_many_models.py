@@ -17,6 +17,7 @@ pytestmark = pytest.mark.system
 PAGE = ROOT / "docs" / "howto" / "many-models.md"
 
 
+@pytest.mark.timeout(300)  # a dozen interpreters start, each beside a server
 def test_every_command_of_the_page_works(fresh_server: Server, tmp_path: Path) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(blocks) > 3
@@ -25,7 +26,7 @@ def test_every_command_of_the_page_works(fresh_server: Server, tmp_path: Path) -
     environment = os.environ | {"PENSTOCK_URL": fresh_server.url, "PYTHON": sys.executable}
     done = subprocess.run(
         ["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True,
-        check=False, timeout=110,
+        check=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "[3" in done.stdout.replace(" ", "")  # the third model answered

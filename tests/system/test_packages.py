@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import model_files
-from tests.packaging.models import CODE, write
-from tests.system.harness import ROOT, Server
+from tests.packaging.models import CODE, echo_packages, write
+from tests.system.harness import ROOT, Server, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -57,6 +57,19 @@ SPECS = {
           - {name: packed-triton, package: affine-8}
         """,
 }
+
+MANY = """\
+    schema: 1
+    stack: e2e
+    packages: [package.yaml]
+    location: served
+    endpoints:
+      - name: packed-many
+        mode: MultiModel
+        models:
+          - {kind: echo}
+          - {package: echo-best, as: vip/best.tar.gz}
+    """
 
 
 def penstock(server: Server, folder: Path, *words: str, status: int = 0) -> str:
@@ -120,6 +133,45 @@ def test_what_is_packaged_is_served_updated_and_rolled_back(
     assert not left & {"packed-python", "packed-triton"}
     models = server.client("sagemaker").list_models(MaxResults=100, NameContains="packed")
     assert models["Models"] == []
+
+
+def test_a_target_model_comes_is_replaced_and_rolled_back_to_by_uploads_alone(
+    cleared: Server, tmp_path: Path
+) -> None:
+    """Behind an endpoint of many models, which is made once and never updated."""
+    server = cleared
+    write(tmp_path, {"apply.yaml": MANY})
+    echo_packages(tmp_path, ["acme", "best"])
+    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    made = server.client("sagemaker").describe_endpoint(EndpointName="packed-many")
+    assert target(server, "echo-acme.tar.gz") == "acme 1"
+    assert target(server, "vip/best.tar.gz") == "best 1"
+
+    echo_packages(tmp_path, ["acme", "best", "late"])
+    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    assert target(server, "echo-late.tar.gz") == "late 1"
+
+    echo_packages(tmp_path, ["acme"], version="2")
+    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    comes(server, "echo-acme.tar.gz", "acme 2")
+    penstock(server, tmp_path, "apply", "apply.yaml", "--version", "echo-acme=1", "--yes")
+    comes(server, "echo-acme.tar.gz", "acme 1")
+
+    now = server.client("sagemaker").describe_endpoint(EndpointName="packed-many")
+    assert now["LastModifiedTime"] == made["LastModifiedTime"]
+
+
+def target(server: Server, name: str) -> str:
+    runtime = server.client("sagemaker-runtime")
+    got = runtime.invoke_endpoint(
+        EndpointName="packed-many", TargetModel=name, Body=b"[1]", ContentType="application/json"
+    )
+    return str(json.loads(got["Body"].read())["model"])
+
+
+def comes(server: Server, name: str, model: str) -> None:
+    """A host looks at the content anew every few seconds."""
+    wait_until(lambda: target(server, name) == model, seconds=60, what=f"{name} is {model}")
 
 
 def test_the_page_works_as_it_is_written(cleared: Server, tmp_path: Path) -> None:

@@ -180,6 +180,7 @@ NO_LOAD = (
 )
 
 
+@pytest.mark.timeout(300)  # a dozen workers start, die, and start again
 def test_a_model_that_fails_fails_alone_and_boto3_is_told_how(
     server: Server, tmp_path: Path
 ) -> None:
@@ -198,7 +199,7 @@ def test_a_model_that_fails_fails_alone_and_boto3_is_told_how(
         told.append(f"{code} {status} {message}")
         return "is not loaded for now" in message
 
-    wait_until(is_quarantined, seconds=60, what="the model that dies is left alone")
+    wait_until(is_quarantined, seconds=240, what="the model that dies is left alone")
     assert all(one.startswith("ModelError 424") for one in told), told
     assert json.loads(shop.invoke("a")) == {"predictions": [ANSWER]}
     rows = shop.listed()

@@ -34,6 +34,8 @@ SHAPES = ShapeResolver(
             "max": 2,
         },
         "Tree": {"type": "structure", "members": {"Inner": {"shape": "Tree"}}},
+        "Lists": {"type": "list", "member": {"shape": "Lists"}},
+        "Maps": {"type": "map", "key": {"shape": "Text"}, "value": {"shape": "Maps"}},
         "Choice": {
             "type": "structure",
             "union": True,
@@ -139,14 +141,17 @@ def test_members_that_travel_elsewhere_are_not_of_the_body() -> None:
 
 @pytest.mark.parametrize(("depth", "fits"), [(99, True), (100, True), (101, False)])
 def test_a_body_nests_to_a_bound(depth: int, fits: bool) -> None:
-    value: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
+    maps: dict[str, Any] = {}
+    lists: list[Any] = []
     for _ in range(depth):
-        value = {"Inner": value}
-    if fits:
-        json_values.parse(shape("Tree"), value)
-    else:
-        with pytest.raises(AwsError, match="nests more than 100 levels"):
-            json_values.parse(shape("Tree"), value)
+        tree, maps, lists = {"Inner": tree}, {"k": maps}, [lists]
+    for name, value in (("Tree", tree), ("Maps", maps), ("Lists", lists)):
+        if fits:
+            json_values.parse(shape(name), value)
+        else:
+            with pytest.raises(AwsError, match="nests more than 100 levels"):
+                json_values.parse(shape(name), value)
 
 
 @pytest.mark.parametrize(("count", "fits"), [(10_000, True), (10_001, False)])

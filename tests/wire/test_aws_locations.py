@@ -141,6 +141,7 @@ OPERATIONS = {
     "Put": operation("PUT", "/things/{Name}", "Located", "Located"),
     "PutAll": operation("PUT", "/things/{Name}?all", "AllLocated", "Empty"),
     "Get": operation("GET", "/things", "WholeQuery", "OnlyHeader"),
+    "GetOne": operation("GET", "/things/{Name}", "AllLocated"),
     "GetOwn": operation("GET", "/things/own", "TextBody", "TextBody"),
     "GetDeep": operation("GET", "/deep/{Name+}/end", "AllLocated"),
     "PostText": operation("POST", "/text", "TextBody", "BlobBody"),
@@ -259,6 +260,7 @@ def test_a_map_takes_the_whole_query() -> None:
     [
         ("GET", "/things", "Get"),
         ("GET", "/things/own", "GetOwn"),
+        ("GET", "/things/other", "GetOne"),
         ("PUT", "/things/own", "Put"),
         ("PUT", "/things/own?all", "PutAll"),
         ("PUT", "/things/own?all=1", "Put"),
@@ -432,6 +434,7 @@ def form(text: str) -> dict[str, Any]:
         ("Unknown.1=x", {}),
         ("Texts.member.2=b&Texts.member.1=a", {"Texts": ["a", "b"]}),
         ("Texts.member.10=b&Texts.member.9=a", {"Texts": ["a", "b"]}),
+        ("Texts.member.123456789=a", {"Texts": ["a"]}),
         ("Texts=", {"Texts": []}),
         ("Numbers.member.1=1&Numbers.member.2=2&Numbers.member.3=3&Numbers.member.4=x",
          {"Numbers": [1, 2, 3]}),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from botocore.loaders import Loader
 
 from penstock.wire.aws import models
 from penstock.wire.aws.errors import AwsError, fault_of
@@ -52,3 +55,15 @@ def test_an_error_goes_by_its_name_or_its_older_code() -> None:
         "InvalidParameterValueException",
         "InvalidParameterValue",
     )
+
+
+def test_a_file_of_the_user_does_not_change_what_is_spoken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / models.RUNTIME / "2999-01-01"
+    folder.mkdir(parents=True)
+    (folder / "service-2.json").write_text('{"metadata": {"apiVersion": "2999-01-01"}}')
+    monkeypatch.setattr(Loader, "CUSTOMER_DATA_PATH", str(tmp_path))
+    loaded = models.service_model.__wrapped__(models.RUNTIME)
+    assert loaded.metadata["apiVersion"] < "2999"
+    assert "InvokeEndpoint" in loaded.operation_names

@@ -106,3 +106,18 @@ def test_frames_that_come_to_their_end_have_their_time_anew() -> None:
 def test_between_frames_there_is_nothing_to_wait_for() -> None:
     watch = StallWatch(FrameDecoder())
     assert not any(watch.look() for _ in range(100))
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "meta_bytes", "fits"),
+    [(14, 0, True), (13, 0, False), (17, 3, True), (17, 4, False), (0, 0, False)],
+)
+def test_a_reply_has_room_for_its_head_and_its_meta(
+    payload_bytes: int, meta_bytes: int, fits: bool
+) -> None:
+    if fits:
+        reply = frames.decode_reply(bytes(payload_bytes), meta_bytes)
+        assert (len(reply.meta), len(reply.body)) == (meta_bytes, 0)
+    else:
+        with pytest.raises(FrameError):
+            frames.decode_reply(bytes(payload_bytes), meta_bytes)

@@ -106,3 +106,18 @@ def test_the_service_has_the_methods_that_clients_call() -> None:
     request, response = oip_messages.method_classes("ModelInfer")
     assert request is oip_messages.ModelInferRequest
     assert response is oip_messages.ModelInferResponse
+
+
+def test_the_entries_of_a_map_are_a_key_and_a_value() -> None:
+    found = 0
+    for made in oip_messages.MESSAGES.values():
+        ours = descriptor_pb2.DescriptorProto()
+        made.DESCRIPTOR.CopyToProto(ours)
+        for entry in ours.nested_type:
+            if entry.options.map_entry:
+                found += 1
+                assert [(each.name, each.number) for each in entry.field] == [
+                    ("key", 1), ("value", 2),
+                ]  # fmt: skip
+                assert entry.field[0].type == entry.field[0].TYPE_STRING
+    assert found == 8

@@ -19,7 +19,7 @@ _AWS = tuple(
         *("bounds", "eventstream", "http", "json", "models", "query", "rest_json"),
         *("sigv4", "validate", "bearer", "fuzz", "boto3"),
         *("vectors_protocols", "vectors_eventstream", "values", "locations"),
-        *("json_edges", "validate_edges"),
+        *("json_edges", "validate_edges", "faults"),
     )
 )
 _HTTP = (

@@ -196,6 +196,7 @@ class ModelDescription:
     pinned: bool = False  #: each lane has cores of its own, if so many are free
     command: tuple[str, ...] = ()  #: `process`: argv; "{port}" and "{model_dir}" are filled in
     triton_python: bool = False  #: `python`: the file defines TritonPythonModel, not model_fn
+    calls_models: bool = False  #: `python`: its code may call other models of the artifact
     parameters: dict[str, str] = field(
         default_factory=dict
     )  #: config.pbtxt / model.yaml parameters, for the model's code

@@ -103,7 +103,16 @@ def detect(
                 f"the artifact is a model for {description.runtime}, and {wanted} was asked for",
                 hint="Leave the runtime out, or give an artifact of that kind.",
             )
-    return Detected(description=dataclasses.replace(description, trusted=trusted), root=root)
+    return Detected(description=_trusted(description, trusted), root=root)
+
+
+def _trusted(description: ModelDescription, trusted: bool) -> ModelDescription:
+    """The operator's word holds for the whole artifact."""
+    models = tuple(
+        dataclasses.replace(each, description=_trusted(each.description, trusted))
+        for each in description.models
+    )
+    return dataclasses.replace(description, trusted=trusted, models=models)
 
 
 def _describe(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from penstock.artifacts.listing import CHUNK_BYTES
 from penstock.artifacts.onnx_header import OnnxHeader, read_header
 from penstock.artifacts.paths import safe_path, shown
 from penstock.errors import CallerError
@@ -86,14 +87,14 @@ def _is_ir(path: Path) -> bool:
 
 def _check_ir(root: Path, name: str) -> None:
     weights = root / f"{name[: -len('.xml')]}.bin"
-    needed = 0
+    constants = _Constants()
     try:
         # Entities can't be expanded from outside, and expat bounds their growth within the file.
-        for _, element in ElementTree.iterparse(root / name):  # noqa: S314
-            if element.tag == "data" and "offset" in element.attrib and "size" in element.attrib:
-                end = int(element.attrib["offset"]) + int(element.attrib["size"])
-                needed = max(needed, end)
-            element.clear()
+        parser = ElementTree.XMLParser(target=constants)  # noqa: S314
+        with open(root / name, "rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                parser.feed(chunk)
+        parser.close()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         raise CallerError(
             "model-file-invalid",
@@ -106,10 +107,21 @@ def _check_ir(root: Path, name: str) -> None:
             f"{name}: its weights {weights.name} are not beside it",
             hint="Pack the .xml and the .bin file of the IR together.",
         )
-    size = weights.stat().st_size
+    size, needed = weights.stat().st_size, constants.needed
     if size < needed:
         raise CallerError(
             "model-file-invalid",
             f"{weights.name}: cut short: {name} refers to {needed} bytes, and it has {size}",
             hint="Copy the file again and compare its size with the original.",
         )
+
+
+class _Constants:
+    """What an IR's constants need of the file of weights. No tree is built: each load asks this."""
+
+    def __init__(self) -> None:
+        self.needed = 0  #: bytes
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "data" and "offset" in attributes and "size" in attributes:
+            self.needed = max(self.needed, int(attributes["offset"]) + int(attributes["size"]))

@@ -27,8 +27,8 @@ def describe_entry(root: Path, folder: Path, *, runtime: str = "") -> ModelDescr
     Where `folder` is `root`, the artifact is one model without a repository around it. Raises
     `CallerError` as `describe` does, and `triton-ensemble-invalid`.
     """
-    entry = describe(folder, runtime=runtime)
     folders = {} if folder == root else _folders(root)
+    entry = describe(folder, runtime=runtime)
     if not entry.ensemble and not (folders and _calls(folder, entry)):
         return entry
     entry = _named(entry, folder)
@@ -84,9 +84,7 @@ def _reached(
     while waiting:
         name = waiting.pop()
         model = known[name]
-        wanted = {step.model for step in model.ensemble}
-        if _calls(folders.get(name, folder), model):
-            wanted = set(folders)
+        wanted = set(folders) if model.calls_models else {step.model for step in model.ensemble}
         for other in sorted(wanted - set(known)):
             if other in folders:  # if it is not there, the check of the ensemble tells where
                 known[other] = _described(folders[other], runtime)
@@ -105,14 +103,14 @@ def _described(folder: Path, runtime: str) -> ModelDescription:
 
 
 def _named(model: ModelDescription, folder: Path) -> ModelDescription:
-    """Models call each other by their folders' names."""
+    """Models call each other by their folders' names. Raises CallerError for one with another."""
     if model.name != folder.name:
         raise CallerError(
             "triton-config-invalid",
             f"{CONFIG}: name is {model.name!r}, and its folder is {shown(folder.name)}",
             hint="Leave name out, or let it be the folder's.",
         )
-    return model
+    return dataclasses.replace(model, calls_models=_calls(folder, model))
 
 
 def _refuse_circles(known: Mapping[str, ModelDescription]) -> None:

@@ -87,12 +87,10 @@ class CopyEntry:
     load_s: float = 0.0
     digest: str = ""  #: of its artifact, which the cache must keep
     model_digests: frozenset[str] = frozenset()  #: the same of the target models that it hosts
-    models_loading: bool = False  #: it brings or loads one of them
 
     def note_models(self, told: Mapping[str, Any]) -> None:
         """From the instance's status of this copy, where it is a host."""
         self.model_digests = frozenset(told.get("digests", ()))
-        self.models_loading = bool(told.get("models_loading", 0))
 
     def observed(self) -> CopyObserved:
         return CopyObserved(

@@ -188,7 +188,7 @@ class ReconcilerDriver:
                     for ledger in ledgers
                     for entry in ledger.instances.values()
                 ),
-                loading=any(copy.phase == LOADING or copy.models_loading for copy in copies)
+                loading=any(copy.phase == LOADING for copy in copies)
                 or any(entry.phase == RUNNING and not on for entry, on in self._held()),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)

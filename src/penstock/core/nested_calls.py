@@ -112,7 +112,7 @@ class NestedCalls:
         return self._has_free_lane(model) or any(lane[0] == model for lane in going)
 
     def _has_free_lane(self, model: str) -> bool:
-        return self._waiting_of[model] < self._lanes.get(model, 1)
+        return self._waiting_of[model] < self._lanes[model]
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready: how many calls each model waits for, by the model that it asked."""

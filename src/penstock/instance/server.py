@@ -329,11 +329,13 @@ class InstanceServer:
         wait_s = float(call.get("wait_s", 0.0))
         if "load" in call:
             if_room = bool(call.get("if_room", False))
-            return {"state": await host.load(str(call["load"]), wait_s=wait_s, if_room=if_room)}
+            return {
+                "state": await host.explicit.load(str(call["load"]), wait_s=wait_s, if_room=if_room)
+            }
         if "unload" in call:
-            await host.unload(str(call["unload"]), wait_s=wait_s)
+            await host.explicit.unload(str(call["unload"]), wait_s=wait_s)
         if "pin" in call:
-            host.pin(str(call["pin"]), bool(call.get("pinned", True)))
+            host.explicit.pin(str(call["pin"]), bool(call.get("pinned", True)))
         if "describe" in call:
             return host.describe(str(call["describe"]))
         if "list" in call:

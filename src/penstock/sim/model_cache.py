@@ -273,6 +273,21 @@ def cyclic_calls(
     return tuple(sorted(calls))
 
 
+def scan_calls(
+    names: list[str], rng: random.Random, *, rate: float, length_s: float
+) -> tuple[tuple[float, str], ...]:
+    """Most calls are for a quarter of the models; among them come rounds over all others."""
+    often, others = names[: len(names) // 4], names[len(names) // 4 :]
+    calls, turn = [], 0
+    for at in _poisson(rng, rate, length_s):
+        if rng.random() < 0.6:
+            calls.append((at, rng.choice(often)))
+        else:
+            calls.append((at, others[turn % len(others)]))
+            turn += 1
+    return tuple(calls)
+
+
 def day_calls(
     names: list[str], rng: random.Random, *, rate: float, length_s: float, skew: float = 0.8
 ) -> tuple[tuple[float, str], ...]:
@@ -298,6 +313,8 @@ def traces(*, seed: int = 0, number: int = 100, length_s: float = 3600.0) -> lis
         ("zipf-steep", same, 0.2, zipf_calls(names, rng, skew=1.4, **at_a_rate)),
         ("zipf-shifting", same, 0.3, zipf_calls(names, rng, shift_s=length_s / 6, **at_a_rate)),
         ("uniform", same, 0.5, zipf_calls(names, rng, skew=0.0, **at_a_rate)),
+        ("scan", same, 0.3, scan_calls(names, rng, **at_a_rate)),
+        ("scan-wide", same, 0.6, scan_calls(names, rng, **at_a_rate)),
         ("day", same, 0.3, day_calls(names, rng, **at_a_rate)),
         ("mixed-zipf", various, 0.3, zipf_calls(names, rng, **at_a_rate)),
         ("mixed-uniform", various, 0.5, zipf_calls(names, rng, skew=0.0, **at_a_rate)),

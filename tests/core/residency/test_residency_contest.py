@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.core.residency.residency_words import bytes_
+from tests.core.residency.residency_words import Host, bytes_
 
 from penstock.core.residency.contest import Contest
 from penstock.core.residency.history import Population
@@ -126,7 +126,7 @@ def test_a_model_that_grew_takes_its_new_size_there_too() -> None:
 
 
 def test_forgotten_models_leave_no_trace() -> None:
-    calls = Calls(room=10)
+    calls = Calls()
     calls.call("a", 0.0)
     calls.contest.forget("a")
     calls.contest.forget("never-seen")
@@ -144,3 +144,92 @@ def test_an_eviction_by_value_looks_at_a_bounded_number_of_models() -> None:
     seen = {model.name for _ in range(16) for model in calls.contest._sampled(held)}
     assert len(calls.contest._sampled(held)) == 64
     assert len(seen) == 1000
+
+
+def test_few_models_are_all_looked_at() -> None:
+    calls = Calls()
+    for at, name in enumerate("abc"):
+        calls.call(name, 10.0 * at)
+    held = list(calls.contest._by_value.held.values())
+    for _ in range(3):
+        assert [model.name for model in calls.contest._sampled(held)] == ["a", "b", "c"]
+
+
+def test_saved_time_fades_like_the_evidence() -> None:
+    model = TargetModel("m")
+    model.load_s = 2.0
+    contest = Calls().contest
+    for _ in range(400):
+        contest._weigh(model, valued=True)
+    assert contest.saved_s == 400.0
+
+
+def test_a_host_s_caches_have_the_room_that_models_can_have() -> None:
+    host = Host(100, used=10)
+    contest = host.machine._table.contest
+    assert contest.room == bytes_(90)
+    host.bring("a", 20, 0.0)
+    assert contest.room == bytes_(90)
+    host.measured(1.0, grown=5)
+    assert contest.room == bytes_(85)
+    host.measured(2.0, a=30)
+    assert contest._by_use._sizes == contest._by_value._sizes == {"a": bytes_(30)}
+
+
+def proven(contest: Contest, times: int) -> None:
+    for _ in range(times):
+        contest._weigh(TargetModel("m"), valued=True)
+
+
+def test_a_host_that_loads_more_than_lru_would_goes_back_to_lru() -> None:
+    contest = Calls().contest
+    proven(contest, 13)
+    for _ in range(7):
+        contest.loads()
+    assert contest.by_value
+    contest.loads()
+    assert not contest.by_value
+    assert contest.value_only == 0.0
+    # The next time it asks for a lead that is larger by six: 23 of 23, not 22.
+    proven(contest, 22)
+    assert not contest.by_value
+    proven(contest, 1)
+    assert contest.by_value
+    for _ in range(7):
+        contest.loads()
+    assert contest.by_value, "it begins anew"
+
+
+def test_loads_that_lru_would_have_made_too_are_no_reason_to_leave_value() -> None:
+    calls = Calls(room=10)
+    proven(calls.contest, 13)
+    for at in range(150):
+        calls.call(f"m-{at}", 10.0 * at)
+        calls.contest.loads()
+    assert calls.contest.by_value
+    for _ in range(8):
+        assert calls.contest.by_value
+        calls.contest.loads()
+    assert not calls.contest.by_value
+
+
+def test_loads_while_lru_is_followed_are_held_against_nobody() -> None:
+    contest = Calls().contest
+    for _ in range(50):
+        contest.loads()
+    proven(contest, 13)
+    assert contest.by_value
+    contest.loads()
+    assert contest.by_value
+
+
+def test_a_lead_that_was_asked_for_in_doubt_is_halved_as_value_proves_itself() -> None:
+    calls = Calls(room=10)
+    contest = calls.contest
+    contest._lead_min = 32.0
+    contest.by_value = True
+    for at in range(200):
+        calls.call(f"m-{at}", 10.0 * at)
+        contest.loads()
+    assert contest._lead_min == 16.0
+    assert (contest._loads, contest._missed) == (100.0, 100.0)

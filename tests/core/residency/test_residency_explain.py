@@ -214,3 +214,58 @@ def test_memory_is_compared_in_both_dimensions() -> None:
     assert not bytes_(3, 5).within(bytes_(9, 4))
     assert bytes_(3, 5) + bytes_(1, 1) - bytes_(4, 2) == bytes_(0, 4)
     assert bytes_(3, 5).at_least(bytes_(4, 2)) == bytes_(4, 5)
+
+
+def test_a_contradiction_is_found_in_every_part() -> None:
+    def broken(host: Host) -> str:
+        with pytest.raises(AssertionError) as caught:
+            host.machine.check_invariants()
+        return str(caught.value)
+
+    host = Host()
+    host.bring("a", 10, 0.0)
+    host.machine._table.models["a"].drains = "dismissed"
+    assert broken(host) == "a: drains without a request in flight"
+    host = Host()
+    host.bring("a", 10, 0.0)
+    host.machine._account._charged = bytes_(11)
+    assert "parts" in broken(host)
+    host = Host()
+    host.request("a", 0.0)
+    host.machine._loads.queue.clear()
+    assert broken(host) == "the queue is not what waits in it"
+
+
+def test_a_refusal_ends_at_its_moment() -> None:
+    host = Host(failure_s=5.0)
+    host.request("a", 0.0)
+    host.failed("a", 1.0, "broken")
+    told = host.explain("a", 5.9)
+    assert (told["refused_because"], told["message"]) == ("load-failed", "broken")
+    assert told["refused_for_s"] == pytest.approx(0.1)
+    told = host.explain("a", 6.0)
+    assert (told["refused_because"], told["message"], told["refused_for_s"]) == ("", "", 0.0)
+
+
+def test_a_model_that_was_never_called_has_no_rate() -> None:
+    host = Host()
+    host.wish("a", 0.0)
+    told = host.explain("a")
+    assert (told["calls_per_hour"], told["called_ago_s"]) == (0.0, None)
+
+
+def test_rivals_are_those_who_may_go_least_value_first() -> None:
+    host = Host()
+    host.bring("dear", 10, 0.0, load_s=9.0)
+    host.bring("cheap", 10, 0.0, load_s=1.0)
+    host.bring("pinned", 10, 0.0, load_s=0.1)
+    host.pin("pinned", 0.0)
+    rivals = [rival["model"] for rival in host.explain("pinned", 10.0)["rivals"]]
+    assert rivals == ["cheap", "dear"]
+
+
+def test_what_is_measured_elsewhere_is_called_measured() -> None:
+    host = Host()
+    host.request("a", 0.0)
+    host.machine.prepared("a", bytes_(10), now=0.0, prepare_s=0.0, measured=True)
+    assert host.explain("a")["footprint"]["basis"] == "measured"

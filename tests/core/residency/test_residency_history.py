@@ -108,3 +108,22 @@ def test_the_average_gap_is_learned_from_all_models() -> None:
     assert population.gap_s == 60.0
     one.called(124.0, population)
     assert population.gap_s == 61.0
+
+
+def test_a_gap_is_from_the_call_before_to_this_one() -> None:
+    population = Population()
+    history = CallHistory()
+    for at in (0.0, 64.0, 192.0):
+        history.called(at, population)
+    # 60, then a sixty-fourth of the way to 64, then of the way to 128.
+    assert population.gap_s == 60.0625 + (128.0 - 60.0625) / 64
+
+
+def test_a_call_out_of_turn_ends_what_was_regular() -> None:
+    history, _ = called(0.0, 100.0, 200.0, 300.0, 310.0)
+    assert history.next_at() is None
+
+
+def test_a_quarter_s_spread_is_still_alike() -> None:
+    history, _ = called(0.0, 75.0, 200.0, 275.0, 400.0)
+    assert history.next_at() == 500.0

@@ -132,3 +132,22 @@ def test_host_and_accelerator_memory_are_exceeded_each_for_itself() -> None:
     host.bring("both", bytes_(10, 30), 1.0)
     host.used += bytes_(0, 30)
     assert host.machine.measured(host.used, now=2.0) == [Unload("both", "over-budget")]
+
+
+def test_a_model_that_is_in_quarantine_already_is_not_put_there_again() -> None:
+    host = Host(quarantine_s=60.0)
+    host.bring("a", 50, 0.0)
+    host.began("a", 1.0)
+    host.measured(3.0, a=110)
+    host.measured(10.0, a=120)
+    assert host.explain("a", 10.0)["refused_for_s"] == 53.0
+    assert [event["what"] for event in host.explain("a")["story"]].count("quarantined") == 1
+
+
+def test_all_that_may_go_do_where_even_they_are_not_enough() -> None:
+    host = Host(residency_s_min=100.0)
+    host.bring("a", 20, 0.0)
+    host.bring("b", 20, 1.0)
+    host.bring("busy", 60, 2.0)
+    host.began("busy", 3.0)
+    assert host.measured(4.0, grown=70) == [Unload("a", "over-budget"), Unload("b", "over-budget")]

@@ -431,3 +431,41 @@ def test_sizes_of_messages_are_told_in_both_dimensions() -> None:
         "model a needs 10 MiB and 60 MiB of accelerator memory, and the budget is 100 MiB and "
         "50 MiB of accelerator memory, of which 0 MiB are taken without any model",
     )
+
+
+def test_a_refusal_is_of_all_who_are_parked_unless_it_says_otherwise() -> None:
+    refused = Refuse("a", "load-failed", "no weights")
+    assert (refused.retry_after_s, refused.deadline_max, refused.newest_only) == (None, None, False)
+
+
+def test_how_long_a_load_still_takes_is_when_to_come_again() -> None:
+    host = Host(waiting_max=1)
+    host.bring("a", 10, 0.0, load_s=4.0)
+    host.crashed("a", 1.0)
+    host.request("a", 10.0)
+    host.prepared("a", 10, 11.0)
+    (refused,) = host.request("a", 12.0)
+    assert isinstance(refused, Refuse)
+    assert refused.retry_after_s == 3.0
+
+
+def test_a_model_that_was_taken_back_is_busy_before_the_request_begins() -> None:
+    host = Host()
+    host.bring("a", 60, 0.0)
+    host.began("a", 1.0)
+    host.dismiss("a", 2.0)
+    host.idle("a", 2.0)
+    host.unloaded("a", 2.0)
+    host.bring("b", 60, 3.0)
+    assert host.request("b", 4.0) == [Admit("b", "loaded")]
+    assert host.ask("a", 60, 20.0) == []
+
+
+def test_the_time_per_byte_is_learned_an_eighth_at_a_time() -> None:
+    host = Host()
+    host.bring("a", 10, 0.0, load_s=10.0)  # one second per byte
+    host.bring("b", 10, 1.0, load_s=90.0)  # nine
+    host.request("c", 200.0)
+    host.prepared("c", 10, 200.0)
+    assert [action.reason for action in host.request("c", 200.0, 219.9)] == ["not-in-time"]
+    assert host.request("c", 200.0, 220.0) == []

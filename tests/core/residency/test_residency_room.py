@@ -331,3 +331,98 @@ def test_a_load_that_runs_keeps_its_room_while_others_leave() -> None:
     assert host.ask("c", 50, 21.0) == [Unload("a", "least-recently-used", "c")]
     assert host.request("d", 22.0) == [Prepare("d", "first-call")]
     assert host.unloaded("a", 23.0) == [Load("c", "room-made")]
+
+
+def test_who_waits_for_age_is_forgotten_with_its_callers() -> None:
+    host = Host(residency_s_min=10.0)
+    host.bring("a", 60, 0.0)
+    host.ask("b", 60, 5.0)
+    assert host.deadline == 10.0
+    host.abandoned("b", 6.0)
+    assert host.deadline is None
+
+
+def test_eight_more_go_ahead_after_each_wait() -> None:
+    host = Host(loads_max=1)
+    host.bring("busy", 50, 0.0)
+    host.began("busy", 1.0)
+    host.ask("big", 60, 2.0)
+
+    def small(number: int, now: float) -> bool:
+        if not host.ask(f"small-{number:02}", 1, now):
+            return False
+        host.loaded(f"small-{number:02}", 1, now)
+        host.idle(f"small-{number:02}", now)
+        return True
+
+    assert [small(at, 3.0) for at in range(9)] == [True] * 8 + [False]
+    assert host.timer(13.0) == [Load("small-08", "first-call")]
+    host.loaded("small-08", 1, 13.0)
+    host.idle("small-08", 13.0)
+    assert [small(at, 14.0) for at in range(9, 17)] == [True] * 7 + [False]
+
+
+def test_hundreds_of_models_are_evicted_in_the_order_of_their_last_use() -> None:
+    host = Host(300)
+    for at in range(300):
+        host.bring(f"m-{at:03}", 1, float(at))
+    host.called("m-000", 400.0)
+    host.pin("m-001", 400.0)
+    for at in range(2, 12):
+        host.began(f"m-{at:03}", 400.0)
+    assert host.ask("new", 2, 500.0) == [
+        Unload("m-012", "least-recently-used", "new"),
+        Unload("m-013", "least-recently-used", "new"),
+    ]
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_where_those_looked_at_first_do_not_do_all_are_looked_at(value: bool) -> None:
+    host = Host(300)
+    for at in range(300):
+        host.bring(f"m-{at:03}", 1, float(at))
+    if value:
+        host.follow_value()
+    for at in range(299):
+        host.began(f"m-{at:03}", 400.0)
+    reason = "lowest-value" if value else "least-recently-used"
+    assert host.ask("new", 1, 500.0) == [Unload("m-299", reason, "new")]
+    host.unloaded("m-299", 500.0)
+    host.loaded("new", 1, 500.0)
+    for at in range(299):
+        host.idle(f"m-{at:03}", 501.0)
+    gone = host.ask("large", 250, 600.0)
+    assert len(gone) == 250
+
+
+def test_by_value_a_part_of_many_models_is_looked_at_and_the_part_moves_on() -> None:
+    host = Host(300)
+    host.follow_value()
+    for at in range(300):
+        host.bring(f"m-{at:03}", 1, float(at), load_s=10.0)
+    evictor = host.machine._evictor
+    seen = [[model.name for model in evictor._looked_at(128)] for _ in range(4)]
+    assert all(len(names) == len(set(names)) == 128 for names in seen)
+    assert all(names[:64] == [f"m-{at:03}" for at in range(64)] for names in seen)
+    assert len(set().union(*seen)) == 300
+
+
+def test_accelerator_memory_that_may_be_had_in_time_is_waited_for() -> None:
+    host = Host(1000, 100, residency_s_min=10.0)
+    host.bring("a", bytes_(1, 50), 0.0)
+    host.bring("b", bytes_(1, 50), 4.0)
+    assert host.ask("c", bytes_(1, 60), 11.0) == []
+    assert host.deadline == 14.0
+    assert host.timer(14.0) == [
+        Unload("a", "least-recently-used", "c"),
+        Unload("b", "least-recently-used", "c"),
+    ]
+
+
+def test_places_that_may_be_had_in_time_are_waited_for() -> None:
+    host = Host(models_max=2, residency_s_min=10.0, loads_max=1)
+    host.bring("a", 1, 0.0)
+    host.bring("b", 1, 4.0)
+    assert host.ask("c", 1, 5.0) == []
+    assert host.deadline == 10.0
+    assert host.timer(10.0) == [Unload("a", "least-recently-used", "c")]

@@ -286,3 +286,83 @@ def test_a_model_that_was_forgotten_is_not_guessed_at() -> None:
     host.unloaded("large", 2000.0)
     del host.machine._table.models["a"]
     assert host.timer(2391.0) == []
+
+
+def test_with_one_place_for_loads_a_guess_takes_it_while_nobody_else_does() -> None:
+    host = Host(loads_max=1)
+    evicted(host, "a")
+    host.dismiss("large", 2000.0)
+    host.unloaded("large", 2000.0)
+    assert host.timer(2391.0) == [Prepare("a", "prefetch")]
+    assert host.prepared("a", 10, 2391.0) == [Load("a", "prefetch")]
+
+
+def test_a_guess_that_finds_its_room_taken_while_lru_is_followed_goes_home() -> None:
+    host = Host(loads_max=2)
+    evicted(host, "a")
+    host.dismiss("large", 2000.0)
+    host.unloaded("large", 2000.0)
+    assert host.timer(2391.0) == [Prepare("a", "prefetch")]
+    host.bring("other", 95, 2392.0)
+    assert host.prepared("a", 10, 2393.0) == []
+    assert host.loaded_models == ["other"]
+    assert host.explain("a")["state"] == "unloaded"
+
+
+def guesses(host: Host, first: int, second: int) -> list[int]:
+    """How many go for each of two regular models, which a large one drove out together."""
+    host.follow_value()
+    regular(host, "a", first)
+    regular(host, "b", second)
+    assert sorted(host.swap("large", 100, 1900.0)) == ["a", "b"]
+    host.dismiss("large", 1950.0)
+    host.unloaded("large", 1950.0)
+    for at in range(20):
+        host.bring(f"idle-{at:02}", 5, 1960.0, load_s=1e-3)
+    assert host.timer(2391.0) == [Prepare("a", "prefetch"), Prepare("b", "prefetch")]
+    found = []
+    for model, size in (("a", first), ("b", second)):
+        begun = host.prepared(model, size, 2391.0)
+        gone = [action.model for action in begun if isinstance(action, Unload)]
+        found.append(len(gone))
+        for victim in gone:
+            host.unloaded(victim, 2391.0)
+        if gone:
+            host.loaded(model, size, 2391.0)
+    return found
+
+
+def test_guesses_that_evict_hold_no_more_than_an_eighth() -> None:
+    assert guesses(Host(loads_max=3), 6, 6) == [2, 1], "12 of 100; 4 were free already"
+    assert guesses(Host(loads_max=3), 6, 7) == [2, 0]
+
+
+def test_one_guess_may_be_as_large_as_it_is() -> None:
+    assert guesses(Host(loads_max=3), 20, 1) == [4, 0]
+
+
+def test_a_guess_that_came_true_and_is_not_young_any_more_is_no_guess() -> None:
+    host = Host(residency_s_min=0.0)
+    host.follow_value()
+    host.bring("guessed", 20, 0.0)
+    host.machine._table.models["guessed"].guessed_hits = 0
+    model = host.machine._table.of("next")
+    model.need = model.taken = host.machine._table.models["guessed"].taken
+    assert not host.machine._loads._guesses_are_few(model, 5.0)
+    host.called("guessed", 6.0)
+    assert host.machine._loads._guesses_are_few(model, 7.0)
+
+
+def test_while_more_than_a_quarter_is_young_nobody_goes_for_a_guess() -> None:
+    host = Host(residency_s_min=10.0)
+    for at in range(7):
+        host.bring(f"m-{at}", 10, 0.0 if at < 6 else 100.0)
+    model = host.machine._table.of("next")
+    model.need = host.machine._table.models["m-0"].taken
+    few = host.machine._loads._guesses_are_few
+    assert few(model, 109.0), "one of seven"
+    host.bring("m-7", 10, 105.0)
+    assert few(model, 109.0), "two of eight"
+    host.bring("m-8", 10, 105.0)
+    assert not few(model, 109.0), "three of nine"
+    assert few(model, 115.0)

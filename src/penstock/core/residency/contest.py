@@ -6,6 +6,10 @@ value. Only calls that one of them has and the other has not tell them apart. Va
 once it leads by more than chance explains (a sign test at three standard deviations) and has not
 cost more time in reloads; as soon as it does worse, LRU is followed again. Old evidence fades.
 
+A cache of names knows no minimum residency, no load that takes time, no guess that was wrong. So
+while value is followed, what the host really loads is held against what LRU would have missed: a
+host that loads more goes back to LRU, and asks for a clearer lead the next time.
+
 Where nothing tells them apart (models called alike, of one size) the host is therefore plain LRU,
 and never worse than that for longer than the evidence takes. Set duelling, as processors do it for
 their caches: Qureshi et al., 2007, "Adaptive Insertion Policies for High Performance Caching".
@@ -24,6 +28,11 @@ from penstock.core.residency.victims import Candidate, Shortage, by_value
 
 _SIGMAS = 3.0
 _LEAD_MIN = 2.0
+#: Loads more than LRU's misses, in what is remembered, after which value is left; the lead that it
+#: must have then grows so many times, up to a bound, and halves again as it proves itself.
+_LOADS_MORE_MAX = 8.0
+_LEAD_GROWTH = 4.0
+_LEAD_MAX = 200.0
 _TOLD_APART_MAX = 400.0  #: from so many on, all that was seen counts half
 _SAMPLED = 64  #: models looked at per eviction by value: work that does not grow with the host
 
@@ -71,6 +80,9 @@ class Contest:
         self.use_only = 0.0  #: that only LRU could
         self.saved_s = 0.0  #: time in reloads that value would have saved
         self.by_value = False  #: what is followed
+        self._lead_min = _LEAD_MIN
+        self._loads = 0.0  #: of the host, while it follows value
+        self._missed = 0.0  #: by LRU in the same time
 
     def called(self, model: TargetModel, *, now: float) -> None:
         """A call of the model, when its size is known."""
@@ -84,11 +96,26 @@ class Contest:
         if size is None or not size.within(self.room):
             return
         if not used:
+            self._missed += self.by_value
             self._hold_by_use(model, size)
         if not valued:
             self._hold_by_value(model, size, now)
         if used != valued:
             self._weigh(model, valued=valued)
+
+    def loads(self) -> None:
+        """The host began a load, for whatever reason."""
+        if not self.by_value:
+            return
+        self._loads += 1
+        if self._loads - self._missed >= _LOADS_MORE_MAX:
+            self._lead_min = min(self._lead_min * _LEAD_GROWTH, _LEAD_MAX)
+            self._follow(value=False)
+            self.value_only = self.use_only = self.saved_s = 0.0
+        elif self._loads + self._missed >= _TOLD_APART_MAX:
+            self._loads /= 2
+            self._missed /= 2
+            self._lead_min = max(self._lead_min / 2, _LEAD_MIN)
 
     def resized(self, model: TargetModel) -> None:
         if model.size is not None:
@@ -115,15 +142,14 @@ class Contest:
 
     def _hold_by_value(self, model: TargetModel, size: Footprint, now: float) -> None:
         shadow = self._by_value
-        while any_missing(shortage := shadow.short_of(size, self.room, self._models_max)):
+        while shadow.held and any_missing(
+            shortage := shadow.short_of(size, self.room, self._models_max)
+        ):
             sample = [
                 candidate(held, now, self._population)
                 for held in self._sampled(list(shadow.held.values()))
             ]
-            victims = by_value(sample, shortage) or sample
-            if not victims:
-                return
-            for victim in victims:
+            for victim in by_value(sample, shortage) or sample:
                 shadow.drop(victim.name)
         shadow.hold(model, size)
 
@@ -135,6 +161,11 @@ class Contest:
         self._hand = start + _SAMPLED
         return (held + held[:_SAMPLED])[start : start + _SAMPLED]
 
+    def _follow(self, *, value: bool) -> None:
+        if value and not self.by_value:
+            self._loads = self._missed = 0.0
+        self.by_value = value
+
     def _weigh(self, model: TargetModel, *, valued: bool) -> None:
         if valued:
             self.value_only += 1
@@ -143,11 +174,8 @@ class Contest:
             self.use_only += 1
             self.saved_s -= model.reload_s
         lead, told_apart = self.value_only - self.use_only, self.value_only + self.use_only
-        if self.by_value:
-            self.by_value = lead >= 0 and self.saved_s >= 0
-        else:
-            clear = lead >= _SIGMAS * sqrt(told_apart) + _LEAD_MIN
-            self.by_value = clear and self.saved_s >= 0
+        least = 0.0 if self.by_value else _SIGMAS * sqrt(told_apart) + self._lead_min
+        self._follow(value=lead >= least and self.saved_s >= 0)
         if told_apart >= _TOLD_APART_MAX:
             self.value_only /= 2
             self.use_only /= 2

@@ -33,6 +33,10 @@ _SIZES_APART = 4.0
 _HELD_S = 10.0
 #: A guess may evict what is worth at most this share of it.
 _GUESS_SHARE = 0.25
+#: Guesses that evict hold at most one part in so many: they are early, and take room from others.
+_GUESSES_SHARE = 8
+#: Nor do they evict while more than one loaded model in so many is too young to go.
+_YOUNG_SHARE = 4
 _URGENCY_GUESS = 3
 
 
@@ -186,6 +190,7 @@ class Loads:
         model.state = State.LOADING
         model.phase_at = now
         self._account.load_begins(model.name, model.need)
+        self._table.contest.loads()
         model.story.tell("load", reason, now=now)
         return Load(model.name, reason)
 
@@ -221,7 +226,26 @@ class Loads:
         if not victims or not self._evictor.by_value:
             return False
         loss = sum(victim.loss for victim in victims)
-        return loss <= _GUESS_SHARE * self._evictor.candidate(model, now=now).loss
+        worth = _GUESS_SHARE * self._evictor.candidate(model, now=now).loss
+        return loss <= worth and self._guesses_are_few(model, now)
+
+    def _guesses_are_few(self, model: TargetModel, now: float) -> bool:
+        """Whether guesses hold little, and the cache is not so busy that all of it is young."""
+        guessed, young_count = NOTHING, 0
+        for other in self._table.recency.values():
+            young = now < other.loaded_at + self._spec.residency_s_min
+            young_count += young
+            if other.guessed_hits is not None and (young or other.hits == other.guessed_hits):
+                guessed += self._account.charge(other.name)
+        if _YOUNG_SHARE * young_count > len(self._table.recency):
+            return False
+        if guessed == NOTHING or model.need is None:
+            return True
+        total, budget = guessed + model.need, self._account.budget
+        return (
+            total.host_bytes * _GUESSES_SHARE <= budget.host_bytes
+            and total.accelerator_bytes * _GUESSES_SHARE <= budget.accelerator_bytes
+        )
 
     def _never(self, model: TargetModel, now: float) -> Refuse | None:
         """Said at once of a model for which waiting does not help.

@@ -237,7 +237,7 @@ class InnerModels:
 
 
 def _may_call(description: ModelDescription) -> bool:
-    return bool(description.ensemble) or description.triton_python
+    return bool(description.ensemble) or description.calls_models
 
 
 def _needed_by(description: ModelDescription, inside: dict[str, ModelInside]) -> frozenset[str]:

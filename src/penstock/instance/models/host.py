@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from penstock.core.attempts import is_permanent
 from penstock.core.residency import (
     Action,
     Admit,
+    Footprint,
     Load,
     Prepare,
     Refuse,
@@ -30,35 +31,26 @@ from penstock.core.residency import (
     ResidencySpec,
     Unload,
 )
-from penstock.core.residency.actions import LOAD_FAILED
-from penstock.core.residency.warm import fits
+from penstock.core.residency.actions import LOAD_FAILED, STILL_LOADED
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
 from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.models import reports
+from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.memory import footprint
-from penstock.instance.models.outcomes import Outcomes
-from penstock.instance.models.refusals import busy, going, not_ready, refused
+from penstock.instance.models.refusals import refused
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import Target
 from penstock.instance.models.versions import wrong_version
+from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
 from penstock.instance.request import Request
 from penstock.wire import frames
 
 _LOG = logging.getLogger(__name__)
 
-#: A model's content is looked at again when it is called, not more often than this.
-_LOOK_EVERY_S = 5.0
-#: What the host takes is measured as often, besides around each load.
-_MEASURE_EVERY_S = 1.0
-#: Each model's counts are told as often, a part of the models at a time; those of models that are
-#: loaded and not called, in one of so many rounds.
-_COUNT_EVERY_S = 1.0
-_COUNT_PARTS = 10
-_USE_EVERY = 10
 #: why a model is gone whose worker died and did not come back
 _CRASHED = "crashed"
 _HOST_ENDED = "host-ended"
@@ -73,8 +65,6 @@ _FORGOTTEN = 1024
 
 #: (event, fields) to whoever is connected
 OnEvent = Callable[[str, dict[str, Any]], None]
-#: (target model -> its `ModelDelta`) to the one who adds them up
-OnCounts = Callable[[dict[str, Any]], None]
 
 
 class ModelHost:
@@ -106,12 +96,7 @@ class ModelHost:
         self._call_at = call_at
         self._elsewhere = elsewhere
         self._on_event = on_event
-        self._on_counts = on_counts
         self._targets: dict[str, Target] = {}
-        self._load_outcomes, self._end_outcomes = (
-            Outcomes(),
-            Outcomes(),
-        )  #: of explicit loads, unloads
         self._parked = 0
         self._touched: set[Copy] = set()
         self._timer: Timer | None = None
@@ -123,8 +108,25 @@ class ModelHost:
         self._loads = 0
         self._unloads = 0
         self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
-        self._begin(self._measure_on())
-        self._begin(self._count_on())
+        self.explicit = Explicit(
+            self._targets,
+            self._residency,
+            prefix,
+            clock=clock,
+            carry_out=self._carry_out,
+            free=lambda: self._budget - self._used,
+        )
+        self._watch = Watch(
+            self._targets,
+            loader,
+            prefix,
+            clock=clock,
+            on_memory=self._measured,
+            on_counts=on_counts,
+            on_replaced=self._replaced,
+        )
+        self._begin(self._watch.measure_on())
+        self._begin(self._watch.count_on())
 
     # requests
 
@@ -153,8 +155,8 @@ class ModelHost:
             target.hits += 1
             target.counts.hits += 1
             self._go(target, request, now)
-            if now >= target.looked_at + _LOOK_EVERY_S and not target.looking:
-                self._begin(self._look(target))
+            if now >= target.looked_at + LOOK_EVERY_S and not target.looking:
+                self._begin(self._watch.look(target))
             return
         self._park(name, request, now)
 
@@ -223,7 +225,7 @@ class ModelHost:
         if len(self._targets) > _TARGETS_MAX:  # names that strangers made up, mostly
             unused = (one for one in self._targets.values() if one.is_unused and one is not target)
             forgotten = list(itertools.islice(unused, _FORGOTTEN))
-            self._tell_counts(forgotten, use=True)
+            self._watch.tell_counts(forgotten, use=True)
             for one in forgotten:
                 del self._targets[one.name]
         return target
@@ -267,6 +269,8 @@ class ModelHost:
                 case Unload():
                     self._unload(target, action.reason)
                 case Admit():
+                    if action.reason == STILL_LOADED:
+                        self.explicit.called_off(target.name)
                     self._admit(target)
                 case Refuse():
                     self._refuse(target, action)
@@ -292,7 +296,7 @@ class ModelHost:
         if action.newest_only:
             refused_requests = refused_requests[-1:]
         elif action.deadline_max is None:
-            self._load_outcomes.settle(target.name, error)
+            self.explicit.refused(target.name, error)
         else:
             refused_requests = [
                 request
@@ -363,12 +367,13 @@ class ModelHost:
                 target.name, took.model, now=self._now(), load_s=took.seconds, used=took.used
             )
         )
-        self._load_outcomes.settle(target.name)
+        self.explicit.loaded(target.name)
         if self.state != "closed":
             self._tell(loaded=[target.name])
 
     async def _failed(self, target: Target, error: Exception, what: str) -> None:
         known = replies.as_error(error, f"{what} model {target.name}")
+        self.explicit.ended(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
         target.error, target.failed = known, True
         target.counts.load_failed()
@@ -407,7 +412,7 @@ class ModelHost:
             self._used = await self._loader.measured()
         self._unloads += 1
         _LOG.info("model %s unloaded: %s", target.name, reason)
-        self._end_outcomes.settle(target.name)
+        self.explicit.ended(target.name)
         self._carry_out(self._residency.unloaded(target.name, now=self._now(), used=self._used))
 
     def _idle(self, target: Target) -> None:
@@ -435,30 +440,18 @@ class ModelHost:
             copy.close()
         if loaded is not None:
             self._used = await self._loader.end(loaded)
-        self._end_outcomes.settle(target.name)
+        self.explicit.ended(target.name)
         now = self._now()
         self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
         self._ask_for_parked(target)
 
     # artifacts that change
 
-    async def _look(self, target: Target) -> None:
-        """Whether its content is still what was loaded."""
-        target.looking = True
-        try:
-            stamp = await asyncio.to_thread(self._prefix.stamp, target.name)
-        except PenstockError as error:
-            # What is loaded serves on while its place can't be reached.
-            _LOG.warning("model %s can't be looked at: %s", target.name, error.message)
-            return
-        finally:
-            target.looking, target.looked_at = False, self._now()
-        if stamp != target.stamp:
-            target.stamp, target.error, target.described = stamp, None, None
-            self._carry_out(self._residency.replaced(target.name, now=self._now()))
+    def _replaced(self, target: Target) -> None:
+        self._carry_out(self._residency.replaced(target.name, now=self._now()))
 
     async def _look_then_ask(self, target: Target) -> None:
-        await self._look(target)
+        await self._watch.look(target)
         self._ask_for_parked(target)
 
     def _ask_for_parked(self, target: Target) -> None:
@@ -471,40 +464,9 @@ class ModelHost:
 
     # memory and time
 
-    async def _measure_on(self) -> None:
-        while True:
-            used = await self._loader.measured()
-            here = {name: one for name, one in self._targets.items() if one.loaded is not None}
-            by_model = await self._loader.by_model(
-                {name: one.prepared for name, one in here.items() if one.prepared is not None},
-                {name: one.loaded.pids() for name, one in here.items() if one.loaded is not None},
-            )
-            # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
-            still = {
-                name: taken
-                for name, taken in by_model.items()
-                if name in here and here[name].copy is not None
-            }
-            self._used = used
-            now = self._now()
-            for name, taken in still.items():
-                here[name].counts.resized(taken, here[name].run_us, now)
-            self._carry_out(self._residency.measured(used, now=now, by_model=still))
-            await asyncio.sleep(_MEASURE_EVERY_S)
-
-    async def _count_on(self) -> None:
-        """A part of the models at a time: whoever adds up their counts has other work as well."""
-        for turn in itertools.count():
-            await asyncio.sleep(_COUNT_EVERY_S / _COUNT_PARTS)
-            part = list(self._targets.values())[turn % _COUNT_PARTS :: _COUNT_PARTS]
-            self._tell_counts(part, use=turn // _COUNT_PARTS % _USE_EVERY == 0)
-
-    def _tell_counts(self, targets: Iterable[Target], *, use: bool) -> None:
-        now = self._now()
-        told = {target.name: target.counts.take(target.run_us, now, use=use) for target in targets}
-        models = {name: delta for name, delta in told.items() if delta is not None}
-        if models:
-            self._on_counts(models)
+    def _measured(self, used: Footprint, by_model: Mapping[str, Footprint]) -> None:
+        self._used = used
+        self._carry_out(self._residency.measured(used, now=self._now(), by_model=by_model))
 
     def _set_timer(self) -> None:
         when = self._residency.next_deadline()
@@ -546,55 +508,6 @@ class ModelHost:
             await asyncio.wait(ends)
         return self._unloads > before
 
-    # control operations
-
-    def wish(self, name: str) -> None:
-        """It is to be loaded, and nobody waits for that. Raises CallerError as `load` does."""
-        self._prefix.resolve(name)
-        self._carry_out(self._residency.wish(name, now=self._now()))
-
-    async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
-        """Returns at once (`asked`), or where it may wait when the model is loaded (`loaded`).
-
-        `if_room`: not where others would have to go for it (`no-room`).
-
-        Raises CallerError for a name that can't be one; where it waits, whatever refused the load,
-        or NotNowError (`target-model-not-ready`).
-        """
-        self._prefix.resolve(name)
-        if self._residency.is_loaded(name):
-            return "loaded"
-        if if_room and not self._has_room(name):
-            return "no-room"
-        outcome = self._load_outcomes.expect(name) if wait_s > 0 else None
-        self._carry_out(self._residency.wish(name, now=self._now()))
-        if outcome is None:
-            return "asked"
-        if not await self._load_outcomes.within(name, outcome, wait_s):
-            raise not_ready(name, f"it is not loaded after {wait_s:g} s")
-        return "loaded"
-
-    def _has_room(self, name: str) -> bool:
-        target = self._targets.get(name)
-        others = [one.taken for one in self._targets.values() if one.taken is not None]
-        return fits(self._budget - self._used, target.taken if target else None, others)
-
-    async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
-        """Returns at once, or where it may wait when the model has answered all and is gone.
-
-        Raises NotNowError (`target-model-busy`) where it answers for longer; it goes all the same.
-        """
-        target = self._targets.get(name)
-        waits = wait_s > 0 and target is not None and target.copy is not None
-        outcome = self._end_outcomes.expect(name) if waits else None
-        self._carry_out(self._residency.dismiss(name, now=self._now()))
-        if outcome is not None and not await self._end_outcomes.within(name, outcome, wait_s):
-            raise busy(name, wait_s)
-
-    def pin(self, name: str, pinned: bool) -> None:
-        self._prefix.resolve(name)
-        self._carry_out(self._residency.pin(name, pinned, now=self._now()))
-
     # the end
 
     def drain(self, on_idle: Callable[[], None]) -> None:
@@ -615,8 +528,7 @@ class ModelHost:
         """Whoever is parked or queued is given back."""
         self.state = "closed"
         self._on_idle = None
-        for outcomes in (self._load_outcomes, self._end_outcomes):
-            outcomes.settle_all(going())
+        self.explicit.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -626,7 +538,7 @@ class ModelHost:
             if target.copy is not None:
                 target.copy.close()
             target.counts.unloading(_HOST_ENDED, target.run_us, self._now())
-        self._tell_counts(self._targets.values(), use=True)
+        self._watch.tell_counts(self._targets.values(), use=True)
 
     async def end(self) -> None:
         """After `close`: ends every model."""
@@ -634,9 +546,9 @@ class ModelHost:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._shared.close()  # first: what they shared is then gone at once
         ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
         await asyncio.gather(*ends)
-        await self._shared.close()
 
     def pids(self) -> list[int]:
         own = {

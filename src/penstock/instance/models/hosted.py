@@ -15,11 +15,12 @@ from penstock.core.proof import Proof
 from penstock.instance.batcher_driver import CallAt
 from penstock.instance.copy import Elsewhere
 from penstock.instance.loading.call import LoadCall
-from penstock.instance.models.host import ModelHost, OnCounts, OnEvent
+from penstock.instance.models.host import ModelHost, OnEvent
 from penstock.instance.models.keep_warm import KeepWarmDriver, schedules_of
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.settings import residency_spec
 from penstock.instance.models.shared import SharedProcesses
+from penstock.instance.models.watch import OnCounts
 from penstock.instance.settings import InstanceSettings
 
 _LOG = logging.getLogger(__name__)

@@ -7,11 +7,12 @@ import datetime as dt
 import logging
 import zoneinfo
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from penstock.clock import Clock
 from penstock.core.keep_warm import Keep, KeepWarm, Schedule, parse
 from penstock.instance.batcher_driver import CallAt, Timer
+from penstock.instance.models.host import ModelHost
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,16 +21,6 @@ VARIABLE: Final = "PENSTOCK_KEEP_WARM"
 #: A wall clock may be set, and no timer is longer; it differs from timers, and none is shorter.
 _SLEEP_S_MAX: Final = 60.0
 _SLEEP_S_MIN: Final = 0.01
-
-
-class Host(Protocol):
-    """Of `ModelHost`, what is asked here."""
-
-    state: str
-
-    def wish(self, name: str) -> None: ...
-
-    def pin(self, name: str, pinned: bool) -> None: ...
 
 
 def schedules_of(environment: Mapping[str, str]) -> tuple[Schedule, ...]:
@@ -60,7 +51,7 @@ class KeepWarmDriver:
     """Makes wishes and pins of one host. Begins at once; `close` it with the host."""
 
     def __init__(
-        self, schedules: tuple[Schedule, ...], host: Host, *, clock: Clock, call_at: CallAt
+        self, schedules: tuple[Schedule, ...], host: ModelHost, *, clock: Clock, call_at: CallAt
     ) -> None:
         self._keeper = KeepWarm(schedules)
         self._host = host
@@ -94,7 +85,7 @@ class KeepWarmDriver:
                 _LOG.info(
                     "model %s: %s: %s", action.model, "kept" if kept else "let go", action.reason
                 )
-                self._host.pin(action.model, kept)
+                self._host.explicit.pin(action.model, kept)
                 if kept:
-                    self._host.wish(action.model)
+                    self._host.explicit.wish(action.model)
         self._set_timer()

@@ -87,6 +87,11 @@ class Loader:
         footprint = Footprint(host_bytes=need.memory_bytes)
         return model, stamps[0], footprint, need.basis == MEASURED
 
+    async def content(self, name: str) -> tuple[str, str]:
+        """(digest, stamp) of what lies there now; fetches it. Raises as `prepare` does."""
+        model, stamp, _, _ = await self.prepare(name)
+        return model.digest, stamp
+
     async def load(self, model: Prepared, listener: LaneListener) -> Took:
         """Raises what loading raises; nothing of the model is left then."""
         async with self._turn:

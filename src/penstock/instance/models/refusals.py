@@ -41,11 +41,11 @@ def not_ready(model: str, why: str, retry_after_s: float | None = None) -> NotNo
     )
 
 
-def busy(model: str, waited_s: float) -> NotNowError:
+def busy(model: str, why: str) -> NotNowError:
     return NotNowError(
         "target-model-busy",
-        f"Target model {model} still answers requests after {waited_s:g} s",
-        hint="It is unloaded once they are answered.",
+        f"Target model {model} is not unloaded: {why}",
+        hint="A model is unloaded when it has answered all; keep its callers away for that long.",
         retry_after_s=_RETRY_AFTER_S,
     )
 

@@ -253,6 +253,7 @@ class _Run:
         self._events = 0
         self._noticed: set[str] = set()  #: steps whose missing answer was told
         self._timer: asyncio.TimerHandle | None = None
+        self._due: float | None = None  #: what it was set for
 
     def now(self) -> float:
         return self._runtime.clock.monotonic()
@@ -422,13 +423,16 @@ class _Run:
     # time
 
     def _set_timer(self) -> None:
+        due = self.pipeline.next_deadline()
+        if due == self._due:
+            return
+        self._due = due
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = self.pipeline.next_deadline()
         if due is not None:
             self._timer = self._loop.call_later(max(0.0, due - self.now()), self._on_timer)
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer = self._due = None
         self.hear(lambda: self.pipeline.on_timer(now=self.now()))

@@ -1,0 +1,107 @@
+"""What is asked of a host's models by name, besides requests: to be loaded, unloaded, kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from penstock.artifacts.model_prefix import ModelPrefix
+from penstock.clock import Clock
+from penstock.core.residency import Action, Footprint, Residency
+from penstock.core.residency.warm import fits
+from penstock.errors import PenstockError
+from penstock.instance.models.outcomes import Outcomes
+from penstock.instance.models.refusals import busy, going, not_ready
+from penstock.instance.models.target import Target
+
+#: States of a model that is there, or will be unless it is ended.
+_TAKES_MEMORY = ("loading", "loaded", "draining", "leaving")
+
+
+class Explicit:
+    """Names that can't be one raise CallerError everywhere here."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        residency: Residency,
+        prefix: ModelPrefix,
+        *,
+        clock: Clock,
+        carry_out: Callable[[list[Action]], None],
+        free: Callable[[], Footprint],
+    ) -> None:
+        self._targets = targets
+        self._residency = residency
+        self._prefix = prefix
+        self._now = clock.monotonic
+        self._carry_out = carry_out
+        self._free = free
+        self._loads = Outcomes()
+        self._ends = Outcomes()
+
+    def wish(self, name: str) -> None:
+        """It is to be loaded, and nobody waits for that."""
+        self._prefix.resolve(name)
+        self._carry_out(self._residency.wish(name, now=self._now()))
+
+    async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
+        """Returns at once (`asked`), or where it may wait when the model is loaded (`loaded`).
+
+        `if_room`: not where others would have to go for it (`no-room`).
+
+        Where it waits it raises whatever refused the load, or NotNowError
+        (`target-model-not-ready`).
+        """
+        self._prefix.resolve(name)
+        if self._residency.is_loaded(name):
+            return "loaded"
+        if if_room and not self._has_room(name):
+            return "no-room"
+        outcome = self._loads.expect(name) if wait_s > 0 else None
+        self._carry_out(self._residency.wish(name, now=self._now()))
+        if outcome is None:
+            return "asked"
+        if not await self._loads.within(name, outcome, wait_s):
+            raise not_ready(name, f"it is not loaded after {wait_s:g} s")
+        return "loaded"
+
+    def _has_room(self, name: str) -> bool:
+        target = self._targets.get(name)
+        others = [one.taken for one in self._targets.values() if one.taken is not None]
+        return fits(self._free(), target.taken if target else None, others)
+
+    async def unload(self, name: str, *, wait_s: float = 0.0) -> None:
+        """Returns at once, or where it may wait when the model has answered all and is gone.
+
+        Raises NotNowError (`target-model-busy`) where it answers for longer, and goes all the same,
+        or is called again before.
+        """
+        self._carry_out(self._residency.dismiss(name, now=self._now()))
+        state = self._residency.brief(name, now=self._now())["state"]
+        if wait_s <= 0 or state not in _TAKES_MEMORY:
+            return
+        outcome = self._ends.expect(name)
+        if not await self._ends.within(name, outcome, wait_s):
+            raise busy(name, f"it still answers requests after {wait_s:g} s")
+
+    def pin(self, name: str, pinned: bool) -> None:
+        self._prefix.resolve(name)
+        self._carry_out(self._residency.pin(name, pinned, now=self._now()))
+
+    # what came of it
+
+    def loaded(self, name: str) -> None:
+        self._loads.settle(name)
+
+    def refused(self, name: str, error: PenstockError) -> None:
+        self._loads.settle(name, error)
+
+    def ended(self, name: str) -> None:
+        self._ends.settle(name)
+
+    def called_off(self, name: str) -> None:
+        self._ends.settle(name, busy(name, "it was called again before it was unloaded"))
+
+    def close(self) -> None:
+        for outcomes in (self._loads, self._ends):
+            outcomes.settle_all(going())

@@ -1,0 +1,108 @@
+"""What a host looks at again and again: its memory, its counts, and whether artifacts changed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from penstock.artifacts.model_prefix import ModelPrefix
+from penstock.clock import Clock
+from penstock.core.residency import Footprint
+from penstock.errors import PenstockError
+from penstock.instance.models.loader import Loader
+from penstock.instance.models.target import Target
+
+_LOG = logging.getLogger(__name__)
+
+#: A model's content is looked at again when it is called, not more often than this.
+LOOK_EVERY_S = 5.0
+#: What the host takes is measured as often, besides around each load.
+_MEASURE_EVERY_S = 1.0
+#: Each model's counts are told as often, a part of the models at a time; those of models that are
+#: loaded and not called, in one of so many rounds.
+_COUNT_EVERY_S = 1.0
+_COUNT_PARTS = 10
+_USE_EVERY = 10
+
+#: (target model -> its `ModelDelta`) to the one who adds them up
+OnCounts = Callable[[dict[str, Any]], None]
+
+
+class Watch:
+    """`measure_on` and `count_on` run as tasks until they are cancelled."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        loader: Loader,
+        prefix: ModelPrefix,
+        *,
+        clock: Clock,
+        on_memory: Callable[[Footprint, Mapping[str, Footprint]], None],
+        on_counts: OnCounts,
+        on_replaced: Callable[[Target], None],
+    ) -> None:
+        """`on_memory`: (what the host takes, what models with processes for themselves take)."""
+        self._targets = targets
+        self._loader = loader
+        self._prefix = prefix
+        self._clock = clock
+        self._on_memory = on_memory
+        self._on_counts = on_counts
+        self._on_replaced = on_replaced
+
+    async def measure_on(self) -> None:
+        while True:
+            used = await self._loader.measured()
+            here = {name: one for name, one in self._targets.items() if one.loaded is not None}
+            by_model = await self._loader.by_model(
+                {name: one.prepared for name, one in here.items() if one.prepared is not None},
+                {name: one.loaded.pids() for name, one in here.items() if one.loaded is not None},
+            )
+            # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
+            still = {
+                name: taken
+                for name, taken in by_model.items()
+                if name in here and here[name].copy is not None
+            }
+            now = self._clock.monotonic()
+            for name, taken in still.items():
+                here[name].counts.resized(taken, here[name].run_us, now)
+            self._on_memory(used, still)
+            await asyncio.sleep(_MEASURE_EVERY_S)
+
+    async def count_on(self) -> None:
+        """A part of the models at a time: whoever adds up their counts has other work as well."""
+        for turn in itertools.count():
+            await asyncio.sleep(_COUNT_EVERY_S / _COUNT_PARTS)
+            part = list(self._targets.values())[turn % _COUNT_PARTS :: _COUNT_PARTS]
+            self.tell_counts(part, use=turn // _COUNT_PARTS % _USE_EVERY == 0)
+
+    def tell_counts(self, targets: Iterable[Target], *, use: bool) -> None:
+        now = self._clock.monotonic()
+        told = {target.name: target.counts.take(target.run_us, now, use=use) for target in targets}
+        models = {name: delta for name, delta in told.items() if delta is not None}
+        if models:
+            self._on_counts(models)
+
+    async def look(self, target: Target) -> None:
+        """Whether its content is still what was loaded: one that was copied anew is."""
+        target.looking = True
+        try:
+            stamp = await asyncio.to_thread(self._prefix.stamp, target.name)
+            if stamp and stamp != target.stamp and target.prepared is not None:
+                content, stamp = await self._loader.content(target.name)
+                if target.prepared is not None and content == target.prepared.digest:
+                    target.stamp = stamp
+        except PenstockError as error:
+            # What is loaded serves on while its place can't be reached.
+            _LOG.warning("model %s can't be looked at: %s", target.name, error.message)
+            return
+        finally:
+            target.looking, target.looked_at = False, self._clock.monotonic()
+        if stamp != target.stamp:
+            target.stamp, target.error, target.described = stamp, None, None
+            self._on_replaced(target)
