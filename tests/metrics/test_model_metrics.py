@@ -240,7 +240,7 @@ def test_usage_is_told_by_instance_and_model_and_stays_when_both_are_gone() -> N
                   byte_s=2.0 * MEGABYTE, load_us=[1e6], download_us=[5e5], wait_us=[2e6])
     )  # fmt: skip
     site.tell(2, a=told(hits=1, answered=1, resident_s=1.0, host_bytes=2 * MEGABYTE))
-    site.tell(2, "i-unknown", a=told(answered=9))
+    site.tell(2, "i-unknown", a=told(answered=9))  # without a price it costs nothing
     site.registry.remove("shop", "main")
     site.tell(3, a=told(resident=False, resident_s=1.0))
     usage.note([], 5.0)
@@ -267,6 +267,15 @@ def test_instances_that_host_no_models_have_no_usage_and_idle_hosts_have() -> No
     usage.note([HELD, idle, other], 0.0)
     site.tell(1, a=told(answered=1))
     assert [row["instance_id"] for row in usage.rows()] == ["i-1", "i-2"]
+
+
+def test_what_is_told_before_its_instance_is_noted_is_kept() -> None:
+    usage = UsageLedger()
+    usage.add("i-1", "a", ModelDelta(), 7)
+    assert usage.rows() == []
+    usage.note([HELD], 1.0)
+    [row] = usage.rows()
+    assert (row["held_s"], row["models"][0]["bytes_peak"]) == (3.0, 7)
 
 
 def test_usage_is_bounded_in_instances_and_in_models() -> None:

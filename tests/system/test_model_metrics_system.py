@@ -146,9 +146,9 @@ def test_usage_is_what_a_cost_report_reads(fresh_server: Server, tmp_path: Path)
     def used() -> ModelUsage | None:
         with urllib.request.urlopen(f"{fresh_server.url}/admin/usage", timeout=10) as reply:
             [instance] = usage_from_dict(json.loads(reply.read())) or [None]
-        if instance is None:
+        if instance is None or not instance.held_s:
             return None
-        assert (instance.endpoint, instance.held_s > 0) == ("many", True)
+        assert instance.endpoint == "many"
         [model] = instance.models
         return model if model.requests == CALLS and model.resident_byte_s > 0 else None
 

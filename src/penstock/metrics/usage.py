@@ -49,8 +49,8 @@ class ModelUse:
 class _Instance:
     __slots__ = ("held", "held_s", "models")
 
-    def __init__(self, held: InstanceHeld) -> None:
-        self.held = held
+    def __init__(self) -> None:
+        self.held: InstanceHeld | None = None  #: not yet noted
         self.held_s = 0.0
         self.models: dict[str, ModelUse] = {}
 
@@ -64,21 +64,18 @@ class UsageLedger:
     def note(self, held: Sequence[InstanceHeld], elapsed_s: float) -> None:
         """These exist now, for `elapsed_s` since the last note or from now on."""
         for one in held:
-            known = self._instances.pop(one.instance_id, None)
-            if known is None:
-                known = _Instance(one)
-                known.held_s = one.load_s
-            else:
-                known.held, known.held_s = one, known.held_s + elapsed_s
+            known = self._instances.pop(one.instance_id, None) or _Instance()
+            known.held_s += one.load_s if known.held is None else elapsed_s
+            known.held = one
             self._instances[one.instance_id] = known  # at the end: who ended first stands first
-        while len(self._instances) > max(INSTANCES_MAX, len(held)):
-            del self._instances[next(iter(self._instances))]
+        self._bound(len(held))
 
     def add(self, instance_id: str, model: str, delta: ModelDelta, host_bytes: int) -> None:
-        """Of an instance that was never noted nothing is kept: it has no price."""
+        """What a host told of a model. Its instance may be noted later."""
         instance = self._instances.get(instance_id)
         if instance is None:
-            return
+            instance = self._instances[instance_id] = _Instance()
+            self._bound()
         models = instance.models
         if model not in models and len(models) >= MODELS_MAX:
             model = OTHERS
@@ -86,20 +83,23 @@ class UsageLedger:
 
     def rows(self) -> list[dict[str, Any]]:
         """JSON-ready: the instances of variants that host target models, and their models."""
-        hosting = {
-            (one.held.endpoint, one.held.variant) for one in self._instances.values() if one.models
-        }
+        noted = [(one.held, one) for one in self._instances.values() if one.held is not None]
+        hosting = {(held.endpoint, held.variant) for held, one in noted if one.models}
         return [
             {
-                "endpoint": one.held.endpoint,
-                "instance_id": instance_id,
-                "instance_type": one.held.instance_type,
-                "price_per_hour": one.held.price_per_hour,
+                "endpoint": held.endpoint,
+                "instance_id": held.instance_id,
+                "instance_type": held.instance_type,
+                "price_per_hour": held.price_per_hour,
                 "held_s": one.held_s,
-                "cores": one.held.cores,
-                "memory_bytes": one.held.memory_bytes,
+                "cores": held.cores,
+                "memory_bytes": held.memory_bytes,
                 "models": [{"model": model, **use.to_dict()} for model, use in one.models.items()],
             }
-            for instance_id, one in self._instances.items()
-            if (one.held.endpoint, one.held.variant) in hosting
+            for held, one in noted
+            if (held.endpoint, held.variant) in hosting
         ]
+
+    def _bound(self, least: int = 0) -> None:
+        while len(self._instances) > max(INSTANCES_MAX, least):
+            del self._instances[next(iter(self._instances))]
