@@ -451,3 +451,17 @@ def test_a_number_of_a_configuration_has_a_bounded_length(digits: int) -> None:
 def test_neighbouring_strings_are_one() -> None:
     text = 'name: "a"' + '"b"' * 1000 + "'c'"
     assert triton.parse_config(text).name == "a" + "b" * 1000 + "c"
+
+
+def test_weights_without_a_configuration_are_told_as_weights(tmp_path: Path) -> None:
+    write(tmp_path, {"model.safetensors": ""})
+    assert "Hugging Face weights" in layout_unknown(tmp_path, trusted=False).message
+
+
+def test_of_very_many_files_not_all_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.artifacts.layout_errors._FILES_SEEN_MAX", 2)
+    write(tmp_path, dict.fromkeys(("a", "b", "c", "d"), ""))
+    told = layout_unknown(tmp_path, trusted=False).message
+    assert told.partition("it holds ")[2].count(",") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from penstock.artifacts import model_yaml
 from penstock.artifacts.description import EngineOptions
 from penstock.artifacts.detect import detect
-from penstock.artifacts.generation_layout import served_as_weights
+from penstock.artifacts.generation_layout import (
+    is_language_model,
+    language_model,
+    served_as_weights,
+)
 from penstock.artifacts.generation_options import options_of
 from penstock.errors import CallerError
 
@@ -147,3 +152,59 @@ def test_a_setting_that_is_no_number_is_named(name: str, value: str, tmp_path: P
         options_of(EngineOptions(), path, {name: value}, runtime="vllm")
     assert caught.value.code == "options-invalid"
     assert name in caught.value.message
+
+
+def test_a_folder_is_a_language_model_by_its_configuration(tmp_path: Path) -> None:
+    assert not is_language_model(tmp_path)
+    folder(tmp_path, config__json='{"architectures": ["BertModel", "LlamaForCausalLM"]}')
+    assert is_language_model(tmp_path)
+    for other in ('{"architectures": "LlamaForCausalLM"}', '{"architectures": ["A"]}', "{}"):
+        folder(tmp_path, config__json=other)
+        assert not is_language_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("make", "wanted", "runtime"),
+    [
+        (with_graph, "", "openvino_genai"),
+        (with_graph, "openvino_genai", "openvino_genai"),
+        (with_graph, "vllm", None),
+        (with_weights, "", None),
+        (with_weights, "openvino_genai", None),
+        (with_weights, "vllm", "vllm"),
+        (with_weights, "torch", None),
+    ],
+)
+def test_an_engine_needs_the_files_that_it_reads(
+    tmp_path: Path, make: Callable[[Path], Path], wanted: str, runtime: str | None
+) -> None:
+    found = language_model(make(tmp_path), {}, wanted)
+    assert (None if found is None else found.runtime) == runtime
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("runtime: openvino_genai", "openvino_model.xml"),
+        ("runtime: vllm", "safetensors"),
+    ],
+)
+def test_a_described_engine_without_its_files_is_told_so(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    folder(tmp_path, config__json="{}", tokenizer__json="{}", model__yaml=f"schema: 1\n{text}\n")
+    with pytest.raises(CallerError) as caught:
+        detect(tmp_path)
+    assert (caught.value.code, told in caught.value.message) == ("artifact-incomplete", True)
+
+
+def test_a_chat_template_is_in_the_artifact(tmp_path: Path) -> None:
+    with_weights(tmp_path)
+    environment = {"SM_VLLM_CHAT_TEMPLATE": "own.jinja"}
+    with pytest.raises(CallerError) as caught:
+        detect(tmp_path, environment=environment)
+    assert (caught.value.code, "own.jinja" in caught.value.message) == ("artifact-incomplete", True)
+    folder(tmp_path, own__jinja="")
+    engine = detect(tmp_path, environment=environment).description.engine
+    assert engine is not None
+    assert engine.chat_template == "own.jinja"

@@ -294,6 +294,8 @@ def test_a_tree_has_a_bounded_depth(depth: int, fits: bool) -> None:
 
 def test_levels_that_end_do_not_count() -> None:
     assert yaml_tree.read_tree("a: [" + "[], {}, " * 50 + "]", "f") == {"a": [[], {}] * 50}
+    deep = "a: [" + "[], " * 50 + "[" * 15 + "]" * 15 + "]"
+    assert "deeper than 16" in error_of(lambda: yaml_tree.read_tree(deep, "f")).message
 
 
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
