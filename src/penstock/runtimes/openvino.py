@@ -93,7 +93,10 @@ class OpenVinoRuntime:
     def _shape_graphs(
         self, context: LoadContext, config: Mapping[str, Any], path: Path
     ) -> ShapeGraphs | None:
-        """None where the model takes one shape only, keeps state, or is too large for it."""
+        """None where the model takes one shape only, keeps state, or is too large for it; and for
+        one of many models, which have no memory to spare."""
+        if context.target_model:
+            return None
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
         size, limit = graph_bytes(weights_bytes(path)), bytes_max(context.memory_bytes_max)
         if fixed or not worth_it(size, limit):
@@ -122,6 +125,14 @@ class OpenVinoRuntime:
         except Exception as error:
             raise ModelError("model-failed", f"the model failed: {_first_line(error)}") from None
         return {spec.name: np.array(results[at], copy=True) for at, spec in enumerate(self.outputs)}
+
+    def release_memory(self) -> None:
+        """Gives back what runs have left for the next one: the tensors between operations, as large
+        as the largest batch so far. The next run takes them anew, in a millisecond or so. Waits for
+        runs under way."""
+        compiled = self._compiled
+        if compiled is not None:
+            compiled.release_memory()
 
     def shapes_compiled(self) -> list[dict[str, Any]]:
         """The input shapes that have a graph of their own, the most frequent first; JSON-ready."""

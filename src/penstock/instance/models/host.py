@@ -192,6 +192,7 @@ class ModelHost:
             self._fail(request, wrong)
             return
         self._residency.began(target.name, now=now)
+        target.rested, target.ran_at = False, now
         if not copy.unanswered:
             target.counts.busy(now)
         copy.accept(request, now)

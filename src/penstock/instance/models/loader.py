@@ -107,6 +107,7 @@ class Loader:
             finally:
                 height.cancel()
             seconds = self._clock.monotonic() - started
+            await memory.rest([loaded.runtime])
             used = await self.measured()
         kept_bytes = max(0, used.host_bytes - before)
         seen = MemorySeen(

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from penstock.core.residency import Footprint
 from penstock.instance.memory.process_usage import proportional_bytes, tree_pids
@@ -27,6 +28,19 @@ def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
         )
         for name, own in pids.items()
     }
+
+
+async def rest(runtimes: Collection[Any]) -> None:
+    """What runs have left behind in idle models returns to the operating system."""
+
+    def released() -> None:
+        for runtime in runtimes:
+            release = getattr(runtime, "release_memory", None)
+            if release is not None:
+                release()
+        _trim()
+
+    await asyncio.to_thread(released)
 
 
 async def give_back() -> None:

@@ -29,6 +29,8 @@ class Target:
     error: PenstockError | None = None  #: of the last attempt to load it
     failed: bool = False  #: that attempt is the last word; its place is looked at before the next
     described: dict[str, Any] | None = None  #: when it was loaded last, while its content is that
+    rested: bool = True  #: since it last ran, what runs leave behind was given back
+    ran_at: float = 0.0  #: when a request last went to it
     taken: Footprint | None = None  #: when it was loaded last
     hits: int = 0  #: requests that found it loaded
     misses: int = 0  #: requests that had to wait for a load

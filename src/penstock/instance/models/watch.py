@@ -12,6 +12,7 @@ from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
 from penstock.core.residency import Footprint
 from penstock.errors import PenstockError
+from penstock.instance.models import memory
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.target import Target
 
@@ -21,6 +22,8 @@ _LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 5.0
 #: What the host takes is measured as often, besides around each load.
 _MEASURE_EVERY_S = 1.0
+#: After so long without a request a model gives back what its runs have left behind.
+_REST_S = 2.0
 #: Each model's counts are told as often, a part of the models at a time; those of models that are
 #: loaded and not called, in one of so many rounds.
 _COUNT_EVERY_S = 1.0
@@ -56,6 +59,7 @@ class Watch:
 
     async def measure_on(self) -> None:
         while True:
+            await self._rest()
             used = await self._loader.measured()
             here = {name: one for name, one in self._targets.items() if one.loaded is not None}
             by_model = await self._loader.by_model(
@@ -73,6 +77,23 @@ class Watch:
                 here[name].counts.resized(taken, here[name].run_us, now)
             self._on_memory(used, still)
             await asyncio.sleep(_MEASURE_EVERY_S)
+
+    async def _rest(self) -> None:
+        """Models that have not run for a while keep their weights, and nothing else."""
+        before = self._clock.monotonic() - _REST_S
+        idle = [
+            target
+            for target in self._targets.values()
+            if not target.rested
+            and target.loaded is not None
+            and target.copy is not None
+            and not target.copy.unanswered
+            and target.ran_at <= before
+        ]
+        if idle:
+            for target in idle:
+                target.rested = True
+            await memory.rest([target.loaded.runtime for target in idle if target.loaded])
 
     async def count_on(self) -> None:
         """A part of the models at a time: whoever adds up their counts has other work as well."""
