@@ -378,6 +378,21 @@ def test_who_takes_a_little_has_the_whole_time_again_from_then_on() -> None:
     run_virtual(main)
 
 
+def test_who_takes_as_much_as_comes_is_not_cut_off() -> None:
+    async def main() -> None:
+        by_hand = ByHand()
+        call = stalled(by_hand, UNREAD_BYTES_STALLED + 1000)
+        for _ in range(3):
+            by_hand.later(9.0)
+            call.send(b"y" * 1000)
+            by_hand.connection.flush()
+            by_hand.wire.take(1000)
+            by_hand.later(0.5)
+        assert by_hand.wire.told == []
+
+    run_virtual(main)
+
+
 def test_a_pause_begins_when_the_client_falls_behind() -> None:
     async def main() -> None:
         by_hand = ByHand()

@@ -33,6 +33,7 @@ def test_a_target_is_a_path_and_all_behind_the_first_question_mark() -> None:
     call = asked(ByHand())
     assert (call.path, call.query) == (b"/hot/later", b"a=b?c")
     assert call.request_id == PREFIX + "000000000001"
+    assert (call.priority, call.body_held, call.door) == (0, 0, "runtime")
 
 
 def test_an_answer_is_given_once() -> None:

@@ -56,6 +56,34 @@ def connected(listener: HttpListener) -> tuple[Wire, HttpConnection]:
     return wire, connection
 
 
+def test_what_a_door_hands_back_is_the_fallbacks_to_the_end() -> None:
+    by_hand = ByHand()
+
+    class Taking(type(by_hand.fallback)):  # type: ignore[misc]
+        def handle(self, call: Call) -> bool:
+            call.answer(OK, b"")
+            return True
+
+    by_hand.listener.fallback = Taking()
+    by_hand.read(post("/hot/declined"))
+    assert by_hand.listener.fallback.written_urls == [b"/hot/declined"]
+    assert by_hand.door.written_urls == []
+
+
+def test_a_port_is_not_shared_unless_that_is_asked_for() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        first, second = made(loop), made(loop)
+        port = await first.start("127.0.0.1", 0)
+        with pytest.raises(CallerError) as caught:
+            await second.start("127.0.0.1", port)
+        assert caught.value.code == "port-in-use"
+        await first.stop(0.0)
+
+    run_virtual(main)
+
+
 # Its clock
 
 
