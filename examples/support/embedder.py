@@ -101,7 +101,8 @@ def write(folder: Path, *, customer: int, name: str, seed: int, shape: Shape) ->
         outputs=(TensorSpec(name="embedding", dtype="FP32", shape=(-1, shape.width)),),
         tokenizer=Tokenizer(tokens_max=TOKENS_MAX),
         embedding=Embedding(),
-        batching=Batching(rows_max=16, buckets=(16, 32, 64, 128, 256, TOKENS_MAX)),
+        # Few rows: a batch of long texts would take more memory than the weights of such a model.
+        batching=Batching(rows_max=4, buckets=(16, 32, 64, 128, 256, TOKENS_MAX)),
         threads_per_lane=1,
     )
     (folder / model_yaml.FILE_NAME).write_text(model_yaml.dump(description), encoding="utf-8")

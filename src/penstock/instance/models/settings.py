@@ -20,6 +20,8 @@ RESIDENCY_S_MIN: Final = "PENSTOCK_MODEL_RESIDENCY_SECONDS_MIN"
 
 #: The rest is for what runs take beyond what loads took.
 _SHARE_DEFAULT: Final = 0.8
+#: Of that, what loads may fill: requests take memory as well, while they run.
+_LOADS_SHARE: Final = 0.9
 
 
 def residency_spec(call: LoadCall) -> ResidencySpec:
@@ -33,7 +35,7 @@ def residency_spec(call: LoadCall) -> ResidencySpec:
             "environment-invalid", f"{POLICY} is {policy!r}", hint=f"Give {GDSF} or {LRU}."
         )
     spec = ResidencySpec(
-        budget=Footprint(host_bytes=int(share * call.memory_bytes_max)),
+        budget=Footprint(host_bytes=int(_LOADS_SHARE * share * call.memory_bytes_max)),
         policy=policy,
         keep=bool(asked.get("keeps_models", True)),
     )
