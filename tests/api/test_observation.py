@@ -37,7 +37,7 @@ def test_cost_and_energy_are_those_of_the_instance_type() -> None:
         price_per_hour=1.408,
         watts=326.4,
     )
-    assert held("shop", VIEW, kind) == InstanceHeld(
+    assert held("shop", VIEW, kind, 4000) == InstanceHeld(
         endpoint="shop",
         variant="all",
         instance_id="i-1",
@@ -46,6 +46,8 @@ def test_cost_and_energy_are_those_of_the_instance_type() -> None:
         watts=326.4,
         price_per_hour=1.408,
         load_s=0.5,
+        instance_type="ml.local.small",
+        memory_bytes=1000,
     )
 
 

@@ -282,6 +282,21 @@ def test_a_call_that_is_none_of_ours_ends_the_connection(linked: Linked) -> None
 
 
 @on_a_link
+async def test_the_answer_to_what_was_told_is_nobodys(linked: Linked) -> None:
+    linked.link.tell({"op": "models", "copy": 7, "load": "m"})
+    await asyncio.sleep(0)
+    [frame] = linked.frames
+    assert (frame.kind, frame.payload) == (
+        frames.CONTROL,
+        b'{"op":"models","copy":7,"load":"m"}',
+    )
+    linked.link.data_received(frames.encode(frames.CONTROL_REPLY, frame.ident, b"{}"))
+    assert linked.wire.told[1:] == []
+    linked.link.data_received(frames.encode(frames.CONTROL_REPLY, frame.ident, b"{}"))
+    assert linked.wire.told[1:] == ["abort"], "it is answered once"
+
+
+@on_a_link
 def test_a_reply_whose_meta_is_longer_than_it_is_no_reply(linked: Linked) -> None:
     invocation = linked.sent()
     torn = frames.HEAD.pack(frames.REPLY_HEAD.size + 3, frames.REPLY, 0, 4, invocation.ident)

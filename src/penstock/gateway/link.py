@@ -98,6 +98,7 @@ class FrameLink(asyncio.Protocol):
         self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
         self._pending: dict[int, Invocation] = {}
         self._ident = 0
+        self._told: set[int] = set()  #: ids of what was told, and is answered all the same
         self._holding = False  #: paused, or what waited then is not yet sent
         self._paused = False
         #: number -> request, copy, and when its time is up (s of the loop's clock)
@@ -199,6 +200,7 @@ class FrameLink(asyncio.Protocol):
             self._looking = None
         unanswered = [*self._pending.values(), *(waiting[0] for waiting in self._waiting.values())]
         self._pending.clear()
+        self._told.clear()
         self._waiting.clear()
         self._lost.set()
         if not self._closing:
@@ -302,8 +304,9 @@ class FrameLink(asyncio.Protocol):
             if invocation is not None:
                 self._events.on_returned(invocation, payload.decode("utf-8", "replace"))
             return
-        if kind == frames.CONTROL_REPLY:
-            return  # to something that was told and not asked
+        if kind == frames.CONTROL_REPLY and ident in self._told:
+            self._told.discard(ident)
+            return  # nobody asked
         if kind not in (frames.REPLY, frames.ERROR, frames.END):
             raise frames.FrameError(f"an instance sent a frame of kind {kind}")
         # Decoded before the request is taken out: if that fails it is retried, not forgotten.
@@ -362,6 +365,7 @@ class FrameLink(asyncio.Protocol):
         if self._transport is None:
             return
         self._ident += 1
+        self._told.add(self._ident)
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(frames.encode(frames.CONTROL, self._ident, orjson.dumps(call)))
