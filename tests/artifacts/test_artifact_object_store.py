@@ -73,7 +73,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> Any:
             "import_module",
             lambda name: obstore_ if name == "obstore" else real(name),
         )
-        monkeypatch.setattr(object_store, "_s3_store", lambda *_, **__: None)
+        monkeypatch.setattr(object_store, "s3_store", lambda *_, **__: None)
         return object_store.list_s3(
             "bucket", key, endpoint="", budget=budget(), files_max=files_max
         )
@@ -196,7 +196,7 @@ def test_a_stamp_is_the_tag_or_the_time(meta: dict[str, Any], stamp: str) -> Non
 def test_what_fails_far_away_is_told_apart(
     error: Exception, kind: type[PenstockError], code: str
 ) -> None:
-    told = object_store._remote_error("model", error)
+    told = object_store.remote_error("model", error)
     assert (type(told), told.code, told.message.startswith("model: ")) == (kind, code, True)
 
 
@@ -235,7 +235,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(object_store, "_s3_credentials", lambda: None)
 
     def run(endpoint: str) -> dict[str, Any]:
-        object_store._s3_store("bucket", endpoint=endpoint, budget=budget())
+        object_store.s3_store("bucket", endpoint=endpoint, budget=budget())
         return Store.made[-1][1]
 
     return run

@@ -97,7 +97,6 @@ def test_instances_are_lanes(groups: str, lanes: int | None) -> None:
         tensor("optional: t"),
         dynamic("priority_queue_policy { }"),
         'backend: "pytorch"',
-        'backend: "ensemble"',
     ],
 )
 def test_what_would_change_answers_is_refused(text: str) -> None:
