@@ -23,6 +23,7 @@ class Told:
 
     def __init__(self) -> None:
         self.state = "ready"
+        self.explicit = self  #: what may be asked of it by name
         self.calls: list[tuple[str, str, bool]] = []
 
     def wish(self, name: str) -> None:
