@@ -14,16 +14,18 @@ import asyncio
 import logging
 import os
 import socket
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
-from penstock.instance.models.host import ModelHost
 from penstock.instance.request import Request
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
+
+if TYPE_CHECKING:
+    from penstock.instance.models.host import ModelHost
 
 _LOG = logging.getLogger(__name__)
 _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX

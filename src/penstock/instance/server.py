@@ -27,7 +27,7 @@ import socket
 import struct
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -45,12 +45,14 @@ from penstock.instance.loading.loaded import Loaded
 from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.memory.use import MemoryUse
-from penstock.instance.models.host import ModelHost
-from penstock.instance.models.hosted import HostedModels, prepared_host
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up.load import load
 from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
+
+if TYPE_CHECKING:
+    from penstock.instance.models.host import ModelHost
+    from penstock.instance.models.hosted import HostedModels
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class InstanceServer:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._loaded: dict[int, Loaded | HostedModels] = {}
+        self._hosts: dict[int, ModelHost] = {}  #: of the copies, those that host target models
         self._loop_lag = LoopLag()
         self._loading: set[int] = set()
         self._prepared: dict[int, Prepared] = {}
@@ -121,9 +124,8 @@ class InstanceServer:
 
     def connected(self, connection: Connection) -> None:
         self._connections.add(connection)
-        for number, copy in self.copies.items():
-            if isinstance(copy, ModelHost):
-                connection.send(_event("models-changed", number, copy.tell_all()))
+        for number, host in self._hosts.items():
+            connection.send(_event("models-changed", number, host.tell_all()))
 
     def disconnected(self, connection: Connection) -> None:
         self._connections.discard(connection)
@@ -174,6 +176,10 @@ class InstanceServer:
     async def _prepare(self, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         if wanted.multi_model is not None:
+            from penstock.instance.models.hosted import (  # noqa: PLC0415 - hosts are few
+                prepared_host,
+            )
+
             host_need = await prepared_host(wanted, self._settings)
             return {"digest": "", "need": dataclasses.asdict(host_need)}
         with self._busy_with(wanted.copy):
@@ -231,6 +237,10 @@ class InstanceServer:
         loaded it."""
         number = wanted.copy
         with self._busy_with(number):
+            from penstock.instance.models.hosted import (  # noqa: PLC0415 - hosts are few
+                HostedModels,
+            )
+
             hosted = HostedModels(
                 wanted,
                 self._settings,
@@ -242,7 +252,7 @@ class InstanceServer:
                     _event("model-counts", number, {"models": models})
                 ),
             )
-        self.copies[number] = hosted.host
+        self.copies[number] = self._hosts[number] = hosted.host
         self._loaded[number] = hosted
         self._broadcast(_event("models-changed", number, hosted.host.tell_all()))
         return {
@@ -264,6 +274,7 @@ class InstanceServer:
             return {"found": self._prepared.pop(number, None) is not None}
         await self._drained(copy, float(call.get("drain_s", 30.0)))
         self.copies.pop(number, None)
+        self._hosts.pop(number, None)
         copy.close()
         loaded = self._loaded.pop(number, None)
         if loaded is not None:
@@ -317,14 +328,15 @@ class InstanceServer:
         copy = self.copies.get(number) if isinstance(number, int) else None
         if copy is None:
             raise CallerError("unknown-copy", f"copy {call.get('copy')!r} is not here")
-        if isinstance(copy, ModelHost) and call.get("model"):
-            return await copy.explain_model(str(call["model"]))
+        host = self._hosts.get(copy.number)
+        if host is not None and call.get("model"):
+            return await host.explain_model(str(call["model"]))
         return copy.explain() | await self._loaded[copy.number].explain()
 
     async def _models(self, call: dict[str, Any]) -> dict[str, Any]:
         number = call.get("copy")
-        host = self.copies.get(number) if isinstance(number, int) else None
-        if not isinstance(host, ModelHost):
+        host = self._hosts.get(number) if isinstance(number, int) else None
+        if host is None:
             raise CallerError("unknown-copy", f"copy {number!r} is no host of target models")
         wait_s = float(call.get("wait_s", 0.0))
         if "load" in call:
