@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import triton_files
-from tests.system.harness import Server, wait_until, create
+from tests.system.harness import Server, create, wait_until
 
 pytestmark = pytest.mark.system
 
