@@ -104,7 +104,6 @@ class ModelHost:
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
-        self._moving = 0  #: models that are being fetched
         self._loads = 0
         self._unloads = 0
         self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
@@ -313,14 +312,11 @@ class ModelHost:
 
     async def _prepare(self, target: Target) -> None:
         started = self._now()
-        self._moving += 1
         try:
             target.prepared, target.stamp, need, measured = await self._loader.prepare(target.name)
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
-        finally:
-            self._moving -= 1
         now = target.looked_at = self._now()
         target.counts.downloaded(now - started)
         self._carry_out(
@@ -586,7 +582,6 @@ class ModelHost:
             "copy": self.number,
             "state": self.state,
             "unanswered": self.unanswered,
-            "models_loading": self._moving,
             "model_loads": self._loads,
             **reports.totals(self._targets.values()),
         }
