@@ -14,13 +14,14 @@ from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
+from penstock.core.idle_warm_up import Shape
 from penstock.core.memory_kin import KinMemory
 from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
 from penstock.core.residency import Footprint
 from penstock.core.room import MEASURED
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
-from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.loaded import Loaded, Warms
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.models import memory
@@ -127,6 +128,18 @@ class Loader:
             del loaded
             await memory.give_back()
             return await self.measured()
+
+    @property
+    def is_busy(self) -> bool:
+        """A model is being loaded, ended or warmed up."""
+        return self._turn.locked()
+
+    async def run_shape(self, warms: Warms, shape: Shape) -> Any:
+        """Alone, as loads are. Returns an exception if the model raised one."""
+        async with self._turn:
+            over = asyncio.get_running_loop().create_future()
+            warms.run_shape(shape, lambda outcome: over.done() or over.set_result(outcome))
+            return await over
 
     async def measured(self) -> Footprint:
         return await asyncio.to_thread(memory.footprint)
