@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
@@ -13,8 +14,14 @@ from bench.report import ROOT
 SUPPORT = ROOT / "examples" / "support"
 TOKENIZER = ROOT / "examples" / "query_intent" / "artifact" / "tokenizer.json"
 CACHE = ROOT / ".cache" / "bench" / "multi-model"
-#: layers, width, heads. `large` has the bytes of the seed's models: 292 MB.
-SHAPES = {"tiny": (1, 32, 2), "small": (4, 256, 8), "large": (11, 1024, 16)}
+#: layers, width, heads, whether weights have 16 bits, threads (0: the instance's cores). The large
+#: ones have the bytes of the seed's models, 292 MB, as files: in 32 bits, and twice the weights.
+SHAPES = {
+    "tiny": (1, 32, 2, True, 1),
+    "small": (4, 256, 8, True, 1),
+    "large-fp32": (6, 960, 15, False, 0),
+    "large-fp16": (11, 1024, 16, True, 0),
+}
 #: Words of the tokenizer that are one token each.
 _WORD = "order"
 
@@ -24,8 +31,10 @@ def made(shape: str, count: int) -> Path:
     sys.path.insert(0, str(SUPPORT))
     import embedder  # noqa: PLC0415 - of an example, whose folder is no package
 
-    prefix = CACHE / shape
-    layers, width, heads = SHAPES[shape]
+    sizes = repr(SHAPES[shape]).encode()
+    made_by = hashlib.sha256(Path(embedder.__file__).read_bytes() + sizes).hexdigest()
+    prefix = CACHE / f"{shape}-{made_by[:12]}"
+    layers, width, heads, half, threads = SHAPES[shape]
     for number in range(count):
         folder = prefix / name_of(number)
         if (folder / "model.yaml").exists():
@@ -35,8 +44,9 @@ def made(shape: str, count: int) -> Path:
         shutil.rmtree(hidden, ignore_errors=True)
         hidden.mkdir(parents=True)
         shutil.copyfile(TOKENIZER, hidden / "tokenizer.json")
-        sizes = embedder.Shape(layers=layers, width=width, heads=heads)
-        embedder.write(hidden, customer=number, name=name_of(number), seed=0, shape=sizes)
+        shaped = embedder.Shape(layers=layers, width=width, heads=heads, half=half)
+        name = name_of(number)
+        embedder.write(hidden, customer=number, name=name, seed=0, shape=shaped, threads=threads)
         hidden.rename(folder)
     for extra in prefix.glob("model-*"):
         if extra.name >= name_of(count):

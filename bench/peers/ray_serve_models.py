@@ -1,8 +1,9 @@
 """Ray Serve's model multiplexing: `ray_serve_models.py PORT PREFIX`, settings in the environment.
 
-REPLICAS; MODELS: `max_num_models_per_replica`; BLOBS: OpenVINO's cache of compiled models. A model
-is a folder below PREFIX with model.xml and tokenizer.json, compiled with the settings that
-Penstock compiles the same artifact with. Access log and dashboard are off.
+REPLICAS; ONGOING: `max_ongoing_requests`; MODELS: `max_num_models_per_replica`; THREADS of a
+model's runs; BLOBS: OpenVINO's cache of compiled models. A model is a folder below PREFIX with
+model.xml and tokenizer.json, compiled with the settings that Penstock compiles the same artifact
+with, threads apart. Access log and dashboard are off. Ray's own variables come from outside.
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ MODELS = int(os.environ["MODELS"])
 class Encoder:
     def __init__(self, core: ov.Core, folder: Path) -> None:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        settings = {
+            "INFERENCE_NUM_THREADS": int(os.environ["THREADS"]),
+            "NUM_STREAMS": 1,
+            "PERFORMANCE_HINT": "LATENCY",
+            "ENABLE_CPU_PINNING": False,
+        }
         self._model = core.compile_model(folder / "model.xml", "CPU", settings)
         self._request = self._model.create_infer_request()
         self._one_at_a_time = asyncio.Lock()
@@ -48,7 +54,7 @@ class Encoder:
 
 @serve.deployment(
     num_replicas=int(os.environ["REPLICAS"]),
-    max_ongoing_requests=256,
+    max_ongoing_requests=int(os.environ["ONGOING"]),
     logging_config=QUIET,
     ray_actor_options={"num_cpus": 0.5},
 )
@@ -66,7 +72,8 @@ class Embedder:
 
     async def __call__(self, request: Request) -> Response:
         if request.url.path.endswith("/loads"):
-            return Response(f"{os.getpid()} {self.loads}")
+            told = {"replica": str(os.getpid()), "loads": self.loads}
+            return Response(orjson.dumps(told), media_type="application/json")
         asked: Any = orjson.loads(await request.body())
         model = await self.model(serve.get_multiplexed_model_id())
         vector = await model.embed(asked["inputs"])

@@ -41,6 +41,7 @@ class Shape:
     layers: int = 2
     width: int = 128
     heads: int = 4
+    half: bool = True  #: weights are kept in 16 bits, else in 32
 
 
 class Weights:
@@ -68,10 +69,12 @@ def graph(weights: Weights, shape: Shape) -> ov.Model:
     given = _parameter("attention_mask")
     mask = ops.convert(given, "f32")
     width = shape.width
-    value = ops.gather(_f16(weights.table("words", VOCABULARY, width, scale=1.0)), ids, _int(0))
+    value = ops.gather(
+        ops.constant(weights.table("words", VOCABULARY, width, scale=1.0)), ids, _int(0)
+    )
     length = ops.gather(ops.shape_of(ids, "i32"), _int(1), _int(0))
     places = ops.range(_int(0), length, _int(1), "i32")
-    positions = _f16(weights.table("positions", TOKENS_MAX, width, scale=0.1))
+    positions = ops.constant(weights.table("positions", TOKENS_MAX, width, scale=0.1))
     value = ops.add(value, ops.gather(positions, places, _int(0)))
     bias = ops.multiply(ops.subtract(mask, _float(1.0)), _float(-_FAR))
     bias = ops.unsqueeze(bias, _int([1, 2]))
@@ -88,9 +91,16 @@ def graph(weights: Weights, shape: Shape) -> ov.Model:
     return model
 
 
-def write(folder: Path, *, customer: int, name: str, seed: int, shape: Shape) -> None:
-    """model.xml, model.bin and model.yaml; the tokenizer is copied beside them by the caller."""
-    ov.serialize(graph(Weights(customer, seed), shape), folder / "model.xml")
+def write(
+    folder: Path, *, customer: int, name: str, seed: int, shape: Shape, threads: int = 1
+) -> None:
+    """model.xml, model.bin and model.yaml; the tokenizer is copied beside them by the caller.
+
+    Weights in 16 bits are marked as such, so that OpenVINO keeps them so when it compiles.
+    `threads` of each run; 0 = as many as the instance has cores.
+    """
+    model = graph(Weights(customer, seed), shape)
+    ov.save_model(model, folder / "model.xml", compress_to_fp16=shape.half)
     tensors = (("input_ids", "INT64", -1), ("attention_mask", "INT64", -1))
     description = ModelDescription(
         runtime="openvino",
@@ -103,7 +113,7 @@ def write(folder: Path, *, customer: int, name: str, seed: int, shape: Shape) ->
         embedding=Embedding(),
         # Few rows: a batch of long texts would take more memory than the weights of such a model.
         batching=Batching(rows_max=4, buckets=(16, 32, 64, 128, 256, TOKENS_MAX)),
-        threads_per_lane=1,
+        threads_per_lane=threads,
     )
     (folder / model_yaml.FILE_NAME).write_text(model_yaml.dump(description), encoding="utf-8")
 
@@ -128,7 +138,7 @@ def _feed_forward(weights: Weights, at: int, value: Any, width: int) -> Any:
 def _linear(weights: Weights, name: str, value: Any, before: int, after: int) -> Any:
     """Small, so that what a word means is still seen behind the layers."""
     table = weights.table(name, after, before, scale=0.5 * before**-0.5)
-    return ops.matmul(value, _f16(table), False, True)
+    return ops.matmul(value, ops.constant(table), False, True)
 
 
 def _norm(value: Any) -> Any:
@@ -145,11 +155,6 @@ def _parameter(name: str) -> Any:
     node = ops.parameter([-1, -1], ov.Type.i64, name)
     node.output(0).get_tensor().set_names({name})
     return node
-
-
-def _f16(table: np.ndarray) -> Any:
-    """Stored in half the bytes, computed as the processor likes it."""
-    return ops.convert(ops.constant(table.astype(np.float16)), "f32")
 
 
 def _int(value: int | list[int]) -> Any:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.runtimes.environment import for_instances, for_models
+from penstock.runtimes.environment import (
+    for_instances,
+    for_models,
+    huge_pages_end_here,
+    with_huge_pages,
+)
 
 SECRETS = (
     "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE",
@@ -39,3 +44,20 @@ def test_credentials_for_artifacts_reach_instances_and_no_model(name: str) -> No
 def test_what_libraries_need_reaches_models(name: str) -> None:
     assert for_models({name: "x"}) == {name: "x"}
     assert for_instances({name: "x"}) == {name: "x"}
+
+
+def test_huge_pages_are_for_instances_and_not_for_what_they_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [(name, value)] = with_huge_pages({}).items()
+    monkeypatch.setenv(name, value)
+    huge_pages_end_here()
+    assert name not in for_models()
+
+
+def test_who_tunes_the_c_library_himself_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}
+    assert with_huge_pages(owners) == owners
+    monkeypatch.setenv(*next(iter(owners.items())))
+    huge_pages_end_here()
+    assert for_models()["GLIBC_TUNABLES"] == owners["GLIBC_TUNABLES"]

@@ -26,7 +26,7 @@ import orjson
 
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet.base import InstanceHandle, InstanceSpec
-from penstock.runtimes.environment import for_instances
+from penstock.runtimes.environment import for_instances, with_huge_pages
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
 _SOCKET_PATH_BYTES_MAX: Final = 100
@@ -218,7 +218,7 @@ class LocalFleet:
         try:
             process = subprocess.Popen(
                 self._command,
-                env=for_instances(),
+                env=with_huge_pages(for_instances()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -26,6 +26,7 @@ from penstock.instance.memory.use import MemoryUse
 from penstock.instance.server import InstanceServer
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.confinement.parent_death import die_with_parent
+from penstock.runtimes.environment import huge_pages_end_here
 from penstock.runtimes.pipeline import platform as pipeline_platform
 
 #: Lane threads that come back from a model want the interpreter at once, not after 5 ms.
@@ -36,6 +37,7 @@ _GC_THRESHOLDS = (20_000, 50, 50)
 
 def main() -> int:
     die_with_parent()
+    huge_pages_end_here()
     session_reaper.start()
     be_ended_first()
     logging.basicConfig(

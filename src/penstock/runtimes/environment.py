@@ -43,6 +43,10 @@ _SECRETS: Final = frozenset(
      "AUTH", "APIKEY")
 )  # fmt: skip
 
+#: The C library asks for huge pages where it takes much at once, as weights are: a page of 4 KiB
+#: each is what a core does most while a model is loaded. Without such pages nothing changes.
+HUGE_PAGES: Final = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
+
 
 def for_models(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a process may see that runs a model's code."""
@@ -59,6 +63,19 @@ def for_instances(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     given = os.environ if environ is None else environ
     fetching = {name: value for name, value in given.items() if _named(name, _INSTANCES)}
     return for_models(given) | fetching
+
+
+def with_huge_pages(environ: Mapping[str, str]) -> dict[str, str]:
+    """For a process that is about to be started, unless its owner tunes the C library himself."""
+    name, value = HUGE_PAGES
+    return {name: value} | dict(environ)
+
+
+def huge_pages_end_here() -> None:
+    """What this process starts is to use pages as the system does."""
+    name, value = HUGE_PAGES
+    if os.environ.get(name) == value:
+        del os.environ[name]
 
 
 def at_home_in(scratch: str) -> dict[str, str]:

@@ -6,7 +6,8 @@ heads that somebody asks for are ranked or pooled.
 
 Where the description gives buckets, rows are padded too, to `row_steps`: a compiler specialises
 its kernels for each shape it meets (tens of milliseconds on a CPU, measured), so the shapes are
-kept few and are met once while the model loads, not under traffic.
+kept few and are met once while the model loads, not under traffic; in a host of many models, once
+its first callers are answered.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from penstock.artifacts.description import Head, ModelDescription
+from penstock.core.idle_warm_up import Shape
 from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Tensors
 from penstock.instance.codecs.openai_embeddings import EmbeddingsDecoded, decode_embeddings
@@ -67,7 +69,10 @@ class TextEngine:
         model: CodecModel,
         model_dir: Path,
         threads: LaneThreads,
+        *,
+        warm_up: bool = True,
     ) -> None:
+        """`warm_up`: False where somebody waits for the model; `shapes` are run later then."""
         self._runtime = runtime
         self._description = description
         self._threads = threads
@@ -90,7 +95,8 @@ class TextEngine:
         self._heads = {result_name(head): head for head in heads}
         self._names = tuple(self._heads)
         self._model = TextModel(model, description.task, heads)
-        self._warm_up(time.monotonic() + WARM_UP_S_MAX)
+        if warm_up:
+            self._warm_up(time.monotonic() + WARM_UP_S_MAX)
 
     def _checked_heads(self, heads: tuple[Head, ...]) -> tuple[Head, ...]:
         """With a label per score; found by running the model once, which also warms it up."""
@@ -100,6 +106,23 @@ class TextEngine:
     def _blank(self, rows: int, width: int) -> TextRows:
         ids = [[self._pad_id] * width] * rows
         return TextRows(ids, [[0] * width] * rows if self._has_types else None, ())
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """A text alone in each padded length, on every lane; none where lengths are not padded.
+
+        Batches are left to those who bring them. Beside models of one graph theirs cost a few ms
+        more the first time, and running all of them costs a second and half a model's memory (10 MB
+        of weights, 18 shapes).
+        """
+        return tuple(
+            Shape(lane, 1, width) for width in self._widths for lane in range(self._runtime.lanes)
+        )
+
+    def run_shape(self, shape: Shape, done: Callable[[Any], None]) -> None:
+        """Runs it without a caller. `done` is called on the loop, maybe with an exception."""
+        blank = self._blank(shape.rows, shape.width)
+        self._threads.submit(shape.lane, partial(self._outputs, shape.lane, blank), done)
 
     def _warm_up(self, until: float) -> None:
         """Runs every shape that traffic can bring, small ones first, on every lane."""

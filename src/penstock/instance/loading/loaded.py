@@ -5,15 +5,25 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.core.batching import BatchSpec
+from penstock.core.idle_warm_up import Shape
 from penstock.core.proof import Proof
 from penstock.instance.copy import Copy, Work
 from penstock.instance.engines.cores import Pinning
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.seq2seq import DecodeThread
 from penstock.instance.inner.models import InnerModels
+
+
+class Warms(Protocol):
+    """An engine whose shapes can be run ahead of callers."""
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]: ...
+
+    def run_shape(self, shape: Shape, done: Callable[[Any], None]) -> None: ...
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -30,6 +40,7 @@ class Loaded:
     proof: Proof | None = None  #: of a compiled artifact, on this processor
     #: (tensors, encode) -> what its work's queue takes; None: it has no calls from other models
     taken: Callable[..., Any] | None = None
+    warms: Warms | None = None  #: where it was not warmed up while it loaded
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
 
     async def close(self) -> None:

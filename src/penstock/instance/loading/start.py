@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from functools import partial
 from typing import Any
 
 from penstock.artifacts.description import EngineOptions
@@ -92,6 +93,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
     name = f"{context.endpoint_name}-{context.variant_name}"
     cores = pinning.cores if pinning else ()
     threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
+    warms = None
     try:
         if description.task == "tensor":
             check_names(description, runtime.inputs, runtime.outputs)
@@ -101,10 +103,16 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         else:
             outputs = text_heads.output_specs(text_heads.heads_of(description))
             model = codec_model(context, text.input_specs(description.task), outputs)
+            # Of many models each is loaded because somebody waits for it.
+            warm_up = not context.target_model
             engine = await asyncio.to_thread(
-                TextEngine, runtime, description, model, context.model_dir, threads
-            )
+                partial(
+                    TextEngine, runtime, description, model, context.model_dir, threads,
+                    warm_up=warm_up,
+                )
+            )  # fmt: skip
             labels = engine.labels
+            warms = None if warm_up else engine
         proved = await asyncio.to_thread(proof_here, context, runtime)
         seeds = await asyncio.to_thread(
             runs_measured, context.model_dir, batching, threads=threads_of(context, lanes)
@@ -125,6 +133,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         threads=threads,
         pinning=pinning,
         proof=proved,
+        warms=warms,
         taken=engine.taken if description.task == "tensor" else None,
     )
 

@@ -15,6 +15,7 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
@@ -39,6 +40,7 @@ from penstock.instance.copy import Copy, Elsewhere
 from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.models import reports
 from penstock.instance.models.explicit import Explicit
+from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.refusals import refused
@@ -124,6 +126,11 @@ class ModelHost:
             on_counts=on_counts,
             on_replaced=self._replaced,
         )
+        self._quiet_since = clock.monotonic()  #: or is served now
+        self._warm_up = IdleWarmUpDriver(
+            self._targets, loader, clock=clock, quiet_since=self._is_quiet_since
+        )
+        self._begin(self._warm_up.run_on())
         self._begin(self._watch.measure_on())
         self._begin(self._watch.count_on())
 
@@ -194,6 +201,7 @@ class ModelHost:
         target.rested, target.ran_at = False, now
         if not copy.unanswered:
             target.counts.busy(now)
+        self._warm_up.called(target)
         copy.accept(request, now)
         self._touched.add(copy)
 
@@ -365,6 +373,8 @@ class ModelHost:
             )
         )
         self.explicit.loaded(target.name)
+        if target.copy is not None:
+            self._warm_up.loaded(target)
         if self.state != "closed":
             self._tell(loaded=[target.name])
 
@@ -389,6 +399,7 @@ class ModelHost:
         target.counts.unloading(reason, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.prepared = None
+        self._warm_up.gone(target)
         if copy is not None:
             assert not copy.unanswered, "a model is not ended while it answers"
             target.keep_counts(copy)
@@ -414,7 +425,8 @@ class ModelHost:
 
     def _idle(self, target: Target) -> None:
         """Everything that its copy had taken is answered."""
-        target.counts.idle(self._now())
+        self._quiet_since = self._now()
+        target.counts.idle(self._quiet_since)
         self._carry_out(self._residency.idle(target.name, now=self._now()))
         self._look_idle()
 
@@ -431,6 +443,7 @@ class ModelHost:
         target.counts.unloading(_CRASHED, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.prepared = None
+        self._warm_up.gone(target)
         self._tell(gone=[target.name])
         if copy is not None:
             target.keep_counts(copy)
@@ -517,6 +530,9 @@ class ModelHost:
                 target.copy.drain(self._look_idle)
         self._look_idle()
 
+    def _is_quiet_since(self) -> float:
+        return inf if self.unanswered or self._loader.is_busy else self._quiet_since
+
     def _look_idle(self) -> None:
         if self._on_idle is not None and not self.unanswered:
             self._on_idle()
@@ -590,6 +606,7 @@ class ModelHost:
         return self.status() | {
             "residency": self._residency.snapshot(),
             "workers": self._shared.explain(),
+            "warm_up": self._warm_up.snapshot(),
         }
 
     def index(self, *, after: str, limit: int) -> dict[str, Any]:

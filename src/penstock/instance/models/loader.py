@@ -14,13 +14,14 @@ from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
+from penstock.core.idle_warm_up import Shape
 from penstock.core.memory_kin import KinMemory
 from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
 from penstock.core.residency import Footprint
 from penstock.core.room import MEASURED
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
-from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.loaded import Loaded, Warms
 from penstock.instance.memory import records
 from penstock.instance.memory.facts import facts_of
 from penstock.instance.models import memory
@@ -108,10 +109,11 @@ class Loader:
                 height.cancel()
             seconds = self._clock.monotonic() - started
             await memory.rest([loaded.runtime])
+            given_back_bytes = self._highest_bytes - await asyncio.to_thread(memory.resident_bytes)
             used = await self.measured()
         kept_bytes = max(0, used.host_bytes - before)
         seen = MemorySeen(
-            load_bytes_max=max(kept_bytes, self._highest_bytes - before),
+            load_bytes_max=kept_bytes + max(0, given_back_bytes),
             own_bytes_max=kept_bytes,
             ran=False,
         )
@@ -127,6 +129,23 @@ class Loader:
             del loaded
             await memory.give_back()
             return await self.measured()
+
+    @property
+    def is_busy(self) -> bool:
+        """A model is being loaded, ended or warmed up."""
+        return self._turn.locked()
+
+    async def run_shape(self, warms: Warms, shape: Shape) -> Any:
+        """Alone, as loads are. Returns an exception if the model raised one."""
+        async with self._turn:
+            over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+            def done(outcome: Any) -> None:
+                if not over.done():
+                    over.set_result(outcome)
+
+            warms.run_shape(shape, done)
+            return await over
 
     async def measured(self) -> Footprint:
         return await asyncio.to_thread(memory.footprint)
@@ -148,11 +167,13 @@ class Loader:
         return await asyncio.to_thread(memory.footprints, own) | dict(await self._shared.alone())
 
     async def _height(self) -> None:
-        """Looks for the most that is taken while a model is loaded."""
+        """Looks for the most that is resident while a model is loaded. What processes share is not
+        told apart: that takes 10 ms of a core per GB, which the load then lacks."""
         self._highest_bytes = 0
         while True:
             await asyncio.sleep(_LOOK_LOADING_S)
-            self._highest_bytes = max(self._highest_bytes, (await self.measured()).host_bytes)
+            resident_bytes = await asyncio.to_thread(memory.resident_bytes)
+            self._highest_bytes = max(self._highest_bytes, resident_bytes)
 
     def _need(self, model: Prepared) -> MemoryNeed:
         """By its own record, else by the rule as models of its kind have corrected it."""

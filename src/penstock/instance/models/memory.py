@@ -11,13 +11,18 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from penstock.core.residency import Footprint
-from penstock.instance.memory.process_usage import proportional_bytes, tree_pids
+from penstock.instance.memory.process_usage import proportional_bytes, rss_bytes, tree_pids
 
 
 def footprint() -> Footprint:
     """Of this process and all below it, as the operating system measures. Pages of files that they
     have mapped count, once: a compiled model that is evicted from the page cache is slow."""
     return Footprint(host_bytes=sum(proportional_bytes(pid) for pid in tree_pids(os.getpid())))
+
+
+def resident_bytes() -> int:
+    """Of the same processes, at hardly any cost: pages that others have as well count in full."""
+    return sum(rss_bytes(pid) for pid in tree_pids(os.getpid()))
 
 
 def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:

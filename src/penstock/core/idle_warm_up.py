@@ -1,0 +1,104 @@
+"""Which shapes of loaded models are run before a caller brings them, and when: in idle moments.
+
+A compiler specialises its kernels for each shape that it meets. A model that is loaded because
+somebody called it answers first and is warmed up afterwards, by these rules:
+
+* A run begins while nothing is in flight or on its way, and nothing was for `quiet_s`.
+* One run at a time: whoever comes meanwhile waits for one at most.
+* After a run that took longer than `run_s_max` the model's larger shapes are left to their callers:
+  there kernels are a small part of what a run takes, and a run would be long to wait for.
+* The model that was called last goes first, and of its shapes the smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+IDLE: Final = "idle"
+
+
+class Shape(NamedTuple):
+    """What a lane runs: `rows` texts, padded to `width` tokens each."""
+
+    lane: int
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleWarmUpSpec:
+    quiet_s: float = 0.5  #: callers of one moment have come and gone
+    run_s_max: float = 0.1  #: as long as making one shape's kernels takes at most, about
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUpRun:
+    model: str
+    shape: Shape
+    reason: str = IDLE
+
+
+class IdleWarmUp:
+    """What is left to run of each model. What came of a run is told by `ran`."""
+
+    def __init__(self, spec: IdleWarmUpSpec) -> None:
+        self._spec = spec
+        self._left: dict[str, list[Shape]] = {}  #: the model called longest ago first
+
+    def loaded(self, model: str, shapes: Sequence[Shape]) -> None:
+        """`shapes`: all that traffic can bring."""
+        self.gone(model)
+        if shapes:
+            self._left[model] = sorted(shapes, key=_size)
+
+    def gone(self, model: str) -> None:
+        self._left.pop(model, None)
+
+    def called(self, model: str) -> None:
+        if model in self._left:
+            self._left[model] = self._left.pop(model)
+
+    def ran(self, run: WarmUpRun, run_s: float) -> None:
+        """It took `run_s`."""
+        left = self._left.get(run.model)
+        if left is None or run_s <= self._spec.run_s_max:
+            return
+        left[:] = [one for one in left if not _is_larger(one, run.shape)]
+        if not left:
+            del self._left[run.model]
+
+    def next_run(self, *, quiet_since: float, now: float) -> WarmUpRun | None:
+        """What is to run now, which is not left afterwards.
+
+        Args:
+            quiet_since: when something was in flight or on its way last; inf: something is.
+            now: seconds.
+        """
+        at = self.next_at(quiet_since=quiet_since)
+        if now < at:
+            return None
+        model = next(reversed(self._left))
+        left = self._left[model]
+        shape = left.pop(0)
+        if not left:
+            del self._left[model]
+        return WarmUpRun(model, shape)
+
+    def next_at(self, *, quiet_since: float) -> float:
+        """When to ask, if nothing comes in between; inf: nothing is left, or somebody is served."""
+        return quiet_since + self._spec.quiet_s if self._left else inf
+
+    def snapshot(self) -> dict[str, int]:
+        """Shapes that are left, by model."""
+        return {model: len(left) for model, left in self._left.items()}
+
+
+def _size(shape: Shape) -> tuple[int, int, int]:
+    return shape.rows * shape.width, shape.rows, shape.lane
+
+
+def _is_larger(shape: Shape, least: Shape) -> bool:
+    return shape.rows >= least.rows and shape.width >= least.width

@@ -1,0 +1,75 @@
+"""Drives `core.idle_warm_up` on a host: runs shapes of loaded models while nobody is served."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.core.idle_warm_up import IdleWarmUp, IdleWarmUpSpec
+from penstock.instance.models.loader import Loader
+from penstock.instance.models.target import Target
+
+_LOG = logging.getLogger(__name__)
+
+#: How soon it is seen that the host is idle.
+_LOOK_S = 0.1
+
+
+class IdleWarmUpDriver:
+    """`run_on` runs as a task until it is cancelled."""
+
+    def __init__(
+        self,
+        targets: Mapping[str, Target],
+        loader: Loader,
+        *,
+        clock: Clock,
+        quiet_since: Callable[[], float],
+    ) -> None:
+        """`quiet_since`: as `IdleWarmUp` takes it."""
+        self._targets = targets
+        self._loader = loader
+        self._clock = clock
+        self._quiet_since = quiet_since
+        self._machine = IdleWarmUp(IdleWarmUpSpec())
+        self._asked = asyncio.Event()
+
+    def loaded(self, target: Target) -> None:
+        if target.loaded is not None and target.loaded.warms is not None:
+            self._machine.loaded(target.name, target.loaded.warms.shapes)
+            self._asked.set()
+
+    def gone(self, target: Target) -> None:
+        self._machine.gone(target.name)
+
+    def called(self, target: Target) -> None:
+        self._machine.called(target.name)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"shapes_left": self._machine.snapshot()}
+
+    async def run_on(self) -> None:
+        while True:
+            await self._asked.wait()
+            if not self._machine.snapshot():
+                self._asked.clear()
+                continue
+            now = self._clock.monotonic()
+            run = self._machine.next_run(quiet_since=self._quiet_since(), now=now)
+            if run is None:
+                await asyncio.sleep(_LOOK_S)
+                continue
+            target = self._targets.get(run.model)
+            if target is None or target.loaded is None or target.loaded.warms is None:
+                self._machine.gone(run.model)
+                continue
+            # What the run leaves behind is given back as after a request.
+            target.rested, target.ran_at = False, now
+            outcome = await self._loader.run_shape(target.loaded.warms, run.shape)
+            if isinstance(outcome, Exception):
+                _LOG.warning("model %s: warming up %s: %s", run.model, run.shape, outcome)
+                self._machine.gone(run.model)
+            self._machine.ran(run, self._clock.monotonic() - now)
