@@ -177,6 +177,10 @@ class Residency:
             known.story.tell("pinned" if pinned else "unpinned", "asked", now=now)
         return self._go_on(now)
 
+    def quarantined(self, model: str, *, seconds: float, message: str, now: float) -> list[Action]:
+        """It is left alone for so long: hosts before this one crashed with it."""
+        return self._quarantine(self._table.of(model), message, now, seconds=seconds)
+
     def replaced(self, model: str, *, now: float) -> list[Action]:
         """Its artifact changed or is gone: what is loaded serves what is in flight, no more."""
         known = self._table.of(model)
@@ -463,11 +467,14 @@ class Residency:
         self._loads.drop(known)
         return refuse_all(self._table, known, known.failed_reason, message, None, now=now)
 
-    def _quarantine(self, known: TargetModel, message: str, now: float) -> list[Action]:
-        known.failed_until = now + self._spec.quarantine_s
+    def _quarantine(
+        self, known: TargetModel, message: str, now: float, *, seconds: float | None = None
+    ) -> list[Action]:
+        left_alone_s = self._spec.quarantine_s if seconds is None else seconds
+        known.failed_until = now + left_alone_s
         known.failed_reason, known.failed_text = why.QUARANTINED, message
         known.story.tell("quarantined", why.QUARANTINED, now=now, text=message)
-        return self._refused(known, message, self._spec.quarantine_s, now)
+        return self._refused(known, message, left_alone_s, now)
 
     # coming and going
 

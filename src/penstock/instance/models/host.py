@@ -31,7 +31,7 @@ from penstock.core.residency import (
     ResidencySpec,
     Unload,
 )
-from penstock.core.residency.actions import LOAD_FAILED, STILL_LOADED
+from penstock.core.residency.actions import LOAD_FAILED, QUARANTINED, STILL_LOADED
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
@@ -46,8 +46,10 @@ from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import Target
 from penstock.instance.models.versions import wrong_version
 from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
+from penstock.instance.models.work_note import WorkNote
 from penstock.instance.request import Request
 from penstock.wire import frames
+from penstock.wire.work_note import NotedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,7 +85,9 @@ class ModelHost:
         elsewhere: Elsewhere,
         on_event: OnEvent,
         on_counts: OnCounts = lambda models: None,
+        note: WorkNote | None = None,
     ) -> None:
+        """`note`: of what models do; None = nobody reads it."""
         self.number = number
         self.state = "ready"  #: ready | draining | closed
         self.clock = clock
@@ -93,6 +97,7 @@ class ModelHost:
         self._prefix = prefix
         self._loader = loader
         self._shared = shared
+        self._note = note or WorkNote(None)
         self._call_at = call_at
         self._elsewhere = elsewhere
         self._on_event = on_event
@@ -194,6 +199,7 @@ class ModelHost:
         target.rested, target.ran_at = False, now
         if not copy.unanswered:
             target.counts.busy(now)
+            target.mark.works(True)
         copy.accept(request, now)
         self._touched.add(copy)
 
@@ -290,7 +296,7 @@ class ModelHost:
             self._idle(target)
 
     def _refuse(self, target: Target, action: Refuse) -> None:
-        target.failed = target.failed or action.reason == LOAD_FAILED
+        target.failed = target.failed or action.reason in (LOAD_FAILED, QUARANTINED)
         error = refused(target.name, action, target.error)
         refused_requests = list(target.parked.values())
         if action.newest_only:
@@ -334,9 +340,11 @@ class ModelHost:
         prepared = target.prepared
         assert prepared is not None, "prepared before it is loaded"
         events = LaneEvents()
+        target.mark = self._note.mark(NotedModel(target.name, target.stamp or ""))
         try:
             took = await self._loader.load(prepared, events)
         except Exception as error:
+            target.mark.remove()
             if isinstance(error, NotNowError) and error.code == MEMORY_FULL_CODE:
                 self._used = await self._loader.measured()
                 self._carry_out(self._residency.full(target.name, now=self._now(), used=self._used))
@@ -345,6 +353,9 @@ class ModelHost:
             return
         self._loads += 1
         target.loaded, target.error = took.loaded, None
+        if took.loaded.pids():  # it runs elsewhere, and can end nothing but that
+            target.mark.remove()
+        target.mark.works(False)
         target.described, target.taken = took.loaded.described, took.model
         target.copy = took.loaded.copy(
             target.number,
@@ -407,6 +418,7 @@ class ModelHost:
             del loaded
         else:
             self._used = await self._loader.measured()
+        target.mark.remove()
         self._unloads += 1
         _LOG.info("model %s unloaded: %s", target.name, reason)
         self.explicit.ended(target.name)
@@ -415,6 +427,7 @@ class ModelHost:
     def _idle(self, target: Target) -> None:
         """Everything that its copy had taken is answered."""
         target.counts.idle(self._now())
+        target.mark.works(False)
         self._carry_out(self._residency.idle(target.name, now=self._now()))
         self._look_idle()
 
@@ -428,6 +441,7 @@ class ModelHost:
             self._begin(self._crashed(target))
 
     async def _crashed(self, target: Target) -> None:
+        target.mark.remove()
         target.counts.unloading(_CRASHED, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.prepared = None
@@ -441,6 +455,16 @@ class ModelHost:
         now = self._now()
         self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
         self._ask_for_parked(target)
+
+    def quarantined(self, name: str, stamp: str, seconds: float, message: str) -> None:
+        """Hosts before this one crashed with it. `stamp`: of the content that it had."""
+        target = self._new_target(name)
+        target.stamp, target.failed = stamp or None, True
+        actions = self._residency.quarantined(
+            name, seconds=seconds, message=message, now=self._now()
+        )
+        target.error = refused(name, Refuse(name, QUARANTINED, message, seconds), None)
+        self._carry_out(actions)
 
     # artifacts that change
 
