@@ -37,6 +37,11 @@ class Host:
     def request(self, model: str, now: float, deadline: float | None = None) -> list[Action]:
         return self._checked(self.machine.request(model, now=now, deadline=deadline))
 
+    def quarantined(self, model: str, seconds: float, message: str, now: float) -> list[Action]:
+        return self._checked(
+            self.machine.quarantined(model, seconds=seconds, message=message, now=now)
+        )
+
     def abandoned(self, model: str, now: float, deadline: float | None = None) -> list[Action]:
         return self._checked(self.machine.abandoned(model, now=now, deadline=deadline))
 
