@@ -101,8 +101,8 @@ class Host:
         known = {model: self.sizes[model] for model in by_model}
         return self._checked(self.machine.measured(self.used, now=now, by_model=known))
 
-    def wish(self, model: str, now: float) -> list[Action]:
-        return self._checked(self.machine.wish(model, now=now))
+    def wish(self, model: str, now: float, pardon: bool = True) -> list[Action]:
+        return self._checked(self.machine.wish(model, now=now, pardon=pardon))
 
     def dismiss(self, model: str, now: float) -> list[Action]:
         return self._checked(self.machine.dismiss(model, now=now))

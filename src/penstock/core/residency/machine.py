@@ -110,12 +110,16 @@ class Residency(Outcomes):
             self._loads.drop(known)
         return self._loads.begin(now=now)
 
-    def wish(self, model: str, *, now: float) -> list[Action]:
+    def wish(self, model: str, *, now: float, pardon: bool = True) -> list[Action]:
         """An explicit load: as a request without a caller. Forgets that it failed before.
 
         `Refuse` says that it can't be; that it is loaded is said by nothing but `loaded` itself.
+        Without `pardon` (a schedule wishes, or somebody who wishes for all) a quarantine goes on:
+        else a model that ends its host would do so as often as one begins.
         """
         known = self._table.of(model)
+        if not pardon and known.failed_reason == why.QUARANTINED and now < known.failed_until:
+            return [self._refusals.of_quarantined(known, now)]
         known.forget_failures()
         known.dismissed = False
         if known.state is State.LOADED and known.drains in ("", why.DISMISSED):

@@ -93,6 +93,11 @@ class Refusals:
         self._loads.drop(known)
         return refuse_all(self._table, known, known.failed_reason, message, None, now=now)
 
+    def of_quarantined(self, known: TargetModel, now: float) -> Refuse:
+        """Of a wish."""
+        known.story.tell("refused", why.QUARANTINED, now=now, text=known.failed_text)
+        return Refuse(known.name, why.QUARANTINED, known.failed_text, known.failed_until - now)
+
     def quarantine(
         self, known: TargetModel, message: str, now: float, *, seconds: float | None = None
     ) -> list[Action]:
