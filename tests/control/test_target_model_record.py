@@ -100,7 +100,7 @@ def test_who_is_to_blame_is_known_after_a_restart_with_the_content_it_had(tmp_pa
     assert with_record(tmp_path, clock, told) == [
         {
             "model": "a.tar.gz",
-            "stamp": "s1",
+            "digest": "s1",
             "seconds": 260.0,
             "message": "its instance crashed 2 times while it alone was loading or computing",
         }

@@ -107,6 +107,6 @@ target_model_crashes = Table(
     Column("number", Integer, primary_key=True),
     Column("endpoint_key", String(128), nullable=False),
     Column("at", Double, nullable=False),
-    Column("models", Text, nullable=False),  #: JSON: [[name, stamp], ...]
+    Column("models", Text, nullable=False),  #: JSON: [[name, digest], ...]
     Index("target_model_crashes_endpoint", "endpoint_key", "at"),
 )

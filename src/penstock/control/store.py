@@ -285,7 +285,7 @@ class Store:
     def add_target_model_crash(
         self, endpoint: str, at: float, models: Sequence[tuple[str, str]]
     ) -> None:
-        """`models`: (name, stamp of its content) of those that were at work."""
+        """`models`: (name, digest of its artifact) of those that were at work."""
         with self._database.begin() as db:
             target_model_notes.add_crash(db, endpoint, at, models)
 

@@ -25,7 +25,7 @@ _CRASHES: Final = schema.target_model_crashes
 @dataclass(frozen=True, slots=True)
 class CrashRecord:
     at: float  #: seconds since the epoch
-    models: tuple[tuple[str, str], ...]  #: (name, stamp of its content) of those at work
+    models: tuple[tuple[str, str], ...]  #: (name, digest of its artifact) of those at work
 
 
 def set_pin(db: Connection, endpoint: str, model: str, pinned: bool) -> None:
@@ -82,6 +82,6 @@ def _numbered(db: Connection, endpoint: str) -> Sequence[tuple[int, CrashRecord]
         .order_by(_CRASHES.c.number)
     ).mappings()
     return [
-        (row["number"], CrashRecord(row["at"], tuple((m, s) for m, s in json.loads(row["models"]))))
+        (row["number"], CrashRecord(row["at"], tuple((m, d) for m, d in json.loads(row["models"]))))
         for row in found
     ]

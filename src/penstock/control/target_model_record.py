@@ -45,7 +45,7 @@ class TargetModelRecord:
 
     async def crashed(self, endpoint: str, models: Iterable[NotedModel]) -> None:
         """An instance of the endpoint crashed while these were at work."""
-        noted = [(one.name, one.stamp) for one in models]
+        noted = [(one.name, one.digest) for one in models]
         await self._database.call(Store.add_target_model_crash, endpoint, self._clock.wall(), noted)
 
     async def clear(self, endpoint: str, model: str) -> None:
@@ -53,15 +53,15 @@ class TargetModelRecord:
         await self._database.call(Store.clear_target_model, endpoint, model)
 
     async def quarantined(self, endpoint: str) -> list[dict[str, Any]]:
-        """As a host is told: model, stamp of its content, for how long, and why."""
+        """As a host is told: model, digest of its artifact, for how long, and why."""
         records = await self._database.call(Store.target_model_crashes, endpoint)
         now = self._clock.wall()
         crashes = [Crash(one.at, frozenset(name for name, _ in one.models)) for one in records]
-        stamps = {name: stamp for one in records for name, stamp in one.models}
+        digests = {name: digest for one in records for name, digest in one.models}
         return [
             {
                 "model": one.model,
-                "stamp": stamps[one.model],
+                "digest": digests[one.model],
                 "seconds": one.until - now,
                 "message": _story(one),
             }

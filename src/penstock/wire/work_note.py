@@ -22,12 +22,12 @@ _HEAD_BYTES: Final = 3
 @dataclass(frozen=True, slots=True)
 class NotedModel:
     name: str
-    stamp: str  #: of its content, as its place told it; "" = not known
+    digest: str  #: of its artifact; "" = not known
 
 
 def slot(model: NotedModel) -> bytes | None:
     """All but the first byte of a slot; None for a model whose name is too long for it."""
-    text = orjson.dumps([model.name, model.stamp])
+    text = orjson.dumps([model.name, model.digest])
     if len(text) > SLOT_BYTES - _HEAD_BYTES:
         return None
     return len(text).to_bytes(2, "big") + text
@@ -43,9 +43,9 @@ def at_work(note: bytes) -> list[NotedModel]:
         begin = at + _HEAD_BYTES
         length = int.from_bytes(note[at + 1 : begin], "big")
         try:
-            name, stamp = orjson.loads(note[begin : min(begin + length, at + SLOT_BYTES)])
+            name, digest = orjson.loads(note[begin : min(begin + length, at + SLOT_BYTES)])
         except (ValueError, TypeError):
             continue
-        if isinstance(name, str) and isinstance(stamp, str):
-            found.append(NotedModel(name, stamp))
+        if isinstance(name, str) and isinstance(digest, str):
+            found.append(NotedModel(name, digest))
     return found

@@ -296,7 +296,8 @@ class ModelHost:
             self._idle(target)
 
     def _refuse(self, target: Target, action: Refuse) -> None:
-        target.failed = target.failed or action.reason in (LOAD_FAILED, QUARANTINED)
+        target.left_alone = action.reason == QUARANTINED
+        target.failed = target.failed or target.left_alone or action.reason == LOAD_FAILED
         error = refused(target.name, action, target.error)
         refused_requests = list(target.parked.values())
         if action.newest_only:
@@ -323,6 +324,7 @@ class ModelHost:
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
+        target.digest = target.prepared.digest
         now = target.looked_at = self._now()
         target.counts.downloaded(now - started)
         self._carry_out(
@@ -340,7 +342,7 @@ class ModelHost:
         prepared = target.prepared
         assert prepared is not None, "prepared before it is loaded"
         events = LaneEvents()
-        target.mark = self._note.mark(NotedModel(target.name, target.stamp or ""))
+        target.mark = self._note.mark(NotedModel(target.name, target.digest))
         try:
             took = await self._loader.load(prepared, events)
         except Exception as error:
@@ -456,10 +458,10 @@ class ModelHost:
         self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
         self._ask_for_parked(target)
 
-    def quarantined(self, name: str, stamp: str, seconds: float, message: str) -> None:
-        """Hosts before this one crashed with it. `stamp`: of the content that it had."""
+    def quarantined(self, name: str, digest: str, seconds: float, message: str) -> None:
+        """Hosts before this one crashed with it. `digest`: of the content that it had."""
         target = self._new_target(name)
-        target.stamp, target.failed = stamp or None, True
+        target.digest, target.left_alone, target.failed = digest, True, True
         actions = self._residency.quarantined(
             name, seconds=seconds, message=message, now=self._now()
         )

@@ -110,7 +110,7 @@ class HostedModels:
         )
         for one in (call.multi_model or {}).get("quarantined", ()):
             self.host.quarantined(
-                str(one["model"]), str(one["stamp"]), float(one["seconds"]), str(one["message"])
+                str(one["model"]), str(one["digest"]), float(one["seconds"]), str(one["message"])
             )
         self._keep_warm = KeepWarmDriver(schedules, self.host, clock=clock, call_at=call_at)
         self.runtime = self

@@ -25,6 +25,8 @@ class Target:
     loaded: Loaded | None = None
     copy: Copy | None = None
     stamp: str | None = None  #: of the content that was fetched last, or was looked at last
+    digest: str = ""  #: of the content that was fetched last
+    left_alone: bool = False  #: in quarantine, as long as its content is that
     looked_at: float = 0.0  #: when that was
     looking: bool = False
     error: PenstockError | None = None  #: of the last attempt to load it
