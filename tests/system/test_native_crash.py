@@ -58,7 +58,7 @@ def ask(shop: Shop, model: str, body: str) -> tuple[int, Any]:
 
 def pid_of(shop: Shop) -> int | None:
     """Of the one instance, once it serves."""
-    copies = [one for one in shop.server.copies(shop.name) if one["state"] == "InService"]
+    copies = [one for one in shop.server.copies(shop.name) if one["state"] == "ready"]
     return int(copies[0]["pid"]) if copies else None
 
 
