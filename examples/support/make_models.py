@@ -23,6 +23,7 @@ import autocomplete
 import embedder
 from customers import Customer, customers
 from replies import replies
+from traffic import AUTOCOMPLETE, EMBEDDINGS
 
 HERE = Path(__file__).resolve().parent
 #: Query intent's: words and word pieces of shopping, learnt from its queries.
@@ -39,26 +40,38 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a tenth of the bytes, for trying out")
     given = parser.parse_args()
     begun = time.monotonic()
-    shape = SMALL if given.small else embedder.Shape()
-    people = customers(given.customers, seed=given.seed)
+    sizes = make_all(
+        given.out,
+        people=given.customers,
+        autocomplete_models=given.autocomplete,
+        seed=given.seed,
+        small=given.small,
+    )
+    for kind, size in sizes.items():
+        print(f"{given.out / kind}: {size:,} bytes")
+    print(f"in {time.monotonic() - begun:.0f} s")
+
+
+def make_all(
+    out: Path, *, people: int, autocomplete_models: int, seed: int, small: bool
+) -> dict[str, int]:
+    """Both folders below `out`; returns the bytes of each. What is there is not made again."""
+    shape = SMALL if small else embedder.Shape()
+    known = customers(people, seed=seed)
 
     def embedding(customer: Customer, folder: Path) -> None:
         shutil.copyfile(TOKENIZER, folder / "tokenizer.json")
-        embedder.write(
-            folder, customer=customer.number, name=customer.key, seed=given.seed, shape=shape
-        )
+        embedder.write(folder, customer=customer.number, name=customer.key, seed=seed, shape=shape)
 
     def completing(customer: Customer, folder: Path) -> None:
         autocomplete.write(
-            folder, replies(customer, given.seed), name=customer.key, seed=given.seed,
-            layers=1 if given.small else 2,
-        )  # fmt: skip
+            folder, replies(customer, seed), name=customer.key, seed=seed, layers=1 if small else 2
+        )
 
-    sizes = [make(people, given.out / "embeddings", embedding)]
-    sizes += [make(people[: given.autocomplete], given.out / "autocomplete", completing)]
-    for kind, size in zip(("embeddings", "autocomplete"), sizes, strict=True):
-        print(f"{given.out / kind}: {size:,} bytes")
-    print(f"in {time.monotonic() - begun:.0f} s")
+    return {
+        EMBEDDINGS: make(known, out / EMBEDDINGS, embedding),
+        AUTOCOMPLETE: make(known[:autocomplete_models], out / AUTOCOMPLETE, completing),
+    }
 
 
 def make(people: list[Customer], out: Path, write: Callable[[Customer, Path], None]) -> int:

@@ -14,8 +14,10 @@ from penstock.api.admin.app import AdminServices
 from penstock.api.app import build_app
 from penstock.api.aws import AwsFrontDoor
 from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import SystemClock
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.target_models import TargetModels
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
@@ -46,7 +48,8 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
         database = StoreThread(lambda: Store(state_dir))
         await database.open()
         plane: Any = SimpleNamespace(database=database, activities=lambda _name: ())
-        target_models = TargetModels(plane, lambda *_: (), ArtifactSettings())
+        record = TargetModelRecord(database, SystemClock())
+        target_models = TargetModels(plane, lambda *_: (), ArtifactSettings(), record)
         app = build_app(
             AwsFrontDoor((), region_default="us-east-1"),
             AdminServices(plane, target_models, lambda _id: None, dict),

@@ -21,6 +21,9 @@ from penstock.control.ledger import EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
 from penstock.control.room import Room
+from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.views import instance_view
 from penstock.core.deployment import ModelSource
 from penstock.core.endpoint_state import IN_SERVICE, EndpointDesired, SlotFailure
@@ -46,7 +49,10 @@ class Server:
             publisher=self.gateway,
             clock=SystemClock(),
             settings=OperationSettings(
-                log_dir=folder / "logs", cache_dir=folder / "cache", instance_settings={}
+                log_dir=folder / "logs",
+                cache_dir=folder / "cache",
+                work_dir=folder / "work",
+                instance_settings={},
             ),
             spec=SPEC,
             changed=lambda endpoint: None,
@@ -54,6 +60,7 @@ class Server:
                 MachineCapacity(cores=2.0, memory_bytes=8 * 2**30), self.ledger.held, lambda: None
             ),
             room_changed=lambda: None,
+            record=TargetModelRecord(StoreThread(lambda: Store(folder / "db")), SystemClock()),
         )
         self.instance = InstanceEntry(
             instance_id="shop-blue",

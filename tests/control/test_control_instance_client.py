@@ -62,6 +62,21 @@ def with_peer(
     return events
 
 
+def test_an_answer_that_tells_of_an_error_is_an_answer(tmp_path: Path) -> None:
+    """The story of a model that could not be loaded: nobody could say why, for that very reason."""
+
+    def on_call(peer: Peer, ident: int, op: dict[str, Any]) -> None:
+        error = {"family": "caller", "code": "no", "message": "no!"}
+        peer.reply(ident, {"ok": True, "error": error} if op["op"] == "tell" else {"error": error})
+
+    async def test(client: InstanceClient, _events: list[Any]) -> None:
+        assert (await client.call({"op": "tell"}, timeout_s=10.0))["error"]["code"] == "no"
+        with pytest.raises(CallerError, match="no!"):
+            await client.call({"op": "do"}, timeout_s=10.0)
+
+    with_peer(tmp_path, on_call, test)
+
+
 def test_answers_find_their_calls_in_any_order(tmp_path: Path) -> None:
     waiting: list[tuple[Peer, int, dict[str, Any]]] = []
 

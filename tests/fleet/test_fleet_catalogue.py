@@ -55,6 +55,25 @@ def test_where_aws_types_are_reserved_they_get_half_of_the_memory_at_most() -> N
     assert strict.resolve("ml.c5.large").memory_bytes == 4 * GIB
 
 
+def test_what_else_could_have_been_bought_is_of_the_same_house_and_kind() -> None:
+    """A bill compares a shared instance with what one would buy for a model alone."""
+    small, *others = [kind.name for kind in LAPTOP.offers(["ml.local.large"])]
+    assert small == "ml.local.small"
+    assert all(name.startswith("ml.local.") for name in others)
+    without = LAPTOP.offers(["ml.m5.xlarge"])
+    assert [kind.price_per_hour for kind in without] == sorted(k.price_per_hour for k in without)
+    names = {kind.name for kind in without}
+    assert "ml.c5.large" in names
+    assert not any(name.startswith(("ml.local.", "ml.g4dn.", "ml.p4d.")) for name in names)
+    boards = {kind.name for kind in LAPTOP.offers(["ml.m5.xlarge", "ml.g4dn.xlarge"])}
+    assert {"ml.g4dn.xlarge", "ml.p4d.24xlarge"} <= boards
+    assert "ml.c5.large" not in boards
+    with_boards = InstanceCatalogue(
+        MachineCapacity(cores=6, memory_bytes=9 * GIB, accelerators=2)
+    ).offers(["ml.local.machine"])
+    assert [kind.name for kind in with_boards] == ["ml.local.machine"]
+
+
 def test_own_types_are_promises_and_names_of_aws_are_bounds() -> None:
     strict = InstanceCatalogue(LAPTOP.machine, strict=True)
     for name in LAPTOP.names():

@@ -18,7 +18,7 @@ import pytest
 import uvloop
 
 from penstock.errors import InternalError, NotNowError
-from penstock.fleet.base import InstanceSpec, InstanceType
+from penstock.fleet.base import InstanceExit, InstanceSpec, InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 
 PROGRAM = (sys.executable, str(Path(__file__).with_name("fake_instance.py")))
@@ -125,8 +125,8 @@ def test_logs_and_sockets_are_private(tmp_path: Path, run: Run) -> None:
 def test_stop_ends_the_process_without_reporting_an_exit(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
-            exits: list[str] = []
-            fleet.on_exit = lambda instance_id, what: exits.append(what)
+            exits: list[InstanceExit] = []
+            fleet.on_exit = lambda instance_id, how: exits.append(how)
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             await fleet.stop("one", grace_s=10.0)
@@ -154,15 +154,15 @@ def test_an_instance_that_ignores_sigterm_is_killed_after_the_grace(
 def test_a_death_is_reported_once_with_its_cause(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         async with fleet_of(tmp_path) as fleet:
-            exits: list[tuple[str, str]] = []
-            fleet.on_exit = lambda instance_id, what: exits.append((instance_id, what))
+            exits: list[tuple[str, InstanceExit]] = []
+            fleet.on_exit = lambda instance_id, how: exits.append((instance_id, how))
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             os.kill(handle.pid, signal.SIGKILL)
             await poll(lambda: bool(exits))
-            (instance_id, what) = exits[0]
-            assert instance_id == "one"
-            assert "signal 9 (SIGKILL)" in what
+            (instance_id, how) = exits[0]
+            assert (instance_id, how.code) == ("one", -signal.SIGKILL)
+            assert "signal 9 (SIGKILL)" in how.story
             again = await fleet.start(spec_of(tmp_path))  # its name is free again
             assert again.pid != handle.pid
             assert len(exits) == 1
@@ -177,8 +177,8 @@ def test_a_death_is_seen_although_a_worker_still_holds_the_output_open(
 
     async def test() -> None:
         async with fleet_of(tmp_path, "--worker") as fleet:
-            exits: list[str] = []
-            fleet.on_exit = lambda instance_id, what: exits.append(what)
+            exits: list[InstanceExit] = []
+            fleet.on_exit = lambda instance_id, how: exits.append(how)
             handle = await fleet.start(spec_of(tmp_path))
             assert handle.pid is not None
             children = children_of(handle.pid)

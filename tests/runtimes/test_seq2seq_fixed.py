@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import seq2seq_models as tiny
 
+from penstock.compile.seq2seq_parity import generate
 from penstock.runtimes.seq2seq.fixed import lengths
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
+from penstock.runtimes.seq2seq.request import GenerationRequest
 
 MIB = 1 << 20
 
@@ -65,3 +67,24 @@ def test_sources_beyond_the_fixed_sizes_run_on_the_graph_of_free_sizes(tmp_path:
     model.prefill([tiny.SOURCES[5]], [(0,)], 0)
     assert len(tiny.SOURCES[5]) == 17
     assert model.rows.source_length == 32
+
+
+@pytest.mark.parametrize("kind", list(tiny.CONFIGS))
+def test_one_of_many_models_has_no_graphs_of_fixed_sizes_and_writes_the_same(
+    tmp_path: Path, kind: str
+) -> None:
+    """They are most of what its load takes, in time and, of a small model, in memory."""
+    description = tiny.write_artifact(tmp_path, kind)
+    context = tiny.context(tmp_path, description)
+    among_many = Seq2SeqModel(replace(context, target_model="m"))
+    by_itself = Seq2SeqModel(context)
+    request = GenerationRequest(max_new_tokens=6)
+    try:
+        assert (among_many.fixed_count, by_itself.fixed_count) == (0, 9)
+        for sources in ([tiny.SOURCES[0]], tiny.SOURCES[:3]):
+            assert generate(among_many, description, sources, request) == generate(
+                by_itself, description, sources, request
+            )
+    finally:
+        among_many.close()
+        by_itself.close()

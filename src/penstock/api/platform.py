@@ -134,7 +134,10 @@ class Platform:
             model_counted=self._model_counted,
         )
         self._target_models = TargetModels(
-            self._plane, self._dispatcher.hosts_for, ArtifactSettings.from_config(config.control)
+            self._plane,
+            self._dispatcher.hosts_for,
+            ArtifactSettings.from_config(config.control),
+            self._plane.target_models,
         )
         self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
         async with AsyncExitStack() as stack:

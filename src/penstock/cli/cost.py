@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
+from penstock.cli.cost_words import figure, money, saved
 from penstock.cli.output import note, print_json, print_table
 from penstock.core.cost_compared import Alternative, TypeOffer, of_usage
 from penstock.core.cost_report import TENANT_ENDS, CostLine, CostReport, report, tenants_by
@@ -102,8 +103,8 @@ def _offers(given: Any) -> list[TypeOffer]:
 
 def _print(found: CostReport, others: list[Alternative], top: int) -> None:
     print(
-        f"${found.dollars:.4g} for {found.hours:.4g} instance hours"
-        + (f", ${found.unassigned:.4g} of it without any model" if found.unassigned else "")
+        f"{money(found.dollars)} for {figure(found.hours)} instance hours"
+        + (f", {money(found.unassigned)} of it without any model" if found.unassigned else "")
     )
     print()
     print_table(
@@ -133,22 +134,22 @@ def _print(found: CostReport, others: list[Alternative], top: int) -> None:
 
 def _cells(line: CostLine) -> list[object]:
     cost, each = line.cost, line.dollars_per_request
-    money = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
+    dollars_for = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
     return [
-        *(f"{dollars:.4g}" for dollars in money),
+        *(figure(dollars) for dollars in dollars_for),
         line.requests,
         line.loads,
-        None if each is None else f"{each * 1000:.4g}",
+        None if each is None else figure(each * 1000),
     ]
 
 
 def _alternative(each: Alternative) -> list[object]:
-    saved = (each.saves, each.saves_fractions, each.saves_single)
+    shares = (each.saves, each.saves_fractions, each.saves_single)
     return [
         each.name,
         each.replicas,
-        f"{each.instances:.4g}",
-        f"{each.dollars_per_hour:.4g}",
+        figure(each.instances),
+        figure(each.dollars_per_hour),
         f"{each.models_per_instance:.3g}",
-        *(f"{share:.0%}" for share in saved),
+        *(saved(share) for share in shares),
     ]

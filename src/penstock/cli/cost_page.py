@@ -7,24 +7,26 @@ from html import escape
 from itertools import accumulate
 from typing import Final
 
+from penstock.cli.cost_words import figure, money, saved
 from penstock.core.cost_compared import Alternative
 from penstock.core.cost_report import CostLine, CostReport
 
 _TENANTS_MAX: Final = 25  #: of a plot; a table has all
 _PARTS: Final = ("serving", "cold_start", "idle", "headroom")
-_WIDTH, _LABEL, _BAR, _ROW = 760, 200, 480, 22  #: of a plot, in pixels
+_WIDTH, _LABEL, _BAR, _ROW = 760, 200, 460, 22  #: of a plot, in pixels
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2430;--dim:#667085;--line:#d8dee8;--paper:#fff;
 --serving:#2f6fde;--cold_start:#e07b39;--idle:#9aa7ba;--headroom:#d5dce6}
 @media(prefers-color-scheme:dark){:root{--ink:#e6eaf0;--dim:#94a0b3;--line:#333c4a;--paper:#12161c;
 --serving:#6a9cf5;--cold_start:#f0955a;--idle:#66758c;--headroom:#39434f}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
-max-width:800px;margin:2rem auto;padding:0 1rem}
+max-width:960px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{color:var(--dim)}
 svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.85rem;font-variant-numeric:tabular-nums}
 td,th{padding:.2rem .4rem;border-bottom:1px solid var(--line);text-align:right}
-td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}
+td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere;min-width:10rem}
 .serving{fill:var(--serving)}.cold_start{fill:var(--cold_start)}.idle{fill:var(--idle)}
 .headroom{fill:var(--headroom)}.curve{fill:none;stroke:var(--serving);stroke-width:2}
 .even{stroke:var(--line)}
@@ -37,9 +39,8 @@ def page(found: CostReport, others: Sequence[Alternative]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
         f"<title>Cost of models</title><style>{_STYLE}</style></head><body>",
-        f"<h1>{_money(found.dollars)} for {found.hours:.4g} instance hours</h1>",
-        f"<p>{len(found.models)} models of {len(found.tenants)} tenants. "
-        f"{_money(found.unassigned)} was spent on instances without any model.</p>",
+        f"<h1>{money(found.dollars)} for {figure(found.hours)} instance hours</h1>",
+        f"<p>{len(found.models)} models of {len(found.tenants)} tenants.{_unassigned(found)}</p>",
         "<h2>By tenant, and for what</h2>",
         _stacked(found.tenants[:_TENANTS_MAX]),
         "<h2>How unequal models are</h2>",
@@ -52,6 +53,12 @@ def page(found: CostReport, others: Sequence[Alternative]) -> str:
     return "\n".join([*parts, "</body></html>\n"])
 
 
+def _unassigned(found: CostReport) -> str:
+    if not found.unassigned:
+        return ""
+    return f" {money(found.unassigned)} was spent on instances without any model."
+
+
 def _stacked(lines: Sequence[CostLine]) -> str:
     """A bar per tenant, in parts."""
     most = max((line.cost.dollars for line in lines), default=0.0) or 1.0
@@ -61,10 +68,10 @@ def _stacked(lines: Sequence[CostLine]) -> str:
         drawn.append(_text(_LABEL - 8, y + 14, _short(line.name), end=True))
         for part in _PARTS:
             width = getattr(line.cost, part) / most * _BAR
-            title = f"{line.name}: {part.replace('_', ' ')} {_money(getattr(line.cost, part))}"
+            title = f"{line.name}: {part.replace('_', ' ')} {money(getattr(line.cost, part))}"
             drawn.append(_rect(x, y, width, part, title))
             x += width
-        drawn.append(_text(x + 6, y + 14, _money(line.cost.dollars)))
+        drawn.append(_text(x + 6, y + 14, money(line.cost.dollars)))
     return _svg((len(lines) + 1) * _ROW + 16, drawn)
 
 
@@ -75,7 +82,7 @@ def _bars(others: Sequence[Alternative]) -> str:
         y, width = at * _ROW + 4, each.dollars_per_hour / most * _BAR
         drawn.append(_text(_LABEL - 8, y + 14, f"{each.name}, {each.replicas} x", end=True))
         drawn.append(_rect(_LABEL, y, width, "serving", each.name))
-        drawn.append(_text(_LABEL + width + 6, y + 14, f"{_money(each.dollars_per_hour)} / h"))
+        drawn.append(_text(_LABEL + width + 6, y + 14, f"{money(each.dollars_per_hour)} / h"))
     return _svg(len(others) * _ROW + 8, drawn)
 
 
@@ -103,11 +110,11 @@ def _lines(lines: Sequence[CostLine]) -> str:
     rows = []
     for line in lines:
         cost, each = line.cost, line.dollars_per_request
-        money = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
+        dollars_for = (cost.dollars, cost.serving, cost.cold_start, cost.idle, cost.headroom)
         name = f"{line.endpoint}: {line.name}" if line.endpoint else line.name
-        price = "" if each is None else f"{each * 1000:.4g}"
+        price = "" if each is None else figure(each * 1000)
         counts = [str(line.requests), str(line.loads), price]
-        rows.append([name, *(f"{dollars:.4g}" for dollars in money), *counts])
+        rows.append([name, *(figure(dollars) for dollars in dollars_for), *counts])
     return _table(head, rows)
 
 
@@ -119,10 +126,10 @@ def _ways(others: Sequence[Alternative]) -> str:
         [
             each.name,
             str(each.replicas),
-            f"{each.instances:.4g}",
-            f"{each.dollars_per_hour:.4g}",
+            figure(each.instances),
+            figure(each.dollars_per_hour),
             f"{each.models_per_instance:.3g}",
-            *(f"{share:.0%}" for share in (each.saves, each.saves_fractions, each.saves_single)),
+            *(saved(share) for share in (each.saves, each.saves_fractions, each.saves_single)),
         ]
         for each in others
     ]
@@ -134,7 +141,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
     )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+    return (
+        f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _legend() -> str:
@@ -163,7 +172,3 @@ def _text(x: float, y: float, text: str, *, end: bool = False) -> str:
 
 def _short(name: str) -> str:
     return name if len(name) <= 28 else f"{name[:27]}…"
-
-
-def _money(dollars: float) -> str:
-    return f"${dollars:.4g}"

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.hosts import ANSWER_S
 from penstock.control.instance_client import Json
 from penstock.control.instance_status import InstanceStatus
 from penstock.control.ledger import EndpointLedger
@@ -19,6 +20,7 @@ from penstock.control.load_request import load_request
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec, is_permanent
 from penstock.core.endpoint_state import (
@@ -69,6 +71,7 @@ class CopyOperations:
         under_way: UnderWay,
         room: Room,
         status: InstanceStatus,
+        record: TargetModelRecord,
         give_up_instance: GiveUpInstance,
     ) -> None:
         self.settings = settings
@@ -77,6 +80,7 @@ class CopyOperations:
         self._under_way = under_way
         self._room = room
         self._status = status
+        self._record = record
         self._give_up_instance = give_up_instance
         self._loads = asyncio.Semaphore(settings.loads_max)
 
@@ -154,6 +158,8 @@ class CopyOperations:
             )
         copy.digest = str(reply.get("digest", ""))
         await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
+        if component.model.multi_model:
+            request["multi_model"]["quarantined"] = await self._record.quarantined(endpoint)
         async with self._turn_to_load():
             self._under_way.enter(copy, LOADING)
             self._under_way.changed(endpoint)
@@ -163,6 +169,17 @@ class CopyOperations:
             )
         if copy.phase == LOADING:  # else it is being unloaded again
             self._loaded(ledger, entry, copy, reply)
+            if component.model.multi_model:
+                await self._tell_pins(endpoint, copy)
+
+    async def _tell_pins(self, endpoint: str, copy: CopyEntry) -> None:
+        """A host that is ready is told of every pin from now on; here, of those before."""
+        async with self._record.telling:
+            pins = await self._record.pins(endpoint)
+            if not pins:
+                return
+            client = self._under_way.client(copy.instance_id)
+            await client.call({"op": "models", "copy": copy.copy, "pins": pins}, timeout_s=ANSWER_S)
 
     def _loaded(
         self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, reply: Json

@@ -91,7 +91,7 @@ class InstanceClient(asyncio.Protocol):
         finally:
             self._calls.pop(ident, None)
         error = reply.get("error")
-        if error is not None:
+        if error is not None and not reply.get("ok"):  # an answer may tell of a model's error
             raise from_dict(error)
         return reply
 

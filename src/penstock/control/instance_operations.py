@@ -16,11 +16,13 @@ from penstock.control.instance_client import InstanceClient, Json
 from penstock.control.ledger import EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
+from penstock.control.target_model_record import TargetModelRecord, take_notes
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import is_permanent
 from penstock.core.endpoint_state import GONE, RUNNING, STARTING, STOPPING
+from penstock.core.residency.culprits import is_crash
 from penstock.errors import PenstockError
-from penstock.fleet.base import Fleet, InstanceSpec
+from penstock.fleet.base import Fleet, InstanceExit, InstanceSpec
 
 #: Of an instance that has ended: what it said is in this machine's memory.
 _LAST_WORDS_S_MAX: Final = 1.0
@@ -36,6 +38,7 @@ class InstanceOperations:
         publisher: RoutePublisher,
         settings: OperationSettings,
         under_way: UnderWay,
+        record: TargetModelRecord,
         on_event: Callable[[str, Json], None],
     ) -> None:
         """`on_event`: an instance's word about a copy on it."""
@@ -43,6 +46,7 @@ class InstanceOperations:
         self._publisher = publisher
         self._settings = settings
         self._under_way = under_way
+        self._record = record
         self._on_event = on_event
         self._starts = asyncio.Semaphore(settings.starts_max)
         fleet.on_exit = self._on_exit
@@ -82,7 +86,7 @@ class InstanceOperations:
 
     async def close(self) -> None:
         """Cancels what is under way and ends every instance. Nothing is recorded any more."""
-        self._fleet.on_exit = lambda instance_id, what: None
+        self._fleet.on_exit = lambda instance_id, how: None
         await self._under_way.cancel()
         for _, entry in self._under_way.instances():
             await self._publisher.disconnect(entry.instance_id)
@@ -96,6 +100,7 @@ class InstanceOperations:
             self._under_way.enter(entry, STARTING)
             self._under_way.changed(ledger.desired.endpoint)  # its time limit runs from now
             settings = dict(self._settings.instance_settings)
+            settings["work_dir"] = str(self._settings.work_dir)
             if self._settings.access is not None:
                 settings["platform"] = (await self._settings.access()).to_dict()
             handle = await self._fleet.start(
@@ -144,9 +149,10 @@ class InstanceOperations:
             if client is not None:  # its last words are what its models were counted last
                 await client.wait_ended(timeout_s=_LAST_WORDS_S_MAX)
         finally:
+            take_notes(self._settings.work_dir, entry.instance_id)  # nobody is to blame
             self._remove(ledger, entry)
 
-    def _on_exit(self, instance_id: str, what: str) -> None:
+    def _on_exit(self, instance_id: str, how: InstanceExit) -> None:
         """The fleet: an instance ended by itself."""
         found = self._under_way.find(instance_id)
         if found is None or found[1].phase == STOPPING:
@@ -154,13 +160,23 @@ class InstanceOperations:
         ledger, entry = found
         loading = any(copy.ready_since is None for copy in ledger.copies_on(instance_id))
         when = " while it loaded its model" if loading else ""
-        message = f"Variant {entry.variant}{when}: {what}"
+        message = f"Variant {entry.variant}{when}: {how.story}"
         self._under_way.record(ledger, "instance ended", "instance-exit", message)
+        self._note_crash(ledger, entry, how)
         now = self._under_way.clock.monotonic()
         ledger.fail_instance(entry, message, permanent=False, now=now)
         for task in self._under_way.take_tasks(instance_id):
             task.cancel()
         self._remove(ledger, entry)
+
+    def _note_crash(self, ledger: EndpointLedger, entry: InstanceEntry, how: InstanceExit) -> None:
+        """Which target models were at work: the next host is told of those that are to blame."""
+        noted = take_notes(self._settings.work_dir, entry.instance_id)
+        if not noted or not is_crash(how.code):
+            return
+        names = ", ".join(sorted(one.name for one in noted))
+        self._under_way.record(ledger, "models at work noted", "instance-crashed", names[:400])
+        self._under_way.aside(self._record.crashed(ledger.desired.endpoint, noted))
 
     def _on_close(self, instance_id: str) -> None:
         self._under_way.clients.pop(instance_id, None)

@@ -15,6 +15,7 @@ class OperationSettings:
 
     log_dir: Path
     cache_dir: Path
+    work_dir: Path  #: hosts note there what their models do
     instance_settings: Mapping[str, object]  #: as `InstanceSpec.settings`
     #: waits until the platform listens, for what brings instances back before it does
     access: Callable[[], Awaitable[PlatformAccess]] | None = None

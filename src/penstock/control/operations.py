@@ -12,6 +12,7 @@ from penstock.control.instance_status import InstanceStatus
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.room import Room
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec
 from penstock.fleet.base import Fleet
@@ -32,6 +33,7 @@ class Operations:
         changed: Callable[[str], None],
         room: Room,
         room_changed: Callable[[], None],
+        record: TargetModelRecord,
         model_counted: ModelCounted = lambda *counted: None,
     ) -> None:
         """`room_changed` is called when an instance has ended, and when a load has."""
@@ -43,6 +45,7 @@ class Operations:
             publisher=publisher,
             settings=settings,
             under_way=self._under_way,
+            record=record,
             on_event=self._on_event,
         )
         self.copies = CopyOperations(
@@ -52,6 +55,7 @@ class Operations:
             under_way=self._under_way,
             room=room,
             status=self.status,
+            record=record,
             give_up_instance=self.instances.give_up,
         )
 

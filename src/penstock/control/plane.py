@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.views import InstanceView, instance_view
 from penstock.core.attempts import ReconcileSpec
 from penstock.core.room import MachineCapacity
@@ -77,6 +79,7 @@ class ControlPlane:
         self._available_bytes = available_bytes if machine is None else lambda: None
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
         self.database = StoreThread(lambda: Store(config.state_dir, config.control.database))
+        self.target_models = TargetModelRecord(self.database, self._clock)
 
     async def start(self) -> None:
         """Takes the state directory, opens the database, and begins to bring everything back.
@@ -87,6 +90,8 @@ class ControlPlane:
         self._lock = StateDirLock(state_dir)
         try:
             make_private(self._log_dir)
+            # What instances of a server that was killed noted: they ended with it.
+            shutil.rmtree(state_dir / "work", ignore_errors=True)
             await self.database.open()
             if self._config.listen.auth:
                 await self.refresh_keys()
@@ -106,6 +111,7 @@ class ControlPlane:
                 settings=OperationSettings(
                     log_dir=self._log_dir,
                     cache_dir=state_dir / "cache",
+                    work_dir=state_dir / "work",
                     instance_settings={"artifact": artifact},
                     access=self._access,
                     starts_max=max(cores, 2),
@@ -118,6 +124,7 @@ class ControlPlane:
                     clock=self._clock,
                 ),
                 spec=self._spec,
+                record=self.target_models,
                 model_counted=self._model_counted,
             )
             await self._reconciler.start()

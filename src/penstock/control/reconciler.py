@@ -26,6 +26,7 @@ from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.core.attempts import ReconcileSpec
 from penstock.core.endpoint_state import (
     DELETING,
@@ -70,6 +71,7 @@ class ReconcilerDriver:
         catalogue: InstanceCatalogue,
         available_bytes: Callable[[], int | None],
         settings: OperationSettings,
+        record: TargetModelRecord,
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
         model_counted: ModelCounted = lambda *counted: None,
@@ -91,6 +93,7 @@ class ReconcilerDriver:
             changed=self._changed,
             room=self._room,
             room_changed=self._room_changed,
+            record=record,
             model_counted=model_counted,
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)

@@ -91,3 +91,22 @@ keys = Table(
     #: names in lower case, a comma between them; none = every endpoint
     Column("endpoints", Text, nullable=False, server_default=""),
 )
+
+#: Target models of multi-model endpoints that no host is to evict.
+target_model_pins = Table(
+    "target_model_pins",
+    metadata,
+    Column("endpoint_key", String(128), primary_key=True),
+    Column("model", String(1024), primary_key=True),
+)
+
+#: Instances of multi-model endpoints that crashed, and which target models were at work.
+target_model_crashes = Table(
+    "target_model_crashes",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("endpoint_key", String(128), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("models", Text, nullable=False),  #: JSON: [[name, digest], ...]
+    Index("target_model_crashes_endpoint", "endpoint_key", "at"),
+)

@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlalchemy import Table, delete, insert, select, update
 
-from penstock.control import paging, rows, schema
+from penstock.control import paging, rows, schema, target_model_notes
 from penstock.control.database import DatabaseConnection
 from penstock.control.deployment_json import encode_deployment
 from penstock.control.records import (
@@ -29,6 +29,7 @@ from penstock.control.records import (
     ResourceRecord,
     UnknownVariant,
 )
+from penstock.control.target_model_notes import CrashRecord
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import CREATING, DELETING, UPDATING
 
@@ -234,6 +235,7 @@ class Store:
                 return
             key = row["key"]
             db.execute(delete(schema.deployments).where(schema.deployments.c.endpoint_key == key))
+            target_model_notes.forget(db, key)
             rows.remove(db, ENDPOINT, name)
 
     def set_status(
@@ -269,6 +271,33 @@ class Store:
                 rows.settle_deployments(db, key, active_generation, restore=restore_previous)
             rows.update_endpoint(db, key, values)
             return rows.endpoint(db, name)
+
+    # Target models of multi-model endpoints
+
+    def set_target_model_pin(self, endpoint: str, model: str, pinned: bool) -> None:
+        with self._database.begin() as db:
+            target_model_notes.set_pin(db, endpoint, model, pinned)
+
+    def target_model_pins(self, endpoint: str) -> list[str]:
+        with self._database.read() as db:
+            return target_model_notes.pins(db, endpoint)
+
+    def add_target_model_crash(
+        self, endpoint: str, at: float, models: Sequence[tuple[str, str]]
+    ) -> None:
+        """`models`: (name, digest of its artifact) of those that were at work."""
+        with self._database.begin() as db:
+            target_model_notes.add_crash(db, endpoint, at, models)
+
+    def target_model_crashes(self, endpoint: str) -> list[CrashRecord]:
+        """Oldest first."""
+        with self._database.read() as db:
+            return target_model_notes.crashes(db, endpoint)
+
+    def clear_target_model(self, endpoint: str, model: str) -> None:
+        """No crash so far speaks against it any more."""
+        with self._database.begin() as db:
+            target_model_notes.clear_model(db, endpoint, model)
 
     # Tags, by ARN
 

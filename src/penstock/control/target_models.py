@@ -1,22 +1,23 @@
 """The target models of multi-model endpoints: what there is, and what is to be loaded where.
 
-What there is lies below the variants' prefixes; what is loaded, its hosts know. Nothing is kept
-here: every answer is put together from both at that moment. Which of the hosts loads a model is
-the gateway's word (`hosts_for`), so that calls go where it was loaded; what is loaded, evicted and
-refused there is each host's own business.
+What there is lies below the variants' prefixes; what is loaded, its hosts know; pins are on record.
+Nothing is kept here: every answer is put together from these at that moment. Which of the hosts
+loads a model is the gateway's word (`hosts_for`), so that calls go where it was loaded; what is
+loaded, evicted and refused there is each host's own business.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from penstock.artifacts.model_prefix import ModelEntry, ModelPrefix
 from penstock.artifacts.source import ArtifactSettings, shown_uri
 from penstock.control.hosts import ANSWER_S, Host, MultiModel
 from penstock.control.instance_client import Json
+from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.target_model_rows import Row, rows_of
 from penstock.core.deployment import ModelSource
 from penstock.errors import CallerError, NotNowError, PenstockError
@@ -55,11 +56,13 @@ class TargetModels:
         endpoints: Endpoints,
         hosts_for: Callable[[str, str], Iterable[int]],
         settings: ArtifactSettings,
+        record: TargetModelRecord,
     ) -> None:
         """`hosts_for`: (endpoint, model) -> the copies that are to load it."""
         self._endpoints = endpoints
         self._hosts_for = hosts_for
         self._settings = settings
+        self._record = record
         self._prefixes: dict[ModelSource, ModelPrefix] = {}
 
     async def index(self, endpoint: str, *, after: str = "", limit: int = 100) -> Page:
@@ -78,7 +81,8 @@ class TargetModels:
             lists,
             {host.instance_id: told for host, told in zip(found.hosts, hosts, strict=True)},
         )
-        page = rows[:limit]
+        pins = set(await self._record.pins(found.endpoint))
+        page = [replace(row, pinned=row.pinned or row.model in pins) for row in rows[:limit]]
         more = len(rows) > limit
         return Page(rows=page, next_after=page[-1].model if more else "", prefix_error=error)
 
@@ -103,6 +107,8 @@ class TargetModels:
                 hint="Wait until it is InService.",
                 retry_after_s=1.0,
             )
+        if not if_room:
+            await self._record.clear(found.endpoint, model)
         return list(await asyncio.gather(*(_load(host, model, wait_s, if_room) for host in hosts)))
 
     async def unload(self, endpoint: str, model: str, *, wait_s: float = LOAD_S_MAX) -> None:
@@ -110,8 +116,12 @@ class TargetModels:
         await self._everywhere(endpoint, model, wait_s, unload=model, wait_s=wait_s)
 
     async def pin(self, endpoint: str, model: str, pinned: bool = True) -> None:
-        """A pinned model is evicted by no host that runs now. Loads nothing."""
-        await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)
+        """A pinned model is evicted by no host, those that start later included. Loads nothing."""
+        found = self._found(endpoint)
+        self._checked(found, model)
+        async with self._record.telling:
+            await self._record.pin(found.endpoint, model, pinned)
+            await self._everywhere(endpoint, model, 0.0, pin=model, pinned=pinned)
 
     async def explain(self, endpoint: str, model: str) -> dict[str, Any]:
         """Whether it lies below the prefix, and each host's story of it: why it is or is not loaded

@@ -63,10 +63,18 @@ class InstanceHandle:
     pid: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceExit:
+    """How an instance ended that nobody had asked to."""
+
+    code: int  #: as `subprocess` gives it: below 0 the number of a signal
+    story: str  #: for people
+
+
 class Fleet(Protocol):
     """Lifecycle only. `on_exit` is called once per instance that ended unasked."""
 
-    on_exit: Callable[[str, str], None]  #: (instance_id, what happened, for people)
+    on_exit: Callable[[str, InstanceExit], None]  #: (instance_id, how)
 
     async def start(self, spec: InstanceSpec) -> InstanceHandle:
         """Returns once it accepts connections. `NotNowError` if there is no room or it dies."""

@@ -10,6 +10,7 @@ that was named: they are for comparing, not for placing.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 from penstock.core.room import MachineCapacity
@@ -97,6 +98,18 @@ class InstanceCatalogue:
             watts=facts.watts,
         )
 
+    def offers(self, bought: Collection[str]) -> list[InstanceType]:
+        """What could have been bought in their place: our types for ours, AWS's for AWS's, with
+        accelerators where any that was bought has some, and the cheapest first. As far as this
+        machine goes, as those that were bought are."""
+        if MACHINE_TYPE in bought and self.machine.accelerators:
+            return [self.resolve(MACHINE_TYPE)]  # no other type of ours has any
+        own = all(name.startswith(_OWN_PREFIX) for name in bought)
+        names = list(_LOCAL_TYPES) if own else sorted(AWS_INSTANCE_TYPES)
+        boards = any(_accelerators(name) for name in bought)
+        kinds = [self.resolve(name) for name in names if own or bool(_accelerators(name)) == boards]
+        return sorted(kinds, key=lambda kind: (kind.price_per_hour, kind.name))
+
     def _own(self, name: str, cores: float, memory_bytes: int) -> InstanceType:
         cores = min(float(cores), self.machine.cores)
         boards = self.machine.accelerators if name == MACHINE_TYPE else 0
@@ -111,6 +124,11 @@ class InstanceCatalogue:
             price_per_hour=round(price_per_hour, 4),
             watts=cores * CORE_WATTS + boards * _LOCAL_ACCELERATOR_WATTS,
         )
+
+
+def _accelerators(name: str) -> int:
+    """As AWS has them, whatever this machine has."""
+    return AWS_INSTANCE_TYPES[name].accelerators if name in AWS_INSTANCE_TYPES else 0
 
 
 def _derived(name: str) -> AwsInstanceType:

@@ -25,7 +25,7 @@ from typing import BinaryIO, Final
 import orjson
 
 from penstock.errors import InternalError, NotNowError, logged
-from penstock.fleet.base import InstanceHandle, InstanceSpec
+from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec
 from penstock.runtimes.environment import for_instances, with_huge_pages
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
@@ -141,7 +141,7 @@ class LocalFleet:
         start_s_max: float = START_S_MAX,
         log_look_every_s: float = _LOG_LOOK_EVERY_S,
     ) -> None:
-        self.on_exit: Callable[[str, str], None] = lambda instance_id, what: None
+        self.on_exit: Callable[[str, InstanceExit], None] = lambda instance_id, how: None
         self._runtime_dir = runtime_dir
         self._command = tuple(command)
         self._start_s_max = start_s_max
@@ -284,7 +284,7 @@ class LocalFleet:
             child.tell(how)  # who was killed could not say so
         self._forget(instance_id)
         if not child.asked_to_stop:
-            self.on_exit(instance_id, f"{how}{words}")
+            self.on_exit(instance_id, InstanceExit(code, f"{how}{words}"))
 
     def _forget(self, instance_id: str) -> None:
         child = self._children.pop(instance_id, None)

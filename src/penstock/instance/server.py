@@ -348,6 +348,8 @@ class InstanceServer:
             await host.explicit.unload(str(call["unload"]), wait_s=wait_s)
         if "pin" in call:
             host.explicit.pin(str(call["pin"]), bool(call.get("pinned", True)))
+        for name in call.get("pins", ()):
+            host.explicit.pin(str(name), True)
         if "describe" in call:
             return host.describe(str(call["describe"]))
         if "list" in call:

@@ -21,6 +21,8 @@ class InstanceSettings:
     accelerators: int = 0
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
     artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
+    #: what hosts' models do is noted there, for whoever finds the instance dead; None: nowhere
+    work_dir: Path | None = None
     platform: dict[str, str] = field(default_factory=dict)  #: `PlatformAccess`; {}: not told
 
     @classmethod
@@ -35,6 +37,7 @@ class InstanceSettings:
                 memory_bytes=int(fields.get("memory_bytes", 0)),
                 accelerators=int(fields.get("accelerators", 0)),
                 cache_dir=Path(fields["cache_dir"]),
+                work_dir=Path(fields["work_dir"]) if fields.get("work_dir") else None,
                 artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
                 platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
             )

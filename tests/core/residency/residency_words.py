@@ -37,6 +37,11 @@ class Host:
     def request(self, model: str, now: float, deadline: float | None = None) -> list[Action]:
         return self._checked(self.machine.request(model, now=now, deadline=deadline))
 
+    def quarantined(self, model: str, seconds: float, message: str, now: float) -> list[Action]:
+        return self._checked(
+            self.machine.quarantined(model, seconds=seconds, message=message, now=now)
+        )
+
     def abandoned(self, model: str, now: float, deadline: float | None = None) -> list[Action]:
         return self._checked(self.machine.abandoned(model, now=now, deadline=deadline))
 
@@ -96,8 +101,8 @@ class Host:
         known = {model: self.sizes[model] for model in by_model}
         return self._checked(self.machine.measured(self.used, now=now, by_model=known))
 
-    def wish(self, model: str, now: float) -> list[Action]:
-        return self._checked(self.machine.wish(model, now=now))
+    def wish(self, model: str, now: float, pardon: bool = True) -> list[Action]:
+        return self._checked(self.machine.wish(model, now=now, pardon=pardon))
 
     def dismiss(self, model: str, now: float) -> list[Action]:
         return self._checked(self.machine.dismiss(model, now=now))

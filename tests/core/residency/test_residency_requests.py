@@ -383,6 +383,30 @@ def test_a_crash_while_it_loads_is_tried_again_for_those_who_wait() -> None:
     ]
 
 
+def test_a_host_may_be_told_of_a_model_that_crashed_others_and_leaves_it_alone_for_so_long() -> (
+    None
+):
+    host = Host()
+    assert host.quarantined("a", 60.0, "it crashed 2 hosts", 10.0) == []
+    assert host.request("a", 20.0) == [
+        Refuse("a", "quarantined", "it crashed 2 hosts", 50.0, newest_only=True)
+    ]
+    assert host.explain("a", 20.0)["refused_because"] == "quarantined"
+    assert [type(action) for action in host.request("b", 20.0)] == [Prepare]
+    assert "quarantined" not in [action.reason for action in host.request("a", 70.0)]
+
+
+def test_a_wish_of_a_schedule_ends_no_quarantine() -> None:
+    """Each new host of a model that ends its host would begin with loading it again."""
+    host = Host()
+    host.quarantined("a", 60.0, "it crashed 2 hosts", 10.0)
+    assert host.wish("a", 20.0, pardon=False) == [
+        Refuse("a", "quarantined", "it crashed 2 hosts", 50.0)
+    ]
+    assert host.request("a", 21.0)[0].reason == "quarantined"
+    assert host.wish("a", 70.0, pardon=False) == [Prepare("a", "wished")]
+
+
 def test_quarantine_ends_with_another_artifact_or_a_wish() -> None:
     for pardon in (Host.replaced, Host.wish):
         host = Host(crashes_max=1)

@@ -4,7 +4,8 @@ Read-only, but for target models (`target_models.py`).
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/costs                           money and energy of each variant, and per answer
-GET /admin/usage                           what target models took of their instances
+GET /admin/usage                           what target models took of their instances, and what
+                                           else could have been bought
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
@@ -87,7 +88,21 @@ class _Pages:
         return JSONResponse({"costs": self._services.costs()})
 
     async def usage(self, _request: Request) -> Response:
-        return JSONResponse({"instances": self._services.usage()})
+        instances = self._services.usage()
+        offers = self._plane.catalogue.offers({one["instance_type"] for one in instances})
+        return JSONResponse(
+            {
+                "instances": instances,
+                "offers": [
+                    {
+                        "name": kind.name,
+                        "memory_bytes": kind.memory_bytes,
+                        "price_per_hour": kind.price_per_hour,
+                    }
+                    for kind in offers
+                ],
+            }
+        )
 
     async def copy_story(self, request: Request) -> Response:
         endpoint, copy = request.path_params["name"], request.path_params["copy"]

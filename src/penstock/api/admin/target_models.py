@@ -5,7 +5,7 @@ GET  /admin/endpoints/{name}/models/{model}         the story of one, on every h
 POST /admin/endpoints/{name}/models/{model}/load    answered when it is loaded, or with the error;
                                                     ?if_room=true: not where others had to go
 POST /admin/endpoints/{name}/models/{model}/unload  answered when it has answered all and is gone
-POST /admin/endpoints/{name}/models/{model}/pin     no host that runs now evicts it; and unpin
+POST /admin/endpoints/{name}/models/{model}/pin     no host evicts it, now or later; and unpin
 
 Models' names are percent-encoded; slashes may be left as they are.
 """

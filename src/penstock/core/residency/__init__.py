@@ -1,7 +1,9 @@
 """Which target models of a multi-model host are loaded, evicted and prefetched, and why.
 
-`machine.py` is the machine that a driver feeds; `actions.py` what it answers; `spec.py` what it is
-told. Behind it: `account.py` counts memory, `history.py` calls, `victims.py` chooses who goes.
+`machine.py` is the machine that a driver feeds, `outcomes.py` its half that loads and failures
+drive; `actions.py` what it answers; `spec.py` what it is told. Behind it: `account.py` counts
+memory, `history.py` calls, `victims.py` chooses who goes. Beside it `culprits.py` says which models
+end the processes that host them.
 """
 
 from penstock.core.residency.actions import Action, Admit, Load, Prepare, Refuse, Unload

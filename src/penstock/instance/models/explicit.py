@@ -40,14 +40,15 @@ class Explicit:
         self._ends = Outcomes()
 
     def wish(self, name: str) -> None:
-        """It is to be loaded, and nobody waits for that."""
+        """A schedule says that it is to be loaded; nobody waits for that."""
         self._prefix.resolve(name)
-        self._carry_out(self._residency.wish(name, now=self._now()))
+        self._carry_out(self._residency.wish(name, now=self._now(), pardon=False))
 
     async def load(self, name: str, *, wait_s: float = 0.0, if_room: bool = False) -> str:
         """Returns at once (`asked`), or where it may wait when the model is loaded (`loaded`).
 
-        `if_room`: not where others would have to go for it (`no-room`).
+        `if_room`: not where others would have to go for it (`no-room`). Who says so wishes for all
+        models: one that is in quarantine stays there.
 
         Where it waits it raises whatever refused the load, or NotNowError
         (`target-model-not-ready`).
@@ -58,7 +59,7 @@ class Explicit:
         if if_room and not self._has_room(name):
             return "no-room"
         outcome = self._loads.expect(name) if wait_s > 0 else None
-        self._carry_out(self._residency.wish(name, now=self._now()))
+        self._carry_out(self._residency.wish(name, now=self._now(), pardon=not if_room))
         if outcome is None:
             return "asked"
         if not await self._loads.within(name, outcome, wait_s):

@@ -32,7 +32,7 @@ from penstock.core.residency import (
     ResidencySpec,
     Unload,
 )
-from penstock.core.residency.actions import LOAD_FAILED, STILL_LOADED
+from penstock.core.residency.actions import LOAD_FAILED, QUARANTINED, STILL_LOADED
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
@@ -48,8 +48,10 @@ from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.target import Target
 from penstock.instance.models.versions import wrong_version
 from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
+from penstock.instance.models.work_note import WorkNote
 from penstock.instance.request import Request
 from penstock.wire import frames
+from penstock.wire.work_note import NotedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +87,9 @@ class ModelHost:
         elsewhere: Elsewhere,
         on_event: OnEvent,
         on_counts: OnCounts = lambda models: None,
+        note: WorkNote | None = None,
     ) -> None:
+        """`note`: of what models do; None = nobody reads it."""
         self.number = number
         self.state = "ready"  #: ready | draining | closed
         self.clock = clock
@@ -95,6 +99,7 @@ class ModelHost:
         self._prefix = prefix
         self._loader = loader
         self._shared = shared
+        self._note = note or WorkNote(None)
         self._call_at = call_at
         self._elsewhere = elsewhere
         self._on_event = on_event
@@ -201,6 +206,7 @@ class ModelHost:
         target.rested, target.ran_at = False, now
         if not copy.unanswered:
             target.counts.busy(now)
+            target.mark.works(True)
         self._warm_up.called(target)
         copy.accept(request, now)
         self._touched.add(copy)
@@ -298,7 +304,8 @@ class ModelHost:
             self._idle(target)
 
     def _refuse(self, target: Target, action: Refuse) -> None:
-        target.failed = target.failed or action.reason == LOAD_FAILED
+        target.left_alone = action.reason == QUARANTINED
+        target.failed = target.failed or target.left_alone or action.reason == LOAD_FAILED
         error = refused(target.name, action, target.error)
         refused_requests = list(target.parked.values())
         if action.newest_only:
@@ -325,6 +332,7 @@ class ModelHost:
         except Exception as error:
             await self._failed(target, error, "preparing")
             return
+        target.digest = target.prepared.digest
         now = target.looked_at = self._now()
         target.counts.downloaded(now - started)
         self._carry_out(
@@ -342,9 +350,11 @@ class ModelHost:
         prepared = target.prepared
         assert prepared is not None, "prepared before it is loaded"
         events = LaneEvents()
+        target.mark = self._note.mark(NotedModel(target.name, target.digest))
         try:
             took = await self._loader.load(prepared, events)
         except Exception as error:
+            target.mark.remove()
             if isinstance(error, NotNowError) and error.code == MEMORY_FULL_CODE:
                 self._used = await self._loader.measured()
                 self._carry_out(self._residency.full(target.name, now=self._now(), used=self._used))
@@ -353,6 +363,9 @@ class ModelHost:
             return
         self._loads += 1
         target.loaded, target.error = took.loaded, None
+        if took.loaded.pids():  # it runs elsewhere, and can end nothing but that
+            target.mark.remove()
+        target.mark.works(False)
         target.described, target.taken = took.loaded.described, took.model
         target.copy = took.loaded.copy(
             target.number,
@@ -418,6 +431,7 @@ class ModelHost:
             del loaded
         else:
             self._used = await self._loader.measured()
+        target.mark.remove()
         self._unloads += 1
         _LOG.info("model %s unloaded: %s", target.name, reason)
         self.explicit.ended(target.name)
@@ -427,6 +441,7 @@ class ModelHost:
         """Everything that its copy had taken is answered."""
         self._quiet_since = self._now()
         target.counts.idle(self._quiet_since)
+        target.mark.works(False)
         self._carry_out(self._residency.idle(target.name, now=self._now()))
         self._look_idle()
 
@@ -440,6 +455,7 @@ class ModelHost:
             self._begin(self._crashed(target))
 
     async def _crashed(self, target: Target) -> None:
+        target.mark.remove()
         target.counts.unloading(_CRASHED, target.run_us, self._now())
         copy, loaded = target.copy, target.loaded
         target.copy = target.loaded = target.prepared = None
@@ -454,6 +470,16 @@ class ModelHost:
         now = self._now()
         self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
         self._ask_for_parked(target)
+
+    def quarantined(self, name: str, digest: str, seconds: float, message: str) -> None:
+        """Hosts before this one crashed with it. `digest`: of the content that it had."""
+        target = self._new_target(name)
+        target.digest, target.left_alone, target.failed = digest, True, True
+        actions = self._residency.quarantined(
+            name, seconds=seconds, message=message, now=self._now()
+        )
+        target.error = refused(name, Refuse(name, QUARANTINED, message, seconds), None)
+        self._carry_out(actions)
 
     # artifacts that change
 

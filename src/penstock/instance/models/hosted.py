@@ -21,6 +21,7 @@ from penstock.instance.models.loader import Loader
 from penstock.instance.models.settings import residency_spec
 from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.models.watch import OnCounts
+from penstock.instance.models.work_note import WorkNote
 from penstock.instance.settings import InstanceSettings
 
 _LOG = logging.getLogger(__name__)
@@ -82,6 +83,9 @@ class HostedModels:
         for model in (model for schedule in schedules for model in schedule.models):
             prefix.resolve(model)
         spec = residency_spec(call)
+        self._note = WorkNote(
+            settings.work_dir / f"{settings.instance_id}.{call.copy}" if settings.work_dir else None
+        )
         shared = SharedProcesses(
             settings.cache_dir / "views",
             cores=call.cores,
@@ -102,7 +106,12 @@ class HostedModels:
             elsewhere=elsewhere,
             on_event=on_event,
             on_counts=on_counts,
+            note=self._note,
         )
+        for one in (call.multi_model or {}).get("quarantined", ()):
+            self.host.quarantined(
+                str(one["model"]), str(one["digest"]), float(one["seconds"]), str(one["message"])
+            )
         self._keep_warm = KeepWarmDriver(schedules, self.host, clock=clock, call_at=call_at)
         self.runtime = self
         self.described: dict[str, Any] = {
@@ -122,6 +131,7 @@ class HostedModels:
         return self.host.pids()
 
     def kill(self) -> None:
+        self._note.close()
         self.host.kill_workers()
 
     async def explain(self) -> dict[str, Any]:
@@ -130,3 +140,4 @@ class HostedModels:
     async def close(self) -> None:
         self._keep_warm.close()
         await self.host.end()
+        self._note.close()

@@ -11,6 +11,7 @@ from penstock.instance.copy import Copy
 from penstock.instance.loading.load import Prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.models.counts import ModelCounts
+from penstock.instance.models.work_note import Mark
 from penstock.instance.request import Request
 
 
@@ -24,6 +25,8 @@ class Target:
     loaded: Loaded | None = None
     copy: Copy | None = None
     stamp: str | None = None  #: of the content that was fetched last, or was looked at last
+    digest: str = ""  #: of the content that was fetched last
+    left_alone: bool = False  #: in quarantine, as long as its content is that
     looked_at: float = 0.0  #: when that was
     looking: bool = False
     error: PenstockError | None = None  #: of the last attempt to load it
@@ -36,6 +39,7 @@ class Target:
     misses: int = 0  #: requests that had to wait for a load
     requests: int = 0  #: answered by copies of it that are gone
     batches: int = 0
+    mark: Mark = dataclasses.field(default_factory=Mark)  #: in the note of who is at work
     counts: ModelCounts = dataclasses.field(default_factory=ModelCounts)  #: for metrics and cost
 
     @property

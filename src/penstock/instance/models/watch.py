@@ -114,9 +114,9 @@ class Watch:
         target.looking = True
         try:
             stamp = await asyncio.to_thread(self._prefix.stamp, target.name)
-            if stamp and stamp != target.stamp and target.prepared is not None:
+            if stamp and stamp != target.stamp and _counts(target):
                 content, stamp = await self._loader.content(target.name)
-                if target.prepared is not None and content == target.prepared.digest:
+                if _counts(target) and content == target.digest:
                     target.stamp = stamp
         except PenstockError as error:
             # What is loaded serves on while its place can't be reached.
@@ -127,3 +127,9 @@ class Watch:
         if stamp != target.stamp:
             target.stamp, target.error, target.described = stamp, None, None
             self._on_replaced(target)
+
+
+def _counts(target: Target) -> bool:
+    """Whether its content is asked for where its stamp alone is another one: what is loaded stays,
+    and so does a quarantine. What could not be loaded is tried again when it was only touched."""
+    return target.prepared is not None or target.left_alone

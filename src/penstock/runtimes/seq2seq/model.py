@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.openvino import arithmetic, shared_core
-from penstock.runtimes.seq2seq.fixed import LoneEncoders, fixed_request
+from penstock.runtimes.seq2seq.fixed import LoneEncoder, LoneEncoders, fixed_request
 from penstock.runtimes.seq2seq.huge_pages import use_huge_pages
 from penstock.runtimes.seq2seq.rows import RowCaches, padded
 from penstock.runtimes.tensor_inputs import threads_of
@@ -52,23 +52,39 @@ class Seq2SeqModel:
         self._encode = self._encoder.create_infer_request()
         self._request = self._decoder.create_infer_request()
         layers, heads, size = _shape_of(self._decoder, generation.decoder_file)
-        self._lone = _lone_step(context, generation.decoder_file, self._config)
+        # One of many models of a host is to be here soon and to take little: graphs of fixed sizes
+        # are most of the time of a load and of a small model's memory, for an eighth of a lone
+        # text's time.
+        alone = not context.target_model
+        self._lone: Any = None
+        if alone:
+            self._lone = _lone_step(context, generation.decoder_file, self._config)
         self._names = [port.get_any_name() for port in self._decoder.inputs]
         self.vocabulary = _dimension(self._decoder.output("logits"), 1)
         self.rows = RowCaches(layers=layers, heads=heads, size=size, rows_max=self.rows_max)
+        self._lone_encoders: LoneEncoders | None = None
         self._current: Any = None  #: the request that is bound
         self._bound: tuple[int, int] | None = None
         self._held: list[Any] = []  #: tensors that the request reads: they must outlive it
         self._logits: np.ndarray = np.empty(0)
         self._new_kv: np.ndarray = np.empty(0)
-        self._settle(context.model_dir / generation.encoder_file)
+        self._settle(context.model_dir / generation.encoder_file if alone else None)
 
-    def _settle(self, encoder_path: Path) -> None:
-        """Graphs of fixed sizes, and first runs of every short length: they make kernels and lay
-        the weights out as these read them, and that memory then goes into huge pages."""
+    @property
+    def fixed_count(self) -> int:
+        """Of graphs with fixed sizes."""
+        encoders = len(self._lone_encoders) if self._lone_encoders is not None else 0
+        return encoders + (self._lone is not None)
+
+    def _settle(self, encoder_path: Path | None) -> None:
+        """Graphs of fixed sizes of this encoder, if it is given, and first runs of short lengths:
+        they make kernels and lay the weights out as these read them, and that memory then goes into
+        huge pages."""
         try:
-            bucket, until = padded(1), time.monotonic() + _SETTLE_S_MAX
-            self._lone_encoders = LoneEncoders(encoder_path, bucket, self._config)
+            bucket, until = padded(1), time.monotonic()
+            if encoder_path is not None:
+                until += _SETTLE_S_MAX
+                self._lone_encoders = LoneEncoders(encoder_path, bucket, self._config)
             self._encoded([[0] * bucket])
             self.prefill([[0] * bucket], [(0,)], 0)
             for rows in self.row_steps[:2]:
@@ -86,12 +102,17 @@ class Seq2SeqModel:
         self, sources: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], in_use: int
     ) -> None:
         """Encodes token id lists and puts each into its rows; `in_use` rows keep their content."""
-        lone = self._lone_encoders.of(len(sources[0])) if len(sources) == 1 else None
+        lone = self._lone_of(sources)
         cross_kv = lone.run(sources[0]) if lone is not None else self._encoded(sources)
         length, caches = cross_kv.shape[3], self.rows
         caches.fit(in_use, past=caches.past_length, source=max(length, caches.source_length))
         for at, source in enumerate(sources):
             caches.put(rows[at], cross_kv[:, at], len(source))
+
+    def _lone_of(self, sources: Sequence[Sequence[int]]) -> LoneEncoder | None:
+        if self._lone_encoders is None or len(sources) > 1:
+            return None
+        return self._lone_encoders.of(len(sources[0]))
 
     def _encoded(self, sources: Sequence[Sequence[int]]) -> np.ndarray:
         count = len(sources)
@@ -124,7 +145,8 @@ class Seq2SeqModel:
 
         caches, held = self.rows, []
         lengths = (caches.past_length, caches.source_length)
-        request = self._lone if (width, *lengths) == _LONE else self._request
+        is_lone = self._lone is not None and (width, *lengths) == _LONE
+        request = self._lone if is_lone else self._request
         for name in self._names:
             kind, _, number = name.partition(".")
             if number:
@@ -148,7 +170,8 @@ class Seq2SeqModel:
     def close(self) -> None:
         self._encode = self._request = self._lone = self._current = None
         self._encoder = self._decoder = None
-        self._lone_encoders.close()
+        if self._lone_encoders is not None:
+            self._lone_encoders.close()
         self._held = []
 
 

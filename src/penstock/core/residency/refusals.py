@@ -1,0 +1,108 @@
+"""Which requests for a target model are refused, when, and with what words.
+
+At once where waiting is in vain; later when their deadline can't be met any more; all who wait when
+its load fails, for as long as that is remembered. Part of the machine (`machine.py`).
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from penstock.core.residency import actions as why
+from penstock.core.residency.account import Account
+from penstock.core.residency.actions import Action, Refuse
+from penstock.core.residency.loads import Loads, bytes_of, refuse_all
+from penstock.core.residency.model import TargetModel
+from penstock.core.residency.spec import ResidencySpec
+from penstock.core.residency.table import Table
+
+
+class Refusals:
+    def __init__(self, spec: ResidencySpec, table: Table, account: Account, loads: Loads) -> None:
+        self._spec = spec
+        self._table = table
+        self._account = account
+        self._loads = loads
+
+    def at_once(self, known: TargetModel, now: float, deadline: float | None) -> Refuse | None:
+        name = known.name
+        if now < known.failed_until:
+            retry_after_s = None if known.failed_until == inf else known.failed_until - now
+            return Refuse(
+                name, known.failed_reason, known.failed_text, retry_after_s, newest_only=True
+            )
+        ready_at = known.ready_at(now, self._loads.load_s(known))
+        if len(known.parked) >= self._spec.waiting_max:
+            return Refuse(
+                name,
+                why.TOO_MANY_WAITING,
+                f"{len(known.parked)} requests wait for model {name} to be loaded",
+                ready_at - now,
+                newest_only=True,
+            )
+        if deadline is None or (now < deadline and ready_at <= deadline):
+            return None
+        message = (
+            f"loading model {name} is expected to take {ready_at - now:.1f} s, "
+            f"and the deadline is in {max(deadline - now, 0.0):.1f} s"
+        )
+        return Refuse(name, why.NOT_IN_TIME, message, ready_at - now, newest_only=True)
+
+    def late(self, known: TargetModel, now: float) -> list[Action]:
+        """Refuses those of its parked requests whose deadline can't be met any more."""
+        load_s = self._loads.load_s(known)
+        due: list[float] = []
+        while now >= known.given_up_at(load_s):
+            due.append(known.parked.pop(0))
+        if not due:
+            return []
+        retry_after_s = known.ready_at(now, load_s) - now
+        reason, message = why.NOT_IN_TIME, f"model {known.name} is not loaded before the deadline"
+        if known.blocked:
+            reason = why.NO_ROOM
+            message = f"all models that could make room for {known.name} answer or are pinned"
+        if known.parked:
+            known.story.tell("refused", reason, now=now, text=message)
+            return [Refuse(known.name, reason, message, retry_after_s, deadline_max=due[-1])]
+        goes_on = known.wished, not (known.blocked or known.dismissed)
+        refused = refuse_all(self._table, known, reason, message, retry_after_s, now=now)
+        known.wished, known.retry_expected = goes_on
+        if not known.wanted:
+            self._loads.drop(known)
+        return [refused]
+
+    def remembered(
+        self, known: TargetModel, message: str, retry_after_s: float | None, now: float
+    ) -> list[Action]:
+        """Whoever waits for it, for the failure that it is remembered for."""
+        asked = bool(known.parked) or known.wished
+        refused = refuse_all(
+            self._table, known, known.failed_reason, message, retry_after_s, now=now
+        )
+        return [refused] if asked else []
+
+    def too_large(self, known: TargetModel, now: float) -> Refuse:
+        assert known.need is not None
+        message = (
+            f"model {known.name} needs {bytes_of(known.need)}, and the budget is "
+            f"{bytes_of(self._spec.budget)}, of which {bytes_of(self._account.base)} are taken "
+            f"without any model"
+        )
+        known.failed_until = inf
+        known.failed_reason, known.failed_text = why.LARGER_THAN_BUDGET, message
+        self._loads.drop(known)
+        return refuse_all(self._table, known, known.failed_reason, message, None, now=now)
+
+    def of_quarantined(self, known: TargetModel, now: float) -> Refuse:
+        """Of a wish."""
+        known.story.tell("refused", why.QUARANTINED, now=now, text=known.failed_text)
+        return Refuse(known.name, why.QUARANTINED, known.failed_text, known.failed_until - now)
+
+    def quarantine(
+        self, known: TargetModel, message: str, now: float, *, seconds: float | None = None
+    ) -> list[Action]:
+        left_alone_s = self._spec.quarantine_s if seconds is None else seconds
+        known.failed_until = now + left_alone_s
+        known.failed_reason, known.failed_text = why.QUARANTINED, message
+        known.story.tell("quarantined", why.QUARANTINED, now=now, text=message)
+        return self.remembered(known, message, left_alone_s, now)
