@@ -79,6 +79,7 @@ class VariantRoutes:
     prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
     concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
     multi_model: bool = False  #: its copies are hosts of target models: each request names one
+    component: str = ""  #: inference component; none: the variant's own model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +88,4 @@ class EndpointRoutes:
 
     endpoint: str
     variants: tuple[VariantRoutes, ...]
+    takes_components: bool = False  #: each request names an inference component
