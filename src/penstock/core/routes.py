@@ -18,6 +18,7 @@ from penstock.core.deployment import (
     VariantSpec,
 )
 from penstock.core.endpoint_state import READY, CopyObserved, PublishRoutes, WithdrawRoutes
+from penstock.core.holding import zero_capacity_of
 
 GENERATION_READY = "generation-ready"
 
@@ -74,4 +75,5 @@ def _variant_routes(variant: VariantSpec, copies: Iterable[CopyObserved]) -> Var
         prefix_length_max=variant.prefix_length_max,
         concurrency_threshold=variant.concurrency_threshold,
         multi_model=variant.model.multi_model,
+        zero_capacity=zero_capacity_of(variant.model),
     )

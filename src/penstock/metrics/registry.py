@@ -54,7 +54,7 @@ class MetricRegistry:
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
 
-    def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
         """The recorder of a variant, made on first use. Keep it: looking it up is not free."""
         found = self._recorders.get((endpoint, variant))
         if found is None:

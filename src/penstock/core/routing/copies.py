@@ -17,7 +17,7 @@ class CopyState:
 
     __slots__ = (
         "component", "copy", "draining", "healthy", "instance_id", "life", "models", "outstanding",
-        "outstanding_max", "paused", "picked", "variant",
+        "outstanding_max", "paused", "picked", "pool", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -32,6 +32,7 @@ class CopyState:
         self.instance_id = instance_id
         self.variant = variant
         self.component = component  #: that it is a copy of; none: of the variant's own model
+        self.pool = component or variant  #: by which metrics tell what it is a copy of
         self.outstanding = 0
         self.outstanding_max = outstanding_max
         self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy

@@ -103,11 +103,12 @@ class EndpointRouter:
                 session, opens, variant, exclude, prefix, prompt, model, component, now
             )
         choice = self._choice
-        chosen: Pool | NoRoute | None = choice.only
+        chosen = choice.only
         if chosen is None or variant is not None or component is not None:
-            chosen = choice.choose(variant, component)
-            if isinstance(chosen, NoRoute):
-                return chosen
+            found = choice.choose(variant, component)
+            if isinstance(found, NoRoute):
+                return found
+            chosen = found
         helper = None
         copies = chosen.open
         if chosen.looks_closer or exclude or model is not None:
@@ -193,6 +194,10 @@ class EndpointRouter:
     def close_session(self, session: str, *, now: float) -> NoRoute | None:
         """Ends a session; None: done. One that was lost may be closed like any other."""
         return None if self._sessions.close(session, now=now) else UNKNOWN
+
+    def is_open(self, variant: str | None, component: str | None) -> bool:
+        """Whether such a request would find a copy that is well, with room or without."""
+        return not isinstance(self._choice.choose(variant, component), NoRoute)
 
     def hosts_for(self, model: str, *, now: float) -> list[CopyState]:
         """Where a target model is to be loaded ahead of its calls: one host of each variant.
@@ -325,6 +330,7 @@ class EndpointRouter:
             state.life += 1
         state.instance_id = route.instance_id
         state.variant, state.component = pool
+        state.pool = component or variant
         state.outstanding_max = route.outstanding_max
         state.draining = False
         return state
