@@ -12,11 +12,9 @@ from penstock.core.holding import (
     REFUSE,
     HoldSpec,
     HoldStep,
-    check_zero_capacity,
     decide,
     zero_capacity_of,
 )
-from penstock.errors import CallerError
 
 SPEC = HoldSpec(count_max=3, bytes_max=100)
 AWS = dataclasses.replace(SPEC, zero_capacity=REFUSE)
@@ -86,10 +84,3 @@ def test_who_comes_behind_others_that_wait_waits_too_even_where_copies_are_ready
 def test_a_model_says_it_in_its_environment(said: dict[str, str], mode: str) -> None:
     model = ModelSource(model_name="m", environment=tuple(said.items()))
     assert zero_capacity_of(model) == mode
-
-
-def test_another_word_is_refused_where_it_is_given() -> None:
-    check_zero_capacity(HOLD, "limits.zero_capacity")
-    with pytest.raises(CallerError) as raised:
-        check_zero_capacity("drop", "limits.zero_capacity")
-    assert raised.value.message == "limits.zero_capacity is 'drop'; allowed: hold, refuse"

@@ -277,9 +277,10 @@ def test_a_client_that_goes_away_leaves_the_line_at_once() -> None:
 
 
 def test_a_server_that_drains_refuses_those_that_never_met_a_copy() -> None:
+    bench = asleep()
+    invocation, told = bench.invoke()
+
     async def drain() -> tuple[list[tuple[str, Any]], bool]:
-        bench = asleep()
-        invocation, told = bench.invoke()
         drained = asyncio.ensure_future(bench.dispatcher.drain(5.0))
         await asyncio.sleep(0)
         bench.dispatcher.written(invocation)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.core.deployment import ModelSource
-from penstock.errors import CallerError
 
 HOLD: Final = "hold"
 REFUSE: Final = "refuse"  #: as AWS does
@@ -95,13 +94,3 @@ def zero_capacity_of(model: ModelSource) -> str:
     """What a model's environment says; empty = nothing that is known here."""
     mode = dict(model.environment).get(ZERO_CAPACITY_VARIABLE, "")
     return mode if mode in ZERO_CAPACITY_MODES else ""
-
-
-def check_zero_capacity(mode: str, where: str) -> None:
-    """Raises CallerError for a word that is none of the modes; `where` it was given."""
-    if mode not in ZERO_CAPACITY_MODES:
-        raise CallerError(
-            "zero-capacity-unknown",
-            f"{where} is {mode[:64]!r}; allowed: {', '.join(ZERO_CAPACITY_MODES)}",
-            hint="hold keeps requests until a copy is ready, refuse answers them at once.",
-        )
