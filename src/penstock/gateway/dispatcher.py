@@ -513,9 +513,13 @@ class Dispatcher:
     def endpoint_names(self) -> list[str]:
         return sorted(self._endpoints)
 
-    def is_ready(self, endpoint: str) -> bool:
-        """Whether any copy could take a request now."""
-        return any(True for _ in self.table.healthy_copies(endpoint))
+    def is_ready(self, endpoint: str, component: str | None = None) -> bool:
+        """Whether any copy, of a component if one is named, could take a request now."""
+        return any(True for _ in self.table.healthy_copies(endpoint, component))
+
+    def takes_components(self, endpoint: str) -> bool:
+        found = self._endpoints.get(endpoint)
+        return found is not None and found.routes.takes_components
 
     def hosts_for(self, endpoint: str, model: str) -> list[int]:
         """Copies that are to load a target model ahead of its calls; none: no host takes it now."""

@@ -188,12 +188,14 @@ class EndpointTable:
     def forget_instance(self, instance_id: str) -> None:
         self.set_usable(instance_id, False, fresh=True)
 
-    def healthy_copies(self, name: str) -> Iterator[int]:
-        """Copies of an endpoint that may be picked now."""
+    def healthy_copies(self, name: str, component: str | None = None) -> Iterator[int]:
+        """Copies of an endpoint, or of one of its components, that may be picked now."""
         endpoint = self.endpoints.get(name)
         for variant in endpoint.routes.variants if endpoint is not None else ():
             for route in variant.copies:
-                if self._healthy(route.copy, route.instance_id):
+                if component in (None, variant.component) and self._healthy(
+                    route.copy, route.instance_id
+                ):
                     yield route.copy
 
     def _healthy(self, copy: int, instance_id: str) -> bool:
