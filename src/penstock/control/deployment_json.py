@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.deployment import DeploymentSpec, ManagedScaling, ModelSource, VariantSpec
 
 
 def encode_deployment(deployment: DeploymentSpec) -> str:
@@ -19,7 +20,17 @@ def decode_deployment(text: str) -> DeploymentSpec:
     fields = orjson.loads(text)
     variants = []
     for variant in fields.pop("variants"):
-        source = variant.pop("model")
-        source["environment"] = tuple((key, value) for key, value in source["environment"])
-        variants.append(VariantSpec(model=ModelSource(**source), **variant))
+        source, managed = variant.pop("model"), variant.pop("managed", None)
+        variants.append(
+            VariantSpec(
+                model=None if source is None else decode_source(source),
+                managed=None if managed is None else ManagedScaling(**managed),
+                **variant,
+            )
+        )
     return DeploymentSpec(variants=tuple(variants), **fields)
+
+
+def decode_source(fields: dict[str, Any]) -> ModelSource:
+    environment = tuple((key, value) for key, value in fields.pop("environment"))
+    return ModelSource(environment=environment, **fields)
