@@ -1,4 +1,4 @@
-"""`DeploymentSpec` as JSON text, the snapshot that a deployment row holds."""
+"""`DeploymentSpec` and `ComponentRevision` as JSON text, the snapshots that rows hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import orjson
 
+from penstock.core.components.spec import ComponentRevision
 from penstock.core.deployment import DeploymentSpec, ManagedScaling, ModelSource, VariantSpec
+from penstock.core.wish import CopyNeed
 
 
 def encode_deployment(deployment: DeploymentSpec) -> str:
@@ -23,7 +25,7 @@ def decode_deployment(text: str) -> DeploymentSpec:
         source, managed = variant.pop("model"), variant.pop("managed", None)
         variants.append(
             VariantSpec(
-                model=None if source is None else decode_source(source),
+                model=None if source is None else _source(source),
                 managed=None if managed is None else ManagedScaling(**managed),
                 **variant,
             )
@@ -31,6 +33,16 @@ def decode_deployment(text: str) -> DeploymentSpec:
     return DeploymentSpec(variants=tuple(variants), **fields)
 
 
-def decode_source(fields: dict[str, Any]) -> ModelSource:
+def encode_revision(revision: ComponentRevision) -> str:
+    return orjson.dumps(asdict(revision)).decode()
+
+
+def decode_revision(text: str) -> ComponentRevision:
+    fields = orjson.loads(text)
+    model, need = _source(fields.pop("model")), CopyNeed(**fields.pop("need"))
+    return ComponentRevision(model=model, need=need, **fields)
+
+
+def _source(fields: dict[str, Any]) -> ModelSource:
     environment = tuple((key, value) for key, value in fields.pop("environment"))
     return ModelSource(environment=environment, **fields)

@@ -42,7 +42,7 @@ class ManagedScaling:
     instances_min: int
     instances_max: int
     strategy: str = IDLE_RELEASE
-    step_max: int = 1  #: instances that go at once
+    step_max: int = 0  #: instances that go at once; 0 = any number
     cooldown_s: float = 60.0  #: from the start of an instance, or the last that went, to the next
 
 

@@ -217,6 +217,7 @@ class SetComponent:
 
     component: str
     status: str
+    copies: int  #: the count that this was decided for: a newer one has a status of its own
     reason: str  #: copies-ready | counts-reached | counts-out-of-reach | component-failed | …
     failure_reason: str = ""
     active_revision: int | None = None

@@ -253,7 +253,7 @@ class _Turn:
                 self.actions.append(ForgetComponent(one.name, "nothing-left"))
             elif one.status != FAILED:
                 story = "the endpoint that it was to be on has failed"
-                self.actions.append(SetComponent(one.name, FAILED, reason, story))
+                self.actions.append(SetComponent(one.name, FAILED, one.copies, reason, story))
 
     def _keep_up(
         self,

@@ -65,7 +65,7 @@ def decide(
         reason = "copies-ready" if component.status == CREATING else "counts-reached"
         if component.target is not None:
             reason = "revision-ready"
-        return (SetComponent(name, IN_SERVICE, reason, "", newest.number),)
+        return (SetComponent(name, IN_SERVICE, component.copies, reason, "", newest.number),)
     copies = [
         one
         for one in observed.copies
@@ -78,15 +78,25 @@ def decide(
         return ()
     if component.status == CREATING:
         told = _bounded(failure.message)
-        return (SetComponent(name, FAILED, "component-failed", told, newest.number),)
+        return (
+            SetComponent(name, FAILED, component.copies, "component-failed", told, newest.number),
+        )
     if component.target is not None:
         told = failure.message
         if not told.startswith("CapacityError:"):
             told = f"the update failed, the former specification serves on: {told}"
         number = component.active.number
-        return (SetComponent(name, IN_SERVICE, "revision-failed", _bounded(told), number),)
+        return (
+            SetComponent(
+                name, IN_SERVICE, component.copies, "revision-failed", _bounded(told), number
+            ),
+        )
     told = _bounded(failure.message)
-    return (SetComponent(name, IN_SERVICE, "counts-out-of-reach", told, newest.number),)
+    return (
+        SetComponent(
+            name, IN_SERVICE, component.copies, "counts-out-of-reach", told, newest.number
+        ),
+    )
 
 
 def _final_failure(
