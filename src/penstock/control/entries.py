@@ -41,6 +41,7 @@ class InstanceEntry:
     pid: int | None = None
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered
+    leaving: bool = False  #: it was decided to take it away while copies on it serve
 
     def observed(self) -> InstanceObserved:
         return InstanceObserved(
@@ -54,6 +55,7 @@ class InstanceEntry:
             cores=self.kind.cores,
             accelerators=self.kind.accelerators,
             taken_bytes=self.own_bytes,
+            leaving=self.leaving,
         )
 
     def note_memory(self, measured: Mapping[str, Any]) -> None:

@@ -149,6 +149,16 @@ class ControlPlane:
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
 
+    def kept_counts(self, endpoint: str) -> dict[str, int]:
+        """Instances that are there or on their way, by variant: what managed scaling wants now."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.kept_counts() if ledger is not None else {}
+
+    def copy_counts(self, endpoint: str) -> dict[str, int]:
+        """Ready copies by inference component: CurrentCopyCount; it lags the desired one."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.component_counts() if ledger is not None else {}
+
     def activities(self, endpoint: str) -> list[Activity]:
         """What was done for an endpoint since this server started, and why; oldest first."""
         return self._reconciler.activities(endpoint) if self._reconciler is not None else []
