@@ -510,6 +510,10 @@ class Dispatcher:
         found = self._endpoints.get(endpoint)
         return found.routes if found is not None else None
 
+    def published(self) -> list[EndpointRoutes]:
+        """Of all endpoints, in the order of their names."""
+        return [endpoint.routes for _, endpoint in sorted(self._endpoints.items())]
+
     def endpoint_names(self) -> list[str]:
         return sorted(self._endpoints)
 
@@ -553,6 +557,7 @@ class Dispatcher:
             "endpoints": {
                 name: {
                     "in_flight": endpoint.in_flight,
+                    "held": endpoint.held_count,
                     "router": endpoint.router.snapshot(),
                     "admission": endpoint.admission.snapshot(),
                 }

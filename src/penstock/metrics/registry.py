@@ -52,6 +52,7 @@ class MetricRegistry:
         #: the same by component, "" for requests that are for none; of variants that have any
         self.components: dict[VariantId, dict[str, VariantTotals]] = {}
         self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
+        self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}  #: by component
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
@@ -74,6 +75,7 @@ class MetricRegistry:
             del self._recorders[pool]
         self.totals.pop((endpoint, variant), None)
         self.components.pop((endpoint, variant), None)
+        self.component_copies.pop((endpoint, variant), None)
         self.copies.pop((endpoint, variant), None)
         self.models.remove((endpoint, variant))
         for instance_id, sample in list(self.instances.items()):
@@ -84,6 +86,7 @@ class MetricRegistry:
         """A component is gone, its variant is not."""
         self._recorders.pop((endpoint, variant, component), None)
         self.components.get((endpoint, variant), {}).pop(component, None)
+        self.component_copies.get((endpoint, variant), {}).pop(component, None)
 
     def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
         """How many copies the variant has in each state."""
@@ -93,10 +96,12 @@ class MetricRegistry:
         """How many instances share the variant's requests, for InvocationsPerInstance."""
         self._whole((endpoint, variant)).unit_count = count
 
-    def set_copy_count(self, endpoint: str, variant: str, component: str, count: int) -> None:
-        """How many copies share the component's requests, for the metrics per copy."""
-        for totals in self._totals_of((endpoint, variant, component))[1:]:
-            totals.unit_count = count
+    def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
+        """How many copies a component has in each state; those that are ready share its requests."""
+        endpoint, variant, component = pool
+        self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
+        for totals in self._totals_of(pool)[1:]:
+            totals.unit_count = max(1, states.get("ready", 0))
 
     def of(self, endpoint: str, component: str | None = None) -> list[VariantTotals]:
         """What was counted of an endpoint by variant, or of one of its components."""
