@@ -15,6 +15,7 @@ from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
 
 
 class Observation:
@@ -65,9 +66,16 @@ class Observation:
                 serving_count=serving.get((endpoint, variant), 0),
                 instances=tuple(instances.get((endpoint, variant), ())),
                 components=components.get((endpoint, variant), {}),
+                publishing=self._publishing(endpoint),
             )
             for (endpoint, variant), states in found.items()
         ]
+
+    def _publishing(self, endpoint: str) -> Publishing:
+        shown = self._plane.shown(endpoint)
+        if shown is None:
+            return ALWAYS
+        return publishing_of(shown.metrics_publish_s, enhanced=shown.metrics_enhanced)
 
     async def samples(self) -> list[InstanceSample]:
         """One measurement of each instance; those that do not answer are left out."""
