@@ -38,7 +38,9 @@ def decided(
     return decide(managed, wish, alive, state, now=now, instances_min=instances_min)
 
 
-def on(where: str, number: int, name: str = "x", ordinal: int = 0, phase: str = "ready") -> CopyObserved:
+def on(
+    where: str, number: int, name: str = "x", ordinal: int = 0, phase: str = "ready"
+) -> CopyObserved:
     return copy(number, where, name, ordinal, wants=HALF, phase=phase)
 
 

@@ -68,7 +68,12 @@ def copy(
 
 
 def failed(
-    ordinal: int = 0, *, of: str = "chat/1", count: int = 3, permanent: bool = False, at: float = 5.0
+    ordinal: int = 0,
+    *,
+    of: str = "chat/1",
+    count: int = 3,
+    permanent: bool = False,
+    at: float = 5.0,
 ) -> SlotFailure:
     """`of` nothing: of an instance."""
     return SlotFailure(
