@@ -147,7 +147,7 @@ def test_the_texts_that_clients_search_for(plane: Plane) -> None:
         ({"Specifications": [SPECIFICATION]}, "either Specification or Specifications"),
         ({"RuntimeConfig": None}, "RuntimeConfig.CopyCount is required"),
         ({"VariantName": "red"}, 'The variant name(s) "red" is/are not present within endpoint'),
-        ({"Specification": {"ComputeResourceRequirements": NEEDS}}, "either ModelName or Container"),
+        ({"Specification": {"ComputeResourceRequirements": NEEDS}}, "ModelName or Container"),
         ({"Specification": {"ModelName": "chat"}}, "ComputeResourceRequirements is required"),
         (
             {"Specification": SPECIFICATION | {"ComputeResourceRequirements": {
@@ -304,7 +304,7 @@ def test_parts_of_a_rolling_update_that_are_not_carried_out_are_refused(
 def test_lists_name_endpoint_variant_and_status(plane: Plane) -> None:
     create(plane)
     create(plane, "rank")
-    status, page = plane.call("ListInferenceComponents", MaxResults=1, EndpointNameEquals="shop")
+    _, page = plane.call("ListInferenceComponents", MaxResults=1, EndpointNameEquals="shop")
     (row,) = page["InferenceComponents"]
     assert (row["InferenceComponentName"], row["EndpointName"], row["EndpointArn"]) == (
         "rank", "shop", SHOP,
@@ -368,7 +368,9 @@ def test_a_variant_with_a_model_has_no_managed_instances(plane: Plane) -> None:
 def test_managed_instances_are_shown_and_follow_nobodys_count(plane: Plane) -> None:
     managed = {
         "Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 4,
-        "ScaleInPolicy": {"Strategy": "CONSOLIDATION", "MaximumStepSize": 2, "CooldownInMinutes": 5},
+        "ScaleInPolicy": {
+            "Strategy": "CONSOLIDATION", "MaximumStepSize": 2, "CooldownInMinutes": 5,
+        },
     }  # fmt: skip
     variant = VARIANT | {"ManagedInstanceScaling": managed}
     assert config(plane, "managed", ProductionVariants=[variant])[0] == 200
