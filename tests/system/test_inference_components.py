@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +244,19 @@ def test_managed_instances_come_with_the_copies_from_none(site: Site) -> None:
     variant = site.client.describe_endpoint(EndpointName="shop")["ProductionVariants"][0]
     assert (variant["CurrentInstanceCount"], variant["DesiredInstanceCount"]) == (2, 2)
     assert len({one["instance"] for one in site.server.copies("shop")}) == 2
+
+
+def test_status_shows_components_and_the_copies_of_each(site: Site) -> None:
+    site.endpoint()
+    site.model("red")
+    site.component("red", "red")
+    site.settled("red", copies=1)
+    command = [sys.executable, "-m", "penstock", "status", "shop", "--url", site.server.url]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "inference components" in shown
+    assert [row.split()[:5] for row in shown.splitlines() if "1/1" in row and "red" in row] == [
+        ["red", "shop", "all", "InService", "1/1"]
+    ]
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
+    (component,) = json.loads(told)["components"]
+    assert component["InferenceComponentName"] == "red"
