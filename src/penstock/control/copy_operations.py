@@ -19,6 +19,7 @@ from penstock.control.load_request import load_request
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
+from penstock.control.starts import note_ready
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec, is_permanent
 from penstock.core.components.memory import after_load, before_load
@@ -90,6 +91,7 @@ class CopyOperations:
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """A new copy, phase loading."""
+        copy.asked_at = self._under_way.clock.monotonic()
         ledger.copies[copy.copy] = copy
         self._under_way.enter(copy, LOADING, queued=True)
         self._begin(copy, self._load(ledger, entry, copy))
@@ -184,6 +186,7 @@ class CopyOperations:
         if story:
             raise TooLarge(story)
         copy.ready_since = self._under_way.clock.monotonic()
+        note_ready(ledger, entry, copy, copy.ready_since)
         entry.memory_bytes = sum(  # until the first status call
             one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
         )

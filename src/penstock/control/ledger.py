@@ -24,6 +24,7 @@ from penstock.core.endpoint_state import (
     EndpointObserved,
     SlotFailure,
 )
+from penstock.core.start_times import StartTimes
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class EndpointLedger:
         self.published: EndpointRoutes | None = None
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
         self.released: dict[str, float] = {}  #: by variant, when one went as no copy needed it
+        self.start_times = StartTimes()  #: by variant and component
         self._failures: dict[Slot, SlotFailure] = {}
         self._spec = spec
 

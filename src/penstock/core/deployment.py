@@ -102,6 +102,7 @@ class VariantRoutes:
     concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
     multi_model: bool = False  #: its copies are hosts of target models: each request names one
     component: str = ""  #: inference component; none: the variant's own model
+    zero_capacity: str = ""  #: what comes at no copies: hold | refuse; empty: the server's setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

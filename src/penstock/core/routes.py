@@ -18,6 +18,7 @@ from penstock.core.deployment import (
     CopyRoute,
     DeploymentSpec,
     EndpointRoutes,
+    ModelSource,
     VariantRoutes,
     VariantSpec,
 )
@@ -29,6 +30,7 @@ from penstock.core.endpoint_state import (
     PublishRoutes,
     WithdrawRoutes,
 )
+from penstock.core.holding import zero_capacity_of
 
 GENERATION_READY = "generation-ready"
 
@@ -54,10 +56,10 @@ def decide(
     for variant in deployment.variants:
         there = copies.get(variant.name, ())
         if variant.model is not None:
-            entries.append(_entry(variant, there, {variant.name}))
+            entries.append(_entry(variant, there, {variant.name}, variant.model))
             continue
         entries += [
-            replace(_entry(variant, there, _serving(one)), component=one.name)
+            replace(_entry(variant, there, _serving(one), one.active.model), component=one.name)
             for one in sorted(reachable, key=lambda one: one.name)
             if one.variant == variant.name
         ]
@@ -87,7 +89,10 @@ def _serving(component: ComponentDesired) -> set[str]:
 
 
 def _entry(
-    variant: VariantSpec, copies: Iterable[CopyObserved], components: Collection[str]
+    variant: VariantSpec,
+    copies: Iterable[CopyObserved],
+    components: Collection[str],
+    model: ModelSource,
 ) -> VariantRoutes:
     ready = sorted(
         (one for one in copies if one.phase == READY and one.component in components),
@@ -107,4 +112,5 @@ def _entry(
         prefix_length_max=variant.prefix_length_max,
         concurrency_threshold=variant.concurrency_threshold,
         multi_model=variant.model is not None and variant.model.multi_model,
+        zero_capacity=zero_capacity_of(model),
     )

@@ -13,6 +13,7 @@ from penstock.api.sagemaker.managed_scaling import check_managed_scaling, manage
 from penstock.api.sagemaker.names import invalid
 from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
 from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
 
 #: SageMaker's defaults for the two timeouts of a variant, s.
 DOWNLOAD_TIMEOUT_S = 3600.0
@@ -119,9 +120,16 @@ def _variant(variant: Mapping[str, Any], model: Mapping[str, Any] | None) -> Var
 
 
 def model_source(model: Mapping[str, Any]) -> ModelSource:
-    """What loading needs of a CreateModel request."""
+    """What loading needs of a CreateModel request. Raises ValidationException for a
+    PENSTOCK_ZERO_CAPACITY that is none."""
     container = primary_container(model)
     environment = container.get("Environment") or {}
+    mode = environment.get(ZERO_CAPACITY_VARIABLE, ZERO_CAPACITY_MODES[0])
+    if mode not in ZERO_CAPACITY_MODES:
+        raise invalid(
+            f"{ZERO_CAPACITY_VARIABLE} in the environment of model {model['ModelName']!r} is"
+            f" {mode!r}; use one of {', '.join(ZERO_CAPACITY_MODES)}."
+        )
     return ModelSource(
         model_name=model["ModelName"],
         uri=model_uri(container),

@@ -140,8 +140,8 @@ async def update_endpoint_weights_and_capacities(
             raise names.invalid(f'The variant name "{name}" was non-unique within the request.')
         if change.get("ServerlessUpdateConfig"):
             raise names.invalid("ServerlessUpdateConfig: this server has no serverless variants.")
-        if change.get("DesiredInstanceCount", 1) < 1:
-            raise names.invalid(f"DesiredInstanceCount of variant {name!r} must be 1 or more.")
+        if change.get("DesiredInstanceCount", 0) < 0:
+            raise names.invalid(f"DesiredInstanceCount of variant {name!r} must be 0 or more.")
         managed = any(one.managed for one in record.shown.variants if one.name == name)
         if managed and change.get("DesiredInstanceCount") is not None:
             raise names.invalid(
