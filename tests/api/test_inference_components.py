@@ -102,7 +102,11 @@ def test_describe_says_what_create_was_given_and_what_is_there(plane: Plane) -> 
 
 
 def test_the_image_of_a_container_is_told_as_deployed(plane: Plane) -> None:
-    container = {"Image": "any/image:1", "ArtifactUrl": "s3://b/m.tar.gz", "Environment": {"A": "1"}}
+    container = {
+        "Image": "any/image:1",
+        "ArtifactUrl": "s3://b/m.tar.gz",
+        "Environment": {"A": "1"},
+    }
     given = {"Container": container, "ComputeResourceRequirements": NEEDS}
     assert create(plane, Specification=given, VariantName=None)[0] == 200
     shown = describe(plane)["Specification"]["Container"]
@@ -118,16 +122,22 @@ def test_the_texts_that_clients_search_for(plane: Plane) -> None:
     assert create(plane, "CHAT") == error(
         f'Cannot create already existing inference component "{CHAT}".'
     )
-    assert create(plane, "x", EndpointName="no") == error(f'Could not find endpoint "{ARN}:endpoint/no".')
+    assert create(plane, "x", EndpointName="no") == error(
+        f'Could not find endpoint "{ARN}:endpoint/no".'
+    )
     missing = SPECIFICATION | {"ModelName": "no"}
-    assert create(plane, "x", Specification=missing) == error(f'Could not find model "{ARN}:model/no".')
+    assert create(plane, "x", Specification=missing) == error(
+        f'Could not find model "{ARN}:model/no".'
+    )
     for operation, more in (
         ("Describe", {}),
         ("Delete", {}),
         ("Update", {"RuntimeConfig": {"CopyCount": 1}}),
     ):
         answer = plane.call(f"{operation}InferenceComponent", InferenceComponentName="no", **more)
-        assert answer == error(f'Could not find inference component "{ARN}:inference-component/no".')
+        assert answer == error(
+            f'Could not find inference component "{ARN}:inference-component/no".'
+        )
 
 
 @pytest.mark.parametrize(
@@ -137,7 +147,7 @@ def test_the_texts_that_clients_search_for(plane: Plane) -> None:
         ({"Specifications": [SPECIFICATION]}, "either Specification or Specifications"),
         ({"RuntimeConfig": None}, "RuntimeConfig.CopyCount is required"),
         ({"VariantName": "red"}, 'The variant name(s) "red" is/are not present within endpoint'),
-        ({"Specification": {"ComputeResourceRequirements": NEEDS}}, "either ModelName or Container"),
+        ({"Specification": {"ComputeResourceRequirements": NEEDS}}, "ModelName or Container"),
         ({"Specification": {"ModelName": "chat"}}, "ComputeResourceRequirements is required"),
         (
             {"Specification": SPECIFICATION | {"ComputeResourceRequirements": {
@@ -184,7 +194,10 @@ def test_what_can_not_be_carried_out_is_refused_with_the_reason(
 
 
 def test_an_adapter_is_refused_after_its_base_was_looked_for(plane: Plane) -> None:
-    adapter = {"BaseInferenceComponentName": "chat", "Container": {"ArtifactUrl": "s3://b/a.tar.gz"}}
+    adapter = {
+        "BaseInferenceComponentName": "chat",
+        "Container": {"ArtifactUrl": "s3://b/a.tar.gz"},
+    }
     assert create(plane, "lora", Specification=adapter) == error(
         f'Could not find inference component "{CHAT}".'
     )
@@ -291,7 +304,7 @@ def test_parts_of_a_rolling_update_that_are_not_carried_out_are_refused(
 def test_lists_name_endpoint_variant_and_status(plane: Plane) -> None:
     create(plane)
     create(plane, "rank")
-    status, page = plane.call("ListInferenceComponents", MaxResults=1, EndpointNameEquals="shop")
+    _, page = plane.call("ListInferenceComponents", MaxResults=1, EndpointNameEquals="shop")
     (row,) = page["InferenceComponents"]
     assert (row["InferenceComponentName"], row["EndpointName"], row["EndpointArn"]) == (
         "rank", "shop", SHOP,
@@ -355,7 +368,9 @@ def test_a_variant_with_a_model_has_no_managed_instances(plane: Plane) -> None:
 def test_managed_instances_are_shown_and_follow_nobodys_count(plane: Plane) -> None:
     managed = {
         "Status": "ENABLED", "MinInstanceCount": 0, "MaxInstanceCount": 4,
-        "ScaleInPolicy": {"Strategy": "CONSOLIDATION", "MaximumStepSize": 2, "CooldownInMinutes": 5},
+        "ScaleInPolicy": {
+            "Strategy": "CONSOLIDATION", "MaximumStepSize": 2, "CooldownInMinutes": 5,
+        },
     }  # fmt: skip
     variant = VARIANT | {"ManagedInstanceScaling": managed}
     assert config(plane, "managed", ProductionVariants=[variant])[0] == 200

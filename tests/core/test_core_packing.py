@@ -13,13 +13,17 @@ from penstock.core.wish import CopyNeed
 
 #: Few different sizes, so that much is alike and much is tight.
 NEEDS = st.builds(
-    need, gib=st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0]), cores=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
+    need,
+    gib=st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0]),
+    cores=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     accelerators=st.sampled_from([0, 0, 1, 2]),
 )  # fmt: skip
 ROOMS = st.one_of(
     st.none(),
     st.builds(
-        need, gib=st.sampled_from([-1.0, 2.0, 4.0, 6.0, 8.0]), cores=st.sampled_from([0.5, 2.0, 3.0]),
+        need,
+        gib=st.sampled_from([-1.0, 2.0, 4.0, 6.0, 8.0]),
+        cores=st.sampled_from([0.5, 2.0, 3.0]),
         accelerators=st.sampled_from([0, 1, 2]),
     ),
 )  # fmt: skip

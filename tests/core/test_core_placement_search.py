@@ -37,7 +37,9 @@ def variants(
 ) -> tuple[list[ComponentWish], list[InstanceObserved], list[CopyObserved]]:
     """Up to three components of up to three copies on up to three instances, some loaded."""
     where = [
-        instance(name, at, gib=draw(st.sampled_from([4.0, 8.0])), accelerators=draw(st.integers(0, 2)))
+        instance(
+            name, at, gib=draw(st.sampled_from([4.0, 8.0])), accelerators=draw(st.integers(0, 2))
+        )
         for at, name in enumerate("abc"[: draw(st.integers(1, 3))])
     ]  # fmt: skip
     wishes: list[ComponentWish] = []

@@ -102,9 +102,7 @@ def actions(
     now: float = 0.0,
     **more: object,
 ) -> tuple[Action, ...]:
-    state = EndpointObserved(
-        instances=instances, copies=copies, published=published, **more
-    )  # type: ignore[arg-type]
+    state = EndpointObserved(instances=instances, copies=copies, published=published, **more)  # type: ignore[arg-type]
     return decide(wish, state, now=now, spec=ReconcileSpec()).actions
 
 
@@ -219,9 +217,7 @@ def test_a_new_specification_comes_up_beside_the_old_one_and_takes_over_as_a_who
         SetComponent("chat", IN_SERVICE, 1, "revision-ready", "", 2),
     )
     serves = replace(SERVES, components=(chat(1, active=revision(2)),))
-    changed = replace(
-        routes(chat=((2, "a"),)).variants[0], model={"name": "chat/2"}
-    )
+    changed = replace(routes(chat=((2, "a"),)).variants[0], model={"name": "chat/2"})
     assert actions(serves, A, copies=both, published=seen) == (
         PublishRoutes(replace(seen, variants=(changed,)), "copies-changed"),
         DrainCopy("a", 1, "old-generation"),

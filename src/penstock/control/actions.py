@@ -16,6 +16,7 @@ from penstock.core.components.spec import copies_wish
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
     LOADING,
+    RELEASES,
     STARTING,
     Action,
     DrainCopy,
@@ -32,7 +33,6 @@ from penstock.core.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
-from penstock.core.managed_instances import RELEASES
 from penstock.core.room import NO_ROOM, WAIT
 from penstock.core.wish import ComponentWish, wished
 from penstock.errors import CallerError

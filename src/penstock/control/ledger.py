@@ -167,6 +167,13 @@ class EndpointLedger:
             released=tuple(self.released.items()),
         )
 
+    def awaits_copy(self) -> bool:
+        """Whether an instance is about to be told what to load. One that takes inference components
+        may stay without any for as long as it likes."""
+        generations = (self.desired.active, self.desired.target)
+        takes = any(one is not None and one.takes_components for one in generations)
+        return not takes and any(entry.phase == RUNNING and not on for entry, on in self.held())
+
     def component_counts(self) -> dict[str, int]:
         """Ready copies by inference component, of the generation that is shown."""
         deployment = self.desired.active or self.desired.target

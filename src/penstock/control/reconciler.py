@@ -30,7 +30,6 @@ from penstock.core.attempts import ReconcileSpec
 from penstock.core.endpoint_state import (
     DELETING,
     LOADING,
-    RUNNING,
     Action,
     DrainCopy,
     EndpointDesired,
@@ -191,7 +190,7 @@ class ReconcilerDriver:
                     for entry in ledger.instances.values()
                 ),
                 loading=any(copy.phase == LOADING for copy in copies)
-                or any(entry.phase == RUNNING and not on for entry, on in self._held()),
+                or any(ledger.awaits_copy() for ledger in ledgers),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 

@@ -38,6 +38,12 @@ UNLOADING = "unloading"  #: leaves an instance that stays
 ENDING = "ending"
 
 
+#: Why managed scaling takes an instance away.
+RELEASED_IDLE = "idle-release"
+CONSOLIDATED = "consolidation"
+RELEASES = (RELEASED_IDLE, CONSOLIDATED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDesired:
     """The recorded wish.

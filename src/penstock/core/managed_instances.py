@@ -20,9 +20,11 @@ from dataclasses import dataclass
 
 from penstock.core.deployment import CONSOLIDATION, ManagedScaling
 from penstock.core.endpoint_state import (
+    CONSOLIDATED,
     LOADING,
     LOST,
     READY,
+    RELEASED_IDLE,
     RUNNING,
     CopyObserved,
     EndpointObserved,
@@ -33,15 +35,12 @@ from penstock.core.memory_need import START_BYTES
 from penstock.core.packing import assign, rooms_needed
 from penstock.core.wish import SPREAD, CopyNeed, VariantWish
 
-#: Reasons; those of a release are the reasons for which instances go.
+#: Reasons, beside those of releases.
 COPIES_NEED_MORE = "copies-need-more"
 AT_MAXIMUM = "at-maximum"
 BELOW_MINIMUM = "below-minimum"
 STEADY = "steady"
 COOLDOWN = "scale-in-cooldown"
-RELEASED_IDLE = "idle-release"
-CONSOLIDATED = "consolidation"
-RELEASES = (RELEASED_IDLE, CONSOLIDATED)
 
 _THERE = (LOADING, READY, LOST)
 #: Copies that are looked at in one decision; the others follow in the next.

@@ -50,10 +50,12 @@ from penstock.core.components.rollout import RolloutDecision
 from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec, VariantSpec
 from penstock.core.endpoint_state import (
+    CONSOLIDATED,
     DELETING,
     FAILED,
     IN_SERVICE,
     READY,
+    RELEASES,
     RUNNING,
     UPDATING,
     Action,
@@ -68,7 +70,7 @@ from penstock.core.endpoint_state import (
     SetStatus,
     UnloadCopy,
 )
-from penstock.core.managed_instances import CONSOLIDATED, COPIES_NEED_MORE
+from penstock.core.managed_instances import COPIES_NEED_MORE
 from penstock.core.wish import ComponentWish, VariantWish, raised, wished
 
 #: SageMaker bounds FailureReason.
@@ -298,7 +300,7 @@ class _Turn:
             instances_min=variant.instance_count if first else 0,
         )
         self.deadline = earliest(self.deadline, decision.next_deadline)
-        if decision.reason in managed_instances.RELEASES:
+        if decision.reason in RELEASES:
             held.releases[wish.name] = decision.reason
         return replace(wish, instances=decision.instances)
 

@@ -1,4 +1,4 @@
-"""What the timelines of inference components are told in: a component `chat` on a variant `blue`."""
+"""What the timelines of inference components are told in: a component `chat` on `blue`."""
 
 from __future__ import annotations
 

@@ -55,7 +55,8 @@ def decide(
     old, new, deadline = component.copies, component.copies, None
     if newest.batch:
         batches = len(ready) // newest.batch
-        settled = max((one.since or now for one in ready), default=now) + newest.batch_wait_s
+        since = [now if one.since is None else one.since for one in ready]
+        settled = max(since, default=now) + newest.batch_wait_s
         if batches and now < settled:
             deadline = settled
         else:
