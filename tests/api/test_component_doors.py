@@ -1,4 +1,4 @@
-"""How a request for an inference component travels, door by door, and what each door tells of it."""
+"""How a request for an inference component travels, door by door, and what each tells of it."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def test_the_header_names_the_component_of_an_answer_and_of_a_stream() -> None:
          "[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"),
     ],
 )  # fmt: skip
-def test_what_the_header_can_not_name_is_a_validation_error(
-    name: str | None, message: str
-) -> None:
+def test_what_the_header_can_not_name_is_a_validation_error(name: str | None, message: str) -> None:
     async def main() -> None:
         async with door_site() as served:
             components(served)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.api.copy_usage import CopyUsage
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.control.views import InstanceView
@@ -30,6 +31,7 @@ class Observation:
         self._plane = plane
         self._published = published
         self._clock = clock
+        self._copies = CopyUsage()
         self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
 
     def variants(self) -> list[VariantObserved]:
@@ -98,10 +100,12 @@ class Observation:
                     memory_percent=memory_percent(status, view),
                     loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
                     loaded_model_count=loaded_models(status),
+                    copies=self._copies.samples(view, status, now),
                     **engines(status),
                 )
             )
         self._used = used
+        self._copies.keep_instances(set(used))
         return taken
 
     def _views(self) -> list[tuple[str, InstanceView]]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.errors import CallerError
+from penstock.metrics.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample, instance_metrics
 from penstock.metrics.loop_lag import LoopLag
@@ -126,8 +127,10 @@ class MetricRegistry:
         if self._store is not None:
             publishing = self._publishing.get((sample.endpoint, sample.variant), ALWAYS)
             at, fine = publishing.point(now)
-            for key, value in instance_metrics(sample):
+            for key, value in (*instance_metrics(sample), *component_metrics(sample)):
                 self._store.put(key, at, StatisticSet.of(value), now=now, high_resolution=fine)
+            for key, stats in request_metrics(sample) if publishing.by_instance else ():
+                self._store.put(key, at, stats, now=now, high_resolution=fine)
 
     def add_models(
         self,
