@@ -20,9 +20,11 @@ from penstock.control.load_request import load_request
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
+from penstock.control.starts import note_ready
 from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec, is_permanent
+from penstock.core.components.memory import after_load, before_load
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -35,7 +37,7 @@ from penstock.core.endpoint_state import (
 )
 from penstock.core.memory_need import MemoryNeed
 from penstock.core.room import NO_ROOM, RoomDecision
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import ModelError, NotNowError, PenstockError
 
 
 class NoRoom(NotNowError):
@@ -43,6 +45,13 @@ class NoRoom(NotNowError):
 
     def __init__(self, decision: RoomDecision) -> None:
         super().__init__(decision.reason, decision.message)
+
+
+class TooLarge(ModelError):
+    """A model takes more than a copy of its component may."""
+
+    def __init__(self, story: str) -> None:
+        super().__init__("larger-than-requirement", story)
 
 
 class GiveUpInstance(Protocol):
@@ -86,6 +95,7 @@ class CopyOperations:
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """A new copy, phase loading."""
+        copy.asked_at = self._under_way.clock.monotonic()
         ledger.copies[copy.copy] = copy
         self._under_way.enter(copy, LOADING, queued=True)
         self._begin(copy, self._load(ledger, entry, copy))
@@ -189,7 +199,11 @@ class CopyOperations:
         copy.outstanding_max = int(description.get("outstanding_max", 1))
         copy.model_memory_bytes = int(reply.get("memory_bytes", 0))
         copy.load_s = float(reply.get("load_s", 0.0))
+        story = after_load(copy.component, copy.model_memory_bytes)
+        if story:
+            raise TooLarge(story)
         copy.ready_since = self._under_way.clock.monotonic()
+        note_ready(ledger, entry, copy, copy.ready_since)
         entry.memory_bytes = sum(  # until the first status call
             one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
         )
@@ -208,6 +222,9 @@ class CopyOperations:
             self._under_way.enter(copy, LOADING, queued=True)
             self._under_way.record(ledger, "wait for room", decision.reason, entry.instance_id)
 
+        story = before_load(copy.component, need)
+        if story:
+            raise TooLarge(story)
         decision = await self._room.for_load(
             entry, copy, need, measure=self._status.measure, waits=waits
         )

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 #: Raised by every change of a table; a newer database is refused, an older one migrated.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 #: What brings a database from the version before to this one; SQLite and PostgreSQL read it alike.
 #: Keys from before there were scopes could do everything, and still can.
@@ -20,6 +20,7 @@ MIGRATIONS: Final = {
         "ALTER TABLE keys ADD COLUMN scope VARCHAR(16) NOT NULL DEFAULT 'admin'",
         "ALTER TABLE keys ADD COLUMN endpoints TEXT NOT NULL DEFAULT ''",
     ),
+    3: (),  # new tables, which are made whenever a database is opened
 }
 
 metadata: Final = MetaData()
@@ -109,4 +110,18 @@ target_model_crashes = Table(
     Column("at", Double, nullable=False),
     Column("models", Text, nullable=False),  #: JSON: [[name, digest], ...]
     Index("target_model_crashes_endpoint", "endpoint_key", "at"),
+)
+
+#: Inference components. `request` is what was last asked for, as the caller said it.
+inference_components = _named(
+    "inference_components",
+    Column("endpoint_key", String(128), nullable=False, index=True),
+    Column("variant", String(128), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("failure_reason", Text, nullable=False),
+    Column("copies", Integer, nullable=False),
+    Column("revision_last", Integer, nullable=False),
+    Column("active", Text, nullable=False),  #: the revision that serves
+    Column("target", Text),  #: the one on its way to replace it
+    Column("former_request", Text),  #: `request` of `active`, while there is a target
 )
