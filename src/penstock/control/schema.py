@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 #: Raised by every change of a table; a newer database is refused, an older one migrated.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 #: What brings a database from the version before to this one; SQLite and PostgreSQL read it alike.
 #: Keys from before there were scopes could do everything, and still can.
@@ -20,6 +20,7 @@ MIGRATIONS: Final = {
         "ALTER TABLE keys ADD COLUMN scope VARCHAR(16) NOT NULL DEFAULT 'admin'",
         "ALTER TABLE keys ADD COLUMN endpoints TEXT NOT NULL DEFAULT ''",
     ),
+    3: (),  # only new tables
 }
 
 metadata: Final = MetaData()
@@ -90,4 +91,38 @@ keys = Table(
     Column("scope", String(16), nullable=False, server_default="admin"),
     #: names in lower case, a comma between them; none = every endpoint
     Column("endpoints", Text, nullable=False, server_default=""),
+)
+
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("arn", String(512), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("actions", Text, nullable=False),
+    Column("actions_enabled", Integer, nullable=False),
+    Column("omitted", Text, nullable=False),
+    Column("owner", String(512), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("state_reason", Text, nullable=False),
+    Column("state_reason_data", Text, nullable=False),
+    Column("state_updated", Double, nullable=False),
+    Column("configuration_updated", Double, nullable=False),
+    #: counts the changes of all alarms: whoever has seen one reads only what is newer
+    Column("revision", Integer, nullable=False),
+    Index("alarms_revision", "revision"),
+    Index("alarms_owner", "owner"),
+)
+
+alarm_history = Table(
+    "alarm_history",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("alarm", String(255), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("alarm_history_alarm", "alarm", "at"),
+    Index("alarm_history_at", "at"),
 )
