@@ -126,3 +126,67 @@ alarm_history = Table(
     Index("alarm_history_alarm", "alarm", "at"),
     Index("alarm_history_at", "at"),
 )
+
+scalable_targets = Table(
+    "scalable_targets",
+    metadata,
+    Column("key", String(512), primary_key=True),
+    Column("resource_id", String(256), nullable=False),
+    Column("dimension", String(64), nullable=False),
+    Column("arn", String(256), nullable=False),
+    Column("role_arn", Text, nullable=False),
+    Column("capacity_min", Integer, nullable=False),
+    Column("capacity_max", Integer, nullable=False),
+    Column("suspended", Text, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+scaling_policies = Table(
+    "scaling_policies",
+    metadata,
+    Column("target_key", String(512), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("arn", String(1024), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("request", Text, nullable=False),  #: its configuration as given
+    Column("created", Double, nullable=False),
+)
+
+scheduled_actions = Table(
+    "scheduled_actions",
+    metadata,
+    Column("target_key", String(512), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("arn", String(1024), nullable=False),
+    Column("schedule", Text, nullable=False),
+    Column("timezone", String(64), nullable=False),
+    Column("starts", Double),
+    Column("ends", Double),
+    Column("capacity_min", Integer),
+    Column("capacity_max", Integer),
+    Column("created", Double, nullable=False),
+    Column("due", Double),  #: none: it has run for the last time
+)
+
+scaling_activities = Table(
+    "scaling_activities",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False),
+    Column("target_key", String(512), nullable=False),
+    Column("resource_id", String(256), nullable=False),
+    Column("dimension", String(64), nullable=False),
+    Column("description", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("ended", Double),
+    Column("status", String(32), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("not_scaled", Text, nullable=False),  #: JSON; empty: it did scale
+    Column("change", Text, nullable=False),  #: JSON of the change of capacity; empty: none
+    Index("scaling_activities_id", "id"),
+    Index("scaling_activities_target", "target_key", "number"),
+    Index("scaling_activities_started", "started"),
+)

@@ -52,8 +52,21 @@ def description(dimension: str, capacity: int) -> str:
     return f"Setting {words_of(dimension)} to {capacity}."
 
 
-def not_scaled_description(dimension: str) -> str:
-    return f"Attempting to scale the {words_of(dimension)}."
+NOT_SCALED_DESCRIPTION: Final = "Attempting to scale due to alarm triggered"
+
+
+def in_progress(dimension: str, capacity: int) -> str:
+    return (
+        f"Successfully set {words_of(dimension)} to {capacity}. Waiting for change to be fulfilled"
+        " by sagemaker."
+    )
+
+
+def not_scaled_message(why: NotScaled, reason: str) -> str:
+    return (
+        f"Capacity stays at {why.capacity}, within {why.capacity_min} and {why.capacity_max}:"
+        f" {reason}"
+    )
 
 
 def succeeded(dimension: str, capacity: int) -> str:
@@ -92,6 +105,13 @@ def bounds_description(capacity_min: int | None, capacity_max: int | None) -> st
     if capacity_max is not None:
         told.append(f"max capacity to {capacity_max}")
     return f"Setting {' and '.join(told)}"
+
+
+def bounds_message(capacity_min: int | None, capacity_max: int | None, *, crossed: bool) -> str:
+    done = bounds_description(capacity_min, capacity_max).removeprefix("Setting ")
+    if crossed:
+        return f"Failed to set {done}. Reason: the minimum would be above the maximum"
+    return f"Successfully set {done}"
 
 
 def schedule_cause(name: str) -> str:

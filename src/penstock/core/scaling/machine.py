@@ -400,6 +400,14 @@ class TargetScaler:
                 return
         self._decisions.append(decision)
 
+    def names(self, arn: str) -> bool:
+        """Whether one of its policies has this ARN."""
+        return self._spec.policy(arn) is not None
+
+    def latest(self) -> LoadObserved | None:
+        """The last look."""
+        return self._window.latest()
+
     def decisions(self) -> list[ScalingDecision]:
         """What was decided, oldest first; one that goes on is told once, from when it began."""
         return list(self._decisions)

@@ -47,7 +47,7 @@ class TargetSpec:
         return max(self.capacity_min, min(capacity, self.capacity_max))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StepAdjustment:
     """What to do while the metric is this far from the alarm's threshold."""
 
