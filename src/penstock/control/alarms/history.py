@@ -6,7 +6,6 @@ Kept for thirty days and within a number per alarm; of alarms that are deleted t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -22,6 +21,7 @@ from penstock.control.alarms.records import (
     HistoryQuery,
 )
 from penstock.core.alarms.spec import AlarmSpec, MetricStat
+from penstock.core.alarms.words import moment
 
 KEPT_S: Final = 30 * 86_400.0  #: as long as CloudWatch keeps it
 #: Of one alarm: with a period of 10 s that flaps all the time, two hours and more.
@@ -124,12 +124,6 @@ def acted(record: AlarmRecord, action: str, *, fault: str, now: float) -> Histor
     done = "Failed to execute action" if fault else "Successfully executed action"
     why = f". Error: {fault}" if fault else ""
     return _item(record, ACTION, f"{done} {action}{why}", data, now)
-
-
-def moment(at: float) -> str:
-    """Wall seconds as CloudWatch writes them into JSON."""
-    when = datetime.fromtimestamp(at, UTC)
-    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}+0000"
 
 
 def _item(

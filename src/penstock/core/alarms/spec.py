@@ -57,6 +57,15 @@ class AlarmSpec:
     low_samples: str = "evaluate"
 
 
+@dataclass(frozen=True, slots=True)
+class Datapoint:
+    """One period of what an alarm watches."""
+
+    at: int  #: wall second at which the period begins
+    value: float | None = None  #: None: missing
+    sample_count: float = 0.0  #: of a plain metric
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmFired:
     """An action is due: the alarm entered a state, or an autoscaling action's period came round."""
