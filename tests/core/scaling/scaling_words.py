@@ -89,7 +89,11 @@ def seen(at: float, capacity: int, ready: int | None = None, **more: Any) -> Loa
 
 
 def watch(
-    machine: TargetScaler, start: float, end: float, capacity: int, ready: int | None = None,
+    machine: TargetScaler,
+    start: float,
+    end: float,
+    capacity: int,
+    ready: int | None = None,
     **more: Any,
 ) -> list[Action]:
     """A look each second from `start` up to `end`, not included; all that came of them."""

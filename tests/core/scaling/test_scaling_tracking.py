@@ -79,18 +79,19 @@ def test_target_tracking_never_leaves_zero(alarm: object) -> None:
 
 def test_no_datapoints_are_no_load_only_where_nobody_called() -> None:
     """Invocations have no datapoint where there was none: capacity comes in nevertheless, but only
-    if the target was watched all the time that the alarm looks at (90 s)."""
-    policy, nothing = tracking(), low("t", at=100.0)
-    assert wished(policy, nothing, 3, window((10.0, 3, 3), (100.0, 3, 3)))[0] == 0
-    short = window((11.0, 3, 3), (100.0, 3, 3))
+    if the target was watched all the time that the alarm looks at: nine periods and two that may
+    be late, and two seconds for the last one's way."""
+    policy, nothing = tracking(), low("t", at=122.0)
+    assert wished(policy, nothing, 3, window((10.0, 3, 3), (122.0, 3, 3)))[0] == 0
+    short = window((11.0, 3, 3), (122.0, 3, 3))
     assert wished(policy, nothing, 3, short) == (None, "not-watched-long-enough")
     called = LoadWindow()
     called.add(seen(0.0, 3, arrivals=7))
-    called.add(seen(100.0, 3, arrivals=8))
+    called.add(seen(122.0, 3, arrivals=8))
     assert wished(policy, nothing, 3, called) == (None, "no-datapoints")
     busy = LoadWindow()  # one long request, which has not been counted yet
     busy.add(seen(0.0, 3))
-    busy.add(seen(100.0, 3, in_flight=1))
+    busy.add(seen(122.0, 3, in_flight=1))
     assert wished(policy, nothing, 3, busy) == (None, "no-datapoints")
 
 

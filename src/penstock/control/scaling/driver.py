@@ -83,7 +83,8 @@ class ScalingDriver:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._wanted: dict[tuple[str, str, str], None] = {}
+        self._waiting: dict[tuple[str, str, str], None] = {}  #: requests wait there now
+        self._wanted: dict[tuple[str, str, str], None] = {}  #: or did since the last round
         self._pruned_at: float | None = None
 
     async def start(self) -> None:
@@ -103,10 +104,14 @@ class ScalingDriver:
         self._changed = True
         self._wake.set()
 
-    def capacity_wanted(self, endpoint: str, variant: str = "", component: str = "") -> None:
-        """Requests are held for something that has no copy. Call it as often as you like."""
-        self._wanted[endpoint.lower(), variant.lower(), component.lower()] = None
-        self._wake.set()
+    def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
+        """So many requests wait for something that has no copy; 0: none does any longer."""
+        key = endpoint.lower(), variant.lower(), component.lower()
+        if waiting:
+            self._waiting[key] = self._wanted[key] = None
+            self._wake.set()
+        else:
+            self._waiting.pop(key, None)
 
     async def on_alarm(self, fired: AlarmFired) -> None:
         """An alarm's action is due that names a policy; one of no policy is passed over.
@@ -159,13 +164,13 @@ class ScalingDriver:
             self._wanted.clear()
             return
         await self._refresh()
-        wanted, self._wanted = self._wanted, {}
+        wanted, self._wanted = self._wanted | self._waiting, {}
         for target in list(self._targets.values()):
             observed = self._look(target)
             scaler = target.scaler
             if observed is not None:
                 await self._carry_out(target, scaler.on_observed(observed))
-                if not observed.capacity and _is_wanted(target, wanted):
+                if not observed.capacity and (observed.in_flight or _is_wanted(target, wanted)):
                     await self._carry_out(target, scaler.capacity_wanted(observed))
             due = scaler.next_deadline()
             if due is not None and self._clock.wall() >= due:

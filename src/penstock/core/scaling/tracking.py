@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from penstock.core.alarms.evaluate import EXTRA_PERIODS
+from penstock.core.alarms.schedule import SETTLE_S
 from penstock.core.alarms.spec import AlarmFired
 from penstock.core.scaling.observed import LoadWindow
 from penstock.core.scaling.spec import TrackingPolicy
@@ -43,7 +45,7 @@ def needed(load: float, target_value: float) -> int:
 
 def looked_at_s(fired: AlarmFired) -> float:
     """The time that a fired alarm's datapoints tell of."""
-    return float(fired.alarm.period_s * fired.alarm.evaluation_periods)
+    return fired.alarm.period_s * (fired.alarm.evaluation_periods + EXTRA_PERIODS) + SETTLE_S
 
 
 def _out(
@@ -51,7 +53,7 @@ def _out(
 ) -> tuple[int | None, str]:
     if not fired.values or not math.isfinite(fired.values[-1]):
         return None, "no-datapoints"
-    measured_since = fired.at - 2 * fired.alarm.period_s  # datapoints end up to a period ago
+    measured_since = fired.at - 2 * fired.alarm.period_s - SETTLE_S  # it may have ended as long ago
     copies = max(window.ready_min(measured_since), 1)
     wanted = needed(fired.values[-1] * copies, policy.target_value)
     if wanted <= capacity:  # what is on its way is enough
