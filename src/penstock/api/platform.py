@@ -41,7 +41,9 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
+from penstock.control.alarms.driver import AlarmsDriver, no_policies
 from penstock.control.plane import ControlPlane
+from penstock.control.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
 from penstock.core.body_budget import BodyBudget
 from penstock.errors import CallerError
@@ -78,6 +80,8 @@ class CloudWatchCall:
     """One CloudWatch call's surroundings."""
 
     store: MetricStore
+    database: StoreThread
+    alarms: AlarmsDriver
     clock: Clock
     region: str
     account_id: str
@@ -136,6 +140,7 @@ class Platform:
         self._target_models = TargetModels(
             self._plane, self._dispatcher.hosts_for, ArtifactSettings.from_config(config.control)
         )
+        self._alarms = AlarmsDriver(self._plane.database, self._store, clock, no_policies)
         self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._plane.close)
@@ -149,6 +154,8 @@ class Platform:
             )
             stack.push_async_callback(metrics.stop)
             metrics.start()
+            stack.push_async_callback(self._alarms.stop)
+            self._alarms.start()
             await self._listen(stack)
             settle_memory()
             self._stack = stack.pop_all()
@@ -178,7 +185,9 @@ class Platform:
             AwsService(
                 CLOUDWATCH,
                 CLOUDWATCH_OPERATIONS,
-                lambda region: CloudWatchCall(self._store, self._clock, region, account_id),
+                lambda region: CloudWatchCall(
+                    self._store, self._plane.database, self._alarms, self._clock, region, account_id
+                ),
             ),
         )
 

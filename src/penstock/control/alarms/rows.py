@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
 
 from penstock.control import rows, schema
-from penstock.control.alarms import history
+from penstock.control.alarms import history, tags
 from penstock.control.alarms.records import (
     AlarmActions,
     AlarmQuery,
@@ -58,7 +58,7 @@ def remove(db: Connection, names: Collection[str], *, now: float) -> list[str]:
     found = find(db, names)
     for record in found:
         db.execute(delete(schema.alarms).where(schema.alarms.c.name == record.name))
-        db.execute(delete(schema.tags).where(schema.tags.c.arn_key == record.arn.lower()))
+        tags.remove(db, record.arn)
     history.add(db, [history.deleted(record, now=now) for record in found])
     if found:
         _next_revision(db)
@@ -68,6 +68,10 @@ def remove(db: Connection, names: Collection[str], *, now: float) -> list[str]:
 def get(db: Connection, name: str) -> AlarmRecord | None:
     row = db.execute(select(schema.alarms).where(schema.alarms.c.name == name)).mappings().first()
     return None if row is None else _record(row)
+
+
+def count(db: Connection) -> int:
+    return int(db.scalar(select(func.count()).select_from(schema.alarms)) or 0)
 
 
 def find(db: Connection, names: Iterable[str]) -> list[AlarmRecord]:
