@@ -80,6 +80,7 @@ class ScalingConfig:
     standard_high_periods: int = 3
     standard_low_periods: int = 15
     low_share: float = 0.9  #: of the target, below which a metric counts as low
+    cooldown_s_max: float = 604_800.0  #: cooldowns of policies that are longer count as this long
     fast: bool = False  #: every target asks for capacity each second, not only those tagged so
 
 

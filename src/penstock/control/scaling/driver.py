@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -33,7 +34,7 @@ from penstock.core.scaling.actions import (
 from penstock.core.scaling.machine import TargetScaler
 from penstock.core.scaling.observed import LoadObserved
 from penstock.core.scaling.resource import ComponentId, VariantId
-from penstock.errors import PenstockError
+from penstock.errors import CallerError, PenstockError
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class ScalingDriver:
         notify: Callable[[str], None],
         clock: Clock,
         fast: bool = False,
+        cooldown_s_max: float = math.inf,
     ) -> None:
         """`resources` and `loads` by dimension; `notify`: an endpoint's counts were changed."""
         self._database = database
@@ -77,7 +79,7 @@ class ScalingDriver:
         self._loads = loads
         self._notify = notify
         self._clock = clock
-        self._fast = fast
+        self._settings = {"fast": fast, "cooldown_s_max": cooldown_s_max}
         self._targets: dict[str, _Target] = {}
         self._changed = True
         self._wake = asyncio.Event()
@@ -114,19 +116,23 @@ class ScalingDriver:
             self._waiting.pop(key, None)
 
     async def on_alarm(self, fired: AlarmFired) -> None:
-        """An alarm's action is due that names a policy; one of no policy is passed over.
+        """An alarm's action is due, which names a policy.
 
-        Raises PenstockError if it can't be written.
+        Raises PenstockError: `policy-unknown`, and what writing raises.
         """
         async with self._turn:
             if self._changed:
                 await self._reload()
-            for target in list(self._targets.values()):
-                if target.scaler.names(fired.action):
-                    await self._refresh()
-                    observed = self._look(target)
-                    if observed is not None:
-                        await self._carry_out(target, target.scaler.on_alarm(fired, observed))
+            found = [one for one in self._targets.values() if one.scaler.names(fired.action)]
+            if not found:
+                raise CallerError(
+                    "policy-unknown", f"No scaling policy has the ARN {fired.action}."
+                )
+            (target,) = found
+            await self._refresh()
+            observed = self._look(target)
+            if observed is not None:
+                await self._carry_out(target, target.scaler.on_alarm(fired, observed))
 
     def decisions(self) -> dict[tuple[str, str], list[ScalingDecision]]:
         """(resource id, dimension) -> what was decided since the server's start, oldest first."""
@@ -180,7 +186,7 @@ class ScalingDriver:
     async def _reload(self) -> None:
         self._changed = False
         try:
-            found = await self._database.call(loading.load_targets, fast=self._fast)
+            found = await self._database.call(loading.load_targets, **self._settings)
         except BaseException:
             self._changed = True
             raise

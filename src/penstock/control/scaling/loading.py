@@ -32,10 +32,10 @@ class TargetLoaded:
     open_activity: str
 
 
-def load_targets(store: Store, *, fast: bool) -> list[TargetLoaded]:
-    """`fast`: every target has the fast path."""
+def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[TargetLoaded]:
+    """`fast`: every target has the fast path; longer cooldowns count as `cooldown_s_max`."""
     with store.read() as db:
-        return [_loaded(db, record, fast) for record in rows.all_targets(db)]
+        return [_loaded(db, record, fast, cooldown_s_max) for record in rows.all_targets(db)]
 
 
 def counts(store: Store, resources: Resources) -> dict[str, CapacitySeen | None]:
@@ -64,7 +64,9 @@ def zone_of(name: str) -> ZoneInfo:
         raise CronError(f"{name!r} is no time zone") from error
 
 
-def _loaded(db: Connection, record: TargetRecord, fast: bool) -> TargetLoaded:
+def _loaded(
+    db: Connection, record: TargetRecord, fast: bool, cooldown_s_max: float
+) -> TargetLoaded:
     tags = resource_rows.tags_of(db, record.arn)
     fast = fast or tags.get(FAST_TAG, "").lower() == "true"
     last, open_activity = activity_rows.last_change(db, record.key)
@@ -73,7 +75,7 @@ def _loaded(db: Connection, record: TargetRecord, fast: bool) -> TargetLoaded:
         spec=ScalingSpec(
             target=replace(record.spec, fast=fast),
             policies=tuple(one.policy for one in rows.policies(db, record.key)),
-        ),
+        ).with_cooldowns_up_to(cooldown_s_max),
         schedules=tuple(_schedules(rows.schedules(db, record.key))),
         last=last,
         open_activity=open_activity,

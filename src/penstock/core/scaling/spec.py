@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 STEP_SCALING: Final = "StepScaling"
@@ -109,5 +109,19 @@ class ScalingSpec:
     def policy(self, arn: str) -> Policy | None:
         return next((one for one in self.policies if one.arn == arn), None)
 
+    def with_cooldowns_up_to(self, most_s: float) -> ScalingSpec:
+        """The same, but no policy waits longer."""
+        return replace(self, policies=tuple(_capped(one, most_s) for one in self.policies))
+
     def tracking(self) -> tuple[TrackingPolicy, ...]:
         return tuple(one for one in self.policies if isinstance(one, TrackingPolicy))
+
+
+def _capped(policy: Policy, most_s: float) -> Policy:
+    if isinstance(policy, StepPolicy):
+        return replace(policy, cooldown_s=min(policy.cooldown_s, most_s))
+    return replace(
+        policy,
+        scale_out_cooldown_s=min(policy.scale_out_cooldown_s, most_s),
+        scale_in_cooldown_s=min(policy.scale_in_cooldown_s, most_s),
+    )
