@@ -82,6 +82,7 @@ class VariantTotals(GenerationCounts):
     Attributes:
         requests: (door, outcome) -> requests; each request counts once.
         refusals: reason -> requests.
+        failures: requests that ended with an error that is not the caller's (5XX).
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
         unit_count: instances of a variant, or copies of a component, that share the requests.
@@ -92,23 +93,15 @@ class VariantTotals(GenerationCounts):
     """
 
     __slots__ = (
-        "batch_rows",
-        "cost",
-        "in_flight",
-        "published_until",
-        "queue_s",
-        "refusals",
-        "requests",
-        "run_s",
-        "total_s",
-        "unit_count",
-        "unpublished", "windows",
+        "batch_rows", "cost", "failures", "in_flight", "published_until", "queue_s", "refusals",
+        "requests", "run_s", "total_s", "unit_count", "unpublished", "windows",
     )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: dict[tuple[str, str], int] = {}
         self.refusals: dict[str, int] = {}
+        self.failures = 0
         self.batch_rows: dict[int, int] = {}
         self.in_flight: dict[str, int] = {}
         self.unit_count = 1
@@ -124,7 +117,9 @@ class VariantTotals(GenerationCounts):
         """Adds a delta whose counts began at wall second `since`."""
         for (status, model_status, door), count in delta.outcomes.items():
             _increase(self.requests, (door, outcome_of(status, model_status)), count)
-        for (reason, _, door), count in delta.refusals.items():
+            self.failures += count if (model_status or status) >= 500 else 0
+        for (reason, status, door), count in delta.refusals.items():
+            self.failures += count if status >= 500 else 0
             _increase(self.requests, (door, "refused"), count)
             _increase(self.refusals, reason, count)
         for rows, count in delta.batch_rows.items():
@@ -156,6 +151,11 @@ class VariantTotals(GenerationCounts):
         due = [one for one in self.unpublished if before >= point_end(one[0])]
         self.unpublished = [one for one in self.unpublished if before < point_end(one[0])]
         return due
+
+    @property
+    def arrivals(self) -> int:
+        """Requests that ended or were refused, since the start."""
+        return sum(self.requests.values())
 
     @property
     def answers(self) -> int:
