@@ -22,7 +22,7 @@ from bench.deployment import deploy
 from bench.generation_load import Answer, completion, streamed, whole
 from bench.generation_models import Model
 from penstock.core.deployment import PREFIX_AWARE, ROUND_ROBIN
-from penstock.sim.generation import GenerationSpec
+from penstock.core.generation_steps import GenerationSpec
 from penstock.sim.outcome import percentile
 from penstock.sim.workload import Arrival, Workload, WorkloadSpec
 

@@ -37,7 +37,7 @@ from penstock.core.deployment import (
     RANDOM,
     ROUND_ROBIN,
 )
-from penstock.sim.generation import GenerationSpec
+from penstock.core.generation_steps import GenerationSpec
 from penstock.sim.outcome import percentile
 from penstock.sim.scenario import Scenario, load_scenario
 from penstock.sim.twin import Twin
