@@ -71,6 +71,7 @@ class _Load:
         self._in_flight_max: int = options["in_flight_max"] or len(self._due)
         self._one_batch: bool = options["one_batch"]
         self._patience_s: float = options["patience_s"]
+        self._start_at: float = options["start_at"]
         count = len(self._due)
         self._sent = [0.0] * count
         self._first = [0.0] * count
@@ -89,7 +90,7 @@ class _Load:
         gc.disable()
         clock, wait, poll = time.perf_counter, select.select, self._epoll.poll
         watched = [self._epoll.fileno()]
-        self._start = clock() + 0.05
+        self._start = clock() + max(0.05, self._start_at - time.time())
         at, count = 0, len(self._due)
         stop = self._start + (self._due[-1] if self._due else 0.0) + self._patience_s
         while at < count or self._busy or self._waiting:
@@ -244,10 +245,12 @@ def streamed(
     in_flight_max: int = 0,
     one_batch: bool = False,
     patience_s: float = 120.0,
+    start_at: float = 0.0,
 ) -> list[Answer]:
     """Sends each body to /v1/completions when it is due (ascending, s); answers in their order.
 
-    `in_flight_max` 0 is no limit. After the last one is due, `patience_s` is how long to wait.
+    `in_flight_max` 0 is no limit. After the last one is due, `patience_s` is how long to wait. The
+    load starts at the wall time `start_at`, or as soon as it can.
     """
     host, _, port = base_url.removeprefix("http://").partition(":")
     options = {
@@ -259,6 +262,7 @@ def streamed(
         "in_flight_max": in_flight_max,
         "one_batch": one_batch,
         "patience_s": patience_s,
+        "start_at": start_at,
     }
     run = subprocess.run(
         [sys.executable, "-m", "bench.generation_load"],
