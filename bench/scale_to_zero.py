@@ -16,6 +16,7 @@ measurement ends the same day. Everything is said through boto3, unmodified.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 import threading
@@ -74,10 +75,7 @@ class Watch:
 
     def copy_seconds(self, start: float, stop: float) -> float:
         times = [each for each in self.seen if start <= each[0] <= stop]
-        return sum(
-            copies * (until - at)
-            for (at, copies), (until, _) in zip(times, times[1:], strict=False)
-        )
+        return sum(copies * (until - at) for (at, copies), (until, _) in itertools.pairwise(times))
 
 
 def main(arguments: list[str]) -> None:
