@@ -26,10 +26,8 @@ from penstock.runtimes.generation.base import (
     ToolText,
     tools_unsupported,
 )
-from penstock.runtimes.generation.paced_tokens import AnswerTokens, PacedPrompts, digest
+from penstock.runtimes.generation.paced_tokens import AnswerTokens, digest
 from penstock.runtimes.statistics import EngineStatistics
-
-__all__ = ["PacedEngine", "PacedPrompts"]
 
 _CONTEXT_TOKENS = 32_768  #: where the settings do not say
 #: A process that was held up for longer does not make up for it: its accelerator stood still too.
