@@ -102,6 +102,13 @@ def test_an_idle_engine_begins_when_it_is_asked() -> None:
     made.add(asked(2, 1))
     made.step()
     assert time.now == pytest.approx(101.6)
+    made.add(asked(3, 9))
+    made.step()
+    made.cancel(3)
+    time.now += 0.1
+    made.add(asked(4, 1))
+    made.step()
+    assert time.now == pytest.approx(103.2), "nobody was there in between"
 
 
 def test_it_is_ready_after_the_time_that_loading_takes() -> None:

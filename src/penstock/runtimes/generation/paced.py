@@ -121,6 +121,8 @@ class PacedEngine:
         if self._sequences.pop(ident, None) is not None:
             self._model.cancel(ident)
             self._model.drop_cancelled()
+            if not self._sequences:
+                self._step_end = None
 
     def step(self) -> Sequence[StepOutput]:
         step_s = self._model.begin_step()
