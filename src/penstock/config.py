@@ -69,6 +69,22 @@ class ControlConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingConfig:
+    """Auto scaling: how the alarms of target-tracking policies are made, and the fast path."""
+
+    # A step of load is seen within 45 s, and believed to be over after 15 minutes.
+    high_resolution_period_s: int = 10  #: 1, 5, 10, 20, 30 or a multiple of 60
+    high_resolution_high_periods: int = 3  #: above the target before capacity is added
+    high_resolution_low_periods: int = 90  #: below the target before capacity is taken away
+    standard_period_s: int = 60  #: as high_resolution_period_s
+    standard_high_periods: int = 3
+    standard_low_periods: int = 15
+    low_share: float = 0.9  #: of the target, below which a metric counts as low
+    cooldown_s_max: float = 604_800.0  #: cooldowns of policies that are longer count as this long
+    fast: bool = False  #: every target asks for capacity each second, not only those tagged so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Everything `penstock up` is told."""
 
@@ -76,4 +92,5 @@ class ServerConfig:
     listen: ListenConfig = field(default_factory=ListenConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
+    scaling: ScalingConfig = field(default_factory=ScalingConfig)
     log_level: str = "info"

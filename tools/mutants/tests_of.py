@@ -119,6 +119,13 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
     "core/reconcile.py": _RECONCILE,
+    "core/alarms/evaluate.py": ("core/alarms/test_alarm_evaluate.py",),
+    "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
+    "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
+    "core/alarms/words.py": (
+        "core/alarms/test_alarm_words.py",
+        "core/alarms/test_alarm_evaluate.py",
+    ),
     "core/residency/account.py": ("core/residency/test_residency_account.py", *_RESIDENCY),
     "core/residency/actions.py": _RESIDENCY,
     "core/residency/contest.py": ("core/residency/test_residency_contest.py", *_RESIDENCY),

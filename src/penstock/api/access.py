@@ -216,6 +216,8 @@ def scope_expected(http: HttpRequest) -> str:
     form = http.headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
     if target.startswith("GraniteServiceVersion") or (form and http.path == "/"):
         return "monitoring"
+    if target.startswith("AnyScaleFrontendService"):
+        return "application-autoscaling"
     return "logs" if target.startswith("Logs_") else "sagemaker"
 
 

@@ -1,8 +1,9 @@
 """POST / of the AWS services: finds service and protocol, parses, checks, calls, answers.
 
-One path serves the SageMaker control plane (JSON 1.1) and CloudWatch (JSON 1.0 and Query); the
-header X-Amz-Target or the form's `Action` decides. The operations themselves are plain functions
-from parameters to a result, in their own folders; errors become the protocol's own here.
+One path serves the SageMaker control plane and Application Auto Scaling (JSON 1.1) and CloudWatch
+(JSON 1.0 and Query); the header X-Amz-Target or the form's `Action` decides. The operations
+themselves are plain functions from parameters to a result, in their own folders; errors become the
+protocol's own here.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from penstock.gateway.listener import Denied
 from penstock.wire.aws import json_rpc, query, validate
 from penstock.wire.aws.errors import AwsError, unknown_operation
 from penstock.wire.aws.http import HttpRequest, HttpResponse
-from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER, service_model
+from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER, service_model
 from penstock.wire.aws.sigv4 import parse_authorization
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,11 @@ _LARGE_ANSWERS: Final = frozenset({"GetMetricData"})
 Operation = Callable[[Any, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 #: What an X-Amz-Target begins with. Forms are CloudWatch's alone: no other service speaks Query.
-TARGETS = {"SageMaker": SAGEMAKER, "GraniteServiceVersion20100801": CLOUDWATCH}
+TARGETS = {
+    "SageMaker": SAGEMAKER,
+    "AnyScaleFrontendService": AUTOSCALING,
+    "GraniteServiceVersion20100801": CLOUDWATCH,
+}
 
 #: CloudWatch Logs, which is not served: there are no log groups. SDKs that follow an endpoint's log
 #: while they wait for it take that answer as the truth, and any other as a failure.
@@ -44,7 +49,11 @@ LOGS_TARGET = "Logs_"
 VALIDATION_CODES = {CLOUDWATCH: "ValidationError"}
 
 #: Names in the credential scope, which are not the client's names.
-SCOPES = {SAGEMAKER: "sagemaker", CLOUDWATCH: "monitoring"}
+SCOPES = {
+    SAGEMAKER: "sagemaker",
+    AUTOSCALING: "application-autoscaling",
+    CLOUDWATCH: "monitoring",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,10 @@ class Observation:
         found: dict[tuple[str, str], dict[str, int]] = {}
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
         serving: dict[tuple[str, str], int] = {}
+        for endpoint in self._endpoint_names():  # a variant at zero instances is not gone
+            for variant in self._plane.current_counts(endpoint):
+                key = endpoint, variant
+                found[key], serving[key], instances[key] = {}, 0, []
         for endpoint, view in self._views():
             key = endpoint, view.variant
             states = found.setdefault(key, {})

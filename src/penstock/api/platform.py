@@ -21,6 +21,8 @@ import orjson
 from penstock.api.access import Authenticator, check_binding
 from penstock.api.admin.app import AdminServices
 from penstock.api.app import build_app, build_refusal
+from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
+from penstock.api.autoscaling.parts import Scaling
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
 from penstock.api.observation import Observation
@@ -41,7 +43,9 @@ from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
+from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.plane import ControlPlane
+from penstock.control.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
 from penstock.core.body_budget import BodyBudget
 from penstock.errors import CallerError
@@ -55,7 +59,7 @@ from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
 from penstock.wire.aws.http import HttpRequest
-from penstock.wire.aws.models import CLOUDWATCH, SAGEMAKER, service_model
+from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER, service_model
 
 #: A request makes no cycles, so young objects are looked at less often than CPython's default.
 GC_THRESHOLDS: Final = (20_000, 50, 50)
@@ -78,6 +82,8 @@ class CloudWatchCall:
     """One CloudWatch call's surroundings."""
 
     store: MetricStore
+    database: StoreThread
+    alarms: AlarmsDriver
     clock: Clock
     region: str
     account_id: str
@@ -89,7 +95,7 @@ def settle_memory() -> None:
     SageMaker's model alone is some 100,000 objects. Read on the first call it would stall that call
     for a quarter of a second, and every full collection afterwards for a tenth.
     """
-    for name in (SAGEMAKER, CLOUDWATCH):
+    for name in (SAGEMAKER, CLOUDWATCH, AUTOSCALING):
         service_model(name)
     gc.collect()
     gc.freeze()
@@ -136,6 +142,9 @@ class Platform:
         self._target_models = TargetModels(
             self._plane, self._dispatcher.hosts_for, ArtifactSettings.from_config(config.control)
         )
+        self._scaling = Scaling(config, self._plane, self._registry, clock)
+        act = self._scaling.driver.on_alarm
+        self._alarms = AlarmsDriver(self._plane.database, self._store, clock, act)
         self._aws = AwsFrontDoor(self._services(), region_default=config.control.region)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._plane.close)
@@ -149,6 +158,10 @@ class Platform:
             )
             stack.push_async_callback(metrics.stop)
             metrics.start()
+            stack.push_async_callback(self._scaling.driver.close)
+            await self._scaling.driver.start()
+            stack.push_async_callback(self._alarms.stop)
+            self._alarms.start()
             await self._listen(stack)
             settle_memory()
             self._stack = stack.pop_all()
@@ -178,8 +191,11 @@ class Platform:
             AwsService(
                 CLOUDWATCH,
                 CLOUDWATCH_OPERATIONS,
-                lambda region: CloudWatchCall(self._store, self._clock, region, account_id),
+                lambda region: CloudWatchCall(
+                    self._store, self._plane.database, self._alarms, self._clock, region, account_id
+                ),
             ),
+            AwsService(AUTOSCALING, AUTOSCALING_OPERATIONS, self._scaling.context),
         )
 
     async def _listen(self, stack: AsyncExitStack) -> None:
@@ -214,6 +230,7 @@ class Platform:
             dispatcher.snapshot,
             self._registry.costs,
             self._registry.models.usage.rows,
+            self._scaling.explain,
         )
         server = GatewayServer(
             listen,

@@ -21,6 +21,7 @@ from penstock.cli import (
     models,
     output,
     package,
+    scaling,
     serve,
     status,
     tune,
@@ -74,6 +75,7 @@ app.command("models")(models.models)
 app.command("warm")(warm.warm)
 app.add_typer(explain.app, name="explain", help="Why a request, or a target model, is as it is.")
 app.command("cost")(cost.cost)
+app.add_typer(scaling.app, name="scaling", help="Auto scaling: what was decided, and why.")
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(config.app, name="config", help="Settings, and where they come from.")
 

@@ -43,6 +43,13 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "limits.connections_max": (1, 1_000_000),
     "limits.request_timeout_s": (0.001, 3600),
     "limits.stream_timeout_s": (0.001, 86_400),
+    "scaling.high_resolution_period_s": (1, 3600),
+    "scaling.high_resolution_high_periods": (1, 1000),
+    "scaling.high_resolution_low_periods": (1, 1000),
+    "scaling.standard_period_s": (1, 3600),
+    "scaling.standard_high_periods": (1, 1000),
+    "scaling.standard_low_periods": (1, 1000),
+    "scaling.low_share": (0.01, 1.0),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 #: Raised by every change of a table; a newer database is refused, an older one migrated.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 #: What brings a database from the version before to this one; SQLite and PostgreSQL read it alike.
 #: Keys from before there were scopes could do everything, and still can.
@@ -20,6 +20,7 @@ MIGRATIONS: Final = {
         "ALTER TABLE keys ADD COLUMN scope VARCHAR(16) NOT NULL DEFAULT 'admin'",
         "ALTER TABLE keys ADD COLUMN endpoints TEXT NOT NULL DEFAULT ''",
     ),
+    3: (),  # only new tables
 }
 
 metadata: Final = MetaData()
@@ -90,4 +91,102 @@ keys = Table(
     Column("scope", String(16), nullable=False, server_default="admin"),
     #: names in lower case, a comma between them; none = every endpoint
     Column("endpoints", Text, nullable=False, server_default=""),
+)
+
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("name", String(255), primary_key=True),
+    Column("arn", String(512), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("actions", Text, nullable=False),
+    Column("actions_enabled", Integer, nullable=False),
+    Column("omitted", Text, nullable=False),
+    Column("owner", String(512), nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("state_reason", Text, nullable=False),
+    Column("state_reason_data", Text, nullable=False),
+    Column("state_updated", Double, nullable=False),
+    Column("configuration_updated", Double, nullable=False),
+    #: counts the changes of all alarms: whoever has seen one reads only what is newer
+    Column("revision", Integer, nullable=False),
+    Index("alarms_revision", "revision"),
+    Index("alarms_owner", "owner"),
+)
+
+alarm_history = Table(
+    "alarm_history",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("alarm", String(255), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("alarm_history_alarm", "alarm", "at"),
+    Index("alarm_history_at", "at"),
+)
+
+scalable_targets = Table(
+    "scalable_targets",
+    metadata,
+    Column("key", String(512), primary_key=True),
+    Column("resource_id", String(256), nullable=False),
+    Column("dimension", String(64), nullable=False),
+    Column("arn", String(256), nullable=False),
+    Column("role_arn", Text, nullable=False),
+    Column("capacity_min", Integer, nullable=False),
+    Column("capacity_max", Integer, nullable=False),
+    Column("suspended", Text, nullable=False),
+    Column("created", Double, nullable=False),
+)
+
+scaling_policies = Table(
+    "scaling_policies",
+    metadata,
+    Column("target_key", String(512), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("arn", String(1024), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("spec", Text, nullable=False),
+    Column("request", Text, nullable=False),  #: its configuration as given
+    Column("created", Double, nullable=False),
+)
+
+scheduled_actions = Table(
+    "scheduled_actions",
+    metadata,
+    Column("target_key", String(512), primary_key=True),
+    Column("name", String(256), primary_key=True),
+    Column("arn", String(1024), nullable=False),
+    Column("schedule", Text, nullable=False),
+    Column("timezone", String(64), nullable=False),
+    Column("starts", Double),
+    Column("ends", Double),
+    Column("capacity_min", Integer),
+    Column("capacity_max", Integer),
+    Column("created", Double, nullable=False),
+    Column("due", Double),  #: none: it has run for the last time
+)
+
+scaling_activities = Table(
+    "scaling_activities",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("id", String(64), nullable=False),
+    Column("target_key", String(512), nullable=False),
+    Column("resource_id", String(256), nullable=False),
+    Column("dimension", String(64), nullable=False),
+    Column("description", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("started", Double, nullable=False),
+    Column("ended", Double),
+    Column("status", String(32), nullable=False),
+    Column("message", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("not_scaled", Text, nullable=False),  #: JSON; empty: it did scale
+    Column("change", Text, nullable=False),  #: JSON of the change of capacity; empty: none
+    Index("scaling_activities_id", "id"),
+    Index("scaling_activities_target", "target_key", "number"),
+    Index("scaling_activities_started", "started"),
 )

@@ -9,11 +9,12 @@ means).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from penstock.control import paging, rows, schema
 from penstock.control.database import DatabaseConnection
@@ -41,6 +42,14 @@ class Store:
 
     def close(self) -> None:
         self._database.close()
+
+    def begin(self) -> AbstractContextManager[Connection]:
+        """One transaction, for rows that are kept elsewhere: alarms, and what acts on them."""
+        return self._database.begin()
+
+    def read(self) -> AbstractContextManager[Connection]:
+        """The same, of one that only reads."""
+        return self._database.read()
 
     # Models
 

@@ -27,7 +27,7 @@ LOAD_TARGET_MODEL: Final = "LoadTargetModel"  #: or unload, pin, unpin: it costs
 INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to ask a model
 READ_METRICS: Final = "ReadMetrics"  #: /metrics
 READ_STATUS: Final = "ReadStatus"  #: /admin/...
-CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: which of CloudWatch's four, only the body says
+CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: which of CloudWatch's, only the body says
 UNKNOWN: Final = "Unknown"
 
 #: Operation -> the narrowest scope that may call it.
@@ -45,6 +45,18 @@ NEEDS: Final = MappingProxyType(
         "GetMetricData": OPERATE,
         "GetMetricStatistics": OPERATE,
         "ListMetrics": OPERATE,
+        "PutMetricAlarm": OPERATE,
+        "PutCompositeAlarm": OPERATE,
+        "DescribeAlarms": OPERATE,
+        "DescribeAlarmsForMetric": OPERATE,
+        "DescribeAlarmHistory": OPERATE,
+        "SetAlarmState": OPERATE,
+        "EnableAlarmActions": OPERATE,
+        "DisableAlarmActions": OPERATE,
+        "DeleteAlarms": OPERATE,
+        "TagResource": OPERATE,
+        "UntagResource": OPERATE,
+        "ListTagsForResource": OPERATE,
         "DescribeModel": OPERATE,
         "ListModels": OPERATE,
         "DescribeEndpointConfig": OPERATE,
@@ -53,6 +65,16 @@ NEEDS: Final = MappingProxyType(
         "ListEndpoints": OPERATE,
         "ListTags": OPERATE,
         "UpdateEndpointWeightsAndCapacities": OPERATE,
+        "RegisterScalableTarget": OPERATE,
+        "DescribeScalableTargets": OPERATE,
+        "DeregisterScalableTarget": OPERATE,
+        "PutScalingPolicy": OPERATE,
+        "DescribeScalingPolicies": OPERATE,
+        "DeleteScalingPolicy": OPERATE,
+        "DescribeScalingActivities": OPERATE,
+        "PutScheduledAction": OPERATE,
+        "DescribeScheduledActions": OPERATE,
+        "DeleteScheduledAction": OPERATE,
         "CreateModel": ADMIN,
         "DeleteModel": ADMIN,
         "CreateEndpointConfig": ADMIN,

@@ -82,6 +82,7 @@ class VariantTotals(GenerationCounts):
     Attributes:
         requests: (door, outcome) -> requests; each request counts once.
         refusals: reason -> requests.
+        failures: requests that ended with an error that is not the caller's (5XX).
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
         total_s, queue_s, run_s: durations.
@@ -90,14 +91,15 @@ class VariantTotals(GenerationCounts):
     """
 
     __slots__ = (
-        "batch_rows", "cost", "in_flight", "instance_count", "published_until", "queue_s",
-        "refusals", "requests", "run_s", "total_s", "windows",
+        "batch_rows", "cost", "failures", "in_flight", "instance_count", "published_until",
+        "queue_s", "refusals", "requests", "run_s", "total_s", "windows",
     )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: dict[tuple[str, str], int] = {}
         self.refusals: dict[str, int] = {}
+        self.failures = 0
         self.batch_rows: dict[int, int] = {}
         self.in_flight: dict[str, int] = {}
         self.instance_count = 1
@@ -112,7 +114,9 @@ class VariantTotals(GenerationCounts):
         """Adds a delta whose counts began at wall second `since`."""
         for (status, model_status, door), count in delta.outcomes.items():
             _increase(self.requests, (door, outcome_of(status, model_status)), count)
-        for (reason, _, door), count in delta.refusals.items():
+            self.failures += count if (model_status or status) >= 500 else 0
+        for (reason, status, door), count in delta.refusals.items():
+            self.failures += count if status >= 500 else 0
             _increase(self.requests, (door, "refused"), count)
             _increase(self.refusals, reason, count)
         for rows, count in delta.batch_rows.items():
@@ -136,6 +140,11 @@ class VariantTotals(GenerationCounts):
         if until > self.published_until or until <= self.published_until - CLOCK_BACK_S_MAX:
             self.published_until = until
         return [(start, self.windows.pop(start)) for start in due]
+
+    @property
+    def arrivals(self) -> int:
+        """Requests that ended or were refused, since the start."""
+        return sum(self.requests.values())
 
     @property
     def answers(self) -> int:

@@ -9,6 +9,7 @@ GET /admin/requests/{id}                   why one of the last requests went whe
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
 GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
+GET /admin/endpoints/{name}/scaling?at=S   why it has the capacity it has (`scaling.py`)
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.api.admin import target_models
+from penstock.api.admin import scaling, target_models
 from penstock.api.admin.answers import error_answer, whole_number
 from penstock.control.plane import ControlPlane
 from penstock.control.store import Store
@@ -49,6 +50,7 @@ class AdminServices:
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
     costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
     usage: Callable[[], list[dict[str, Any]]] = list  #: of each instance with target models
+    scaling: scaling.Explain | None = None
 
 
 def routes(services: AdminServices) -> list[Route]:
@@ -63,6 +65,7 @@ def routes(services: AdminServices) -> list[Route]:
         Route("/endpoints/{name}/activities", pages.activities),
         Route("/endpoints/{name}/logs", pages.logs),
         *target_models.routes(services.target_models),
+        *(scaling.routes(services.scaling) if services.scaling is not None else ()),
     ]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.clock import Clock
+from penstock.control.alarms.driver import AlarmsDriver
+from penstock.control.store_thread import StoreThread
 from penstock.metrics.store import MetricStore
 
 
@@ -13,6 +15,12 @@ class CloudWatchContext(Protocol):
 
     @property
     def store(self) -> MetricStore: ...
+
+    @property
+    def database(self) -> StoreThread: ...
+
+    @property
+    def alarms(self) -> AlarmsDriver: ...
 
     @property
     def clock(self) -> Clock: ...

@@ -13,11 +13,11 @@ from typing import Any, Final
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.paging import decode_token, encode_token
 from penstock.api.cloudwatch.queries import MetricRead, Query, parse_queries
-from penstock.api.cloudwatch.reading import read_statistic
 from penstock.api.cloudwatch.rules import period_fault, seconds, validation_error
 from penstock.errors import CallerError
 from penstock.metrics.evaluate import Evaluator, Formula
 from penstock.metrics.expression import Call, Number, Text, calls_in, invalid
+from penstock.metrics.reading import read_statistic
 from penstock.metrics.search import parse_search
 from penstock.metrics.series import MetricName
 from penstock.metrics.statistic_names import parse_statistic

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from penstock.api.cloudwatch.context import CloudWatchContext
-from penstock.api.cloudwatch.reading import read_units
 from penstock.api.cloudwatch.rules import (
     dimensions_of,
     invalid_combination,
@@ -14,6 +13,7 @@ from penstock.api.cloudwatch.rules import (
     seconds,
 )
 from penstock.errors import CallerError
+from penstock.metrics.reading import read_units
 from penstock.metrics.series import MetricName
 from penstock.metrics.statistic_names import SIMPLE, Compute, parse_statistic
 from penstock.metrics.statistics import StatisticSet

@@ -9,6 +9,24 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from penstock.api.cloudwatch.alarms.change import (
+    delete_alarms,
+    disable_alarm_actions,
+    enable_alarm_actions,
+    put_composite_alarm,
+    set_alarm_state,
+)
+from penstock.api.cloudwatch.alarms.describe import (
+    describe_alarm_history,
+    describe_alarms,
+    describe_alarms_for_metric,
+)
+from penstock.api.cloudwatch.alarms.put_metric_alarm import put_metric_alarm
+from penstock.api.cloudwatch.alarms.tags import (
+    list_tags_for_resource,
+    tag_resource,
+    untag_resource,
+)
 from penstock.api.cloudwatch.context import CloudWatchContext
 from penstock.api.cloudwatch.get_metric_data import get_metric_data
 from penstock.api.cloudwatch.get_metric_statistics import get_metric_statistics
@@ -22,4 +40,16 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "GetMetricData": get_metric_data,
     "GetMetricStatistics": get_metric_statistics,
     "ListMetrics": list_metrics,
+    "PutMetricAlarm": put_metric_alarm,
+    "PutCompositeAlarm": put_composite_alarm,
+    "DescribeAlarms": describe_alarms,
+    "DescribeAlarmsForMetric": describe_alarms_for_metric,
+    "DescribeAlarmHistory": describe_alarm_history,
+    "SetAlarmState": set_alarm_state,
+    "EnableAlarmActions": enable_alarm_actions,
+    "DisableAlarmActions": disable_alarm_actions,
+    "DeleteAlarms": delete_alarms,
+    "TagResource": tag_resource,
+    "UntagResource": untag_resource,
+    "ListTagsForResource": list_tags_for_resource,
 }

@@ -32,7 +32,7 @@ class MetricStat:
 class MetricQuery:
     """A statistic or an expression over other queries; exactly one of the two."""
 
-    id: str
+    id: str  #: empty: an alarm's plain metric, which CloudWatch shows without a list of queries
     stat: MetricStat | None = None
     expression: str = ""
     label: str = ""
@@ -42,7 +42,7 @@ class MetricQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmSpec:
-    """One alarm. A plain metric is a single query."""
+    """One alarm. A plain metric is a single query whose id is empty."""
 
     name: str
     queries: tuple[MetricQuery, ...]
@@ -53,6 +53,17 @@ class AlarmSpec:
     comparison: str  #: ComparisonOperator, as GreaterThanThreshold
     treat_missing_data: str = MISSING
     description: str = ""
+    #: EvaluateLowSampleCountPercentile: evaluate | ignore; only a percentile's alarm has it
+    low_samples: str = "evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class Datapoint:
+    """One period of what an alarm watches."""
+
+    at: int  #: wall second at which the period begins
+    value: float | None = None  #: None: missing
+    sample_count: float = 0.0  #: of a plain metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from typing import Final, TypeVar
 
 from penstock.metrics.series import HOUR_S, MetricName, retention_of
-from penstock.metrics.statistic_names import SIMPLE, Compute
+from penstock.metrics.statistic_names import SIMPLE
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
+
+T = TypeVar("T")
 
 _POINTS_PER_SLICE: Final = 240
 _FUTURE_S_MAX: Final = 2 * HOUR_S  # of what PutMetricData accepts
@@ -24,16 +26,16 @@ async def read_statistic(
     store: MetricStore,
     metric: MetricName,
     name: str,
-    compute: Compute,
+    compute: Callable[[StatisticSet], T | None],
     *,
     start: float,
     end: float,
     period_s: int,
     unit: str | None,
     now: float,
-) -> dict[int, float]:
-    """Period start -> the statistic, oldest first; units together unless one is named."""
-    values: dict[int, float] = {}
+) -> dict[int, T]:
+    """Period start -> what is computed, oldest first; units together unless one is named."""
+    values: dict[int, T] = {}
     distribution = name not in SIMPLE
     async for since, until in slices(start, end, period_s, now):
         found = store.read_merged(

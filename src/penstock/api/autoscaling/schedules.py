@@ -1,0 +1,154 @@
+"""PutScheduledAction, DescribeScheduledActions, DeleteScheduledAction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.api.autoscaling import paging
+from penstock.api.autoscaling.context import (
+    AutoscalingContext,
+    check_filters,
+    invalid,
+    named,
+    no_target,
+    not_found,
+    passes,
+    target_words,
+)
+from penstock.api.autoscaling.targets import check_bounds
+from penstock.control.scaling import calls, loading
+from penstock.control.scaling.records import (
+    NoSuchSchedule,
+    NoSuchTarget,
+    ScheduleRecord,
+    TooMany,
+)
+from penstock.core.scaling.cron import CronError
+from penstock.core.scaling.schedule import next_due
+from penstock.wire.aws.errors import AwsError
+
+_PAGE: Final = 50
+
+
+async def put_scheduled_action(
+    context: AutoscalingContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    target, name = named(context, params), params["ScheduledActionName"]
+    now = context.clock.wall()
+    try:
+        before = await context.database.call(
+            calls.schedule_of, target.resource_id, target.dimension, name
+        )
+        record = _record(context, params, before, now)
+        await context.database.call(calls.put_schedule, record)
+    except NoSuchTarget as error:
+        raise no_target(params) from error
+    except TooMany as error:
+        raise AwsError("LimitExceededException", error.message) from error
+    context.changed()
+    return {}
+
+
+def _record(
+    context: AutoscalingContext, params: dict[str, Any], before: ScheduleRecord | None, now: float
+) -> ScheduleRecord:
+    """What is given, over what there is. Raises ValidationException."""
+    schedule = params.get("Schedule") or (before.schedule if before is not None else "")
+    if not schedule:
+        raise invalid("A schedule is required for a new scheduled action")
+    action = params.get("ScalableTargetAction")
+    if action is None and before is None:
+        raise invalid("A scalable target action is required for a new scheduled action")
+    low = before.capacity_min if before is not None else None
+    high = before.capacity_max if before is not None else None
+    if action is not None:
+        low, high = action.get("MinCapacity"), action.get("MaxCapacity")
+    check_bounds(low, high)
+    if low is None and high is None:
+        raise invalid("A scalable target action needs a minimum or a maximum capacity")
+    record = ScheduleRecord(
+        resource_id=params["ResourceId"],
+        dimension=params["ScalableDimension"],
+        name=params["ScheduledActionName"],
+        arn=_arn(context, params),
+        schedule=schedule,
+        timezone=params.get("Timezone") or (before.timezone if before is not None else "UTC"),
+        created=now,
+        starts=params.get("StartTime", before and before.starts),
+        ends=params.get("EndTime", before and before.ends),
+        capacity_min=low,
+        capacity_max=high,
+    )
+    if record.starts is not None and record.ends is not None and record.ends <= record.starts:
+        raise invalid("The end time must be after the start time")
+    try:
+        due = next_due(loading.action_of(record), after=now)
+    except CronError as error:
+        raise invalid(f"Invalid schedule expression. Details: {error}") from error
+    if due is None:
+        raise invalid(f"The schedule {schedule} never fires from now on")
+    return replace(record, due=due)
+
+
+async def describe_scheduled_actions(
+    context: AutoscalingContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    check_filters(params)
+    names = params.get("ScheduledActionNames")
+    records = [
+        one
+        for one in await context.database.call(calls.schedules)
+        if passes(params, one.resource_id, one.dimension) and (not names or one.name in names)
+    ]
+    found, rest = paging.page(params, sorted(records, key=_key), _key, _PAGE)
+    return {"ScheduledActions": [_described(one) for one in found]} | rest
+
+
+async def delete_scheduled_action(
+    context: AutoscalingContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    try:
+        await context.database.call(
+            calls.delete_schedule,
+            params["ResourceId"],
+            params["ScalableDimension"],
+            params["ScheduledActionName"],
+        )
+    except (NoSuchTarget, NoSuchSchedule) as error:
+        raise not_found(
+            f"No scheduled action found for {target_words(params)}, scheduled action name:"
+            f" {params['ScheduledActionName']}"
+        ) from error
+    context.changed()
+    return {}
+
+
+def _arn(context: AutoscalingContext, params: dict[str, Any]) -> str:
+    return (
+        f"arn:aws:autoscaling:{context.region}:{context.account_id}:scheduledAction"
+        f":{context.new_id()}:resource/sagemaker/{params['ResourceId']}"
+        f":scheduledActionName/{params['ScheduledActionName']}"
+    )
+
+
+def _key(record: ScheduleRecord) -> str:
+    return f"{record.dimension}|{record.resource_id.lower()}|{record.name}"
+
+
+def _described(record: ScheduleRecord) -> dict[str, Any]:
+    action = {"MinCapacity": record.capacity_min, "MaxCapacity": record.capacity_max}
+    described = {
+        "ScheduledActionName": record.name,
+        "ScheduledActionARN": record.arn,
+        "ServiceNamespace": "sagemaker",
+        "Schedule": record.schedule,
+        "Timezone": record.timezone,
+        "ResourceId": record.resource_id,
+        "ScalableDimension": record.dimension,
+        "StartTime": record.starts,
+        "EndTime": record.ends,
+        "ScalableTargetAction": {name: one for name, one in action.items() if one is not None},
+        "CreationTime": record.created,
+    }
+    return {name: value for name, value in described.items() if value is not None}

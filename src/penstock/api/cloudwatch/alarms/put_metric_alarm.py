@@ -1,0 +1,193 @@
+"""PutMetricAlarm: makes an alarm, or gives an old one another configuration.
+
+Everything that can be wrong is found before anything is kept: an alarm that could never be
+computed is refused here and not found out at night.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.api.cloudwatch.alarms.queries import alarm_queries
+from penstock.api.cloudwatch.alarms.tags import add_tags, tags_of
+from penstock.api.cloudwatch.context import CloudWatchContext
+from penstock.api.cloudwatch.rules import invalid_combination, missing, validation_error
+from penstock.control.alarms import rows
+from penstock.control.alarms.datapoints import Watched
+from penstock.control.alarms.records import AlarmActions, AlarmRecord
+from penstock.control.store import Store
+from penstock.core.alarms.evaluate import COMPARISONS
+from penstock.core.alarms.spec import (
+    BREACHING,
+    IGNORE,
+    MISSING,
+    NOT_BREACHING,
+    AlarmSpec,
+    MetricQuery,
+)
+from penstock.errors import CallerError
+from penstock.wire.aws.errors import AwsError
+
+#: As many as an account of AWS may have; each is looked at again and again.
+ALARMS_MAX: Final = 5_000
+_DAY_S: Final = 86_400
+_WEEK_S: Final = 7 * _DAY_S
+_HOUR_S: Final = 3_600
+_TREATMENTS: Final = (BREACHING, NOT_BREACHING, IGNORE, MISSING)
+_LOW_SAMPLES: Final = ("evaluate", "ignore")
+#: Members of the service that only other kinds of alarms have.
+_REFUSED: Final = (
+    "ThresholdMetricId",
+    "EvaluationWindow",
+    "WarmUpConfiguration",
+    "EvaluationCriteria",
+    "EvaluationInterval",
+    "ActionConfiguration",
+)
+#: Members with a default; those that a caller left out are not shown either.
+_OPTIONAL: Final = ("DatapointsToAlarm", "TreatMissingData", "AlarmDescription")
+
+
+async def put_metric_alarm(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
+    """Nothing is answered."""
+    spec = _spec(params, context.account_id)
+    name = spec.name
+    record = AlarmRecord(
+        spec=spec,
+        arn=f"arn:aws:cloudwatch:{context.region}:{context.account_id}:alarm:{name}",
+        actions=AlarmActions(
+            ok=_actions(params, "OKActions"),
+            alarm=_actions(params, "AlarmActions"),
+            insufficient_data=_actions(params, "InsufficientDataActions"),
+        ),
+        actions_enabled=params.get("ActionsEnabled") is not False,
+        omitted=tuple(member for member in _OPTIONAL if params.get(member) is None),
+    )
+    tags = tags_of(params.get("Tags"))
+    if not await context.database.call(_put, record, tags, context.clock.wall()):
+        raise AwsError(
+            "LimitExceeded", f"There are {ALARMS_MAX} alarms; delete some to make others."
+        )
+    return {}
+
+
+def _put(store: Store, record: AlarmRecord, tags: dict[str, str], now: float) -> bool:
+    """False if there are too many. A replaced alarm keeps its tags and its owner."""
+    with store.begin() as db:
+        before = rows.get(db, record.name)
+        if before is not None:
+            rows.put(db, replace(record, arn=before.arn, owner=before.owner), now=now)
+            return True
+        if rows.count(db) >= ALARMS_MAX:
+            return False
+        rows.put(db, record, now=now)
+        add_tags(db, record.arn, tags)
+    return True
+
+
+def _spec(params: dict[str, Any], account_id: str) -> AlarmSpec:
+    name = params["AlarmName"]
+    if not name.isprintable():
+        raise validation_error("AlarmName must not contain control characters.")
+    for member in _REFUSED:
+        if params.get(member) is not None:
+            raise validation_error(f"The parameter {member} is not supported.")
+    comparison = _required(params, "ComparisonOperator")
+    if comparison not in COMPARISONS:
+        raise validation_error(
+            f"The ComparisonOperator {comparison} compares with an anomaly detection band, which "
+            f"is not supported. Use one of {', '.join(COMPARISONS)}."
+        )
+    threshold = float(_required(params, "Threshold"))
+    if not math.isfinite(threshold):
+        raise validation_error(f"The value {threshold} for parameter Threshold is invalid.")
+    queries, period_s = alarm_queries(params, account_id)
+    periods = _required(params, "EvaluationPeriods")
+    _check_time(periods, period_s)
+    spec = AlarmSpec(
+        name=name,
+        queries=queries,
+        period_s=period_s,
+        evaluation_periods=periods,
+        datapoints_to_alarm=_datapoints(params, periods),
+        threshold=threshold,
+        comparison=comparison,
+        treat_missing_data=_one_of(params, "TreatMissingData", _TREATMENTS, MISSING),
+        description=params.get("AlarmDescription") or "",
+        low_samples=_low_samples(params, queries),
+    )
+    try:
+        Watched(spec)
+    except CallerError as error:
+        raise validation_error(f"{error.message} {error.hint}".strip()) from error
+    return spec
+
+
+def _check_time(periods: int, period_s: int) -> None:
+    if period_s >= _HOUR_S and periods * period_s > _WEEK_S:
+        raise validation_error(
+            "Metrics cannot be checked across more than a week (EvaluationPeriods * Period must be "
+            f"<= {_WEEK_S}) for alarms using period >= {_HOUR_S}"
+        )
+    if period_s < _HOUR_S and periods * period_s > _DAY_S:
+        raise validation_error(
+            "Metrics cannot be checked across more than a day (EvaluationPeriods * Period must be "
+            f"<= {_DAY_S}) for alarms using period < {_HOUR_S}"
+        )
+
+
+def _datapoints(params: dict[str, Any], periods: int) -> int:
+    datapoints = params.get("DatapointsToAlarm")
+    if datapoints is None:
+        return periods
+    if datapoints > periods:
+        raise validation_error(
+            f"DatapointsToAlarm ({datapoints}) must be less than or equal to EvaluationPeriods "
+            f"({periods})."
+        )
+    return int(datapoints)
+
+
+def _low_samples(params: dict[str, Any], queries: tuple[MetricQuery, ...]) -> str:
+    found = _one_of(params, "EvaluateLowSampleCountPercentile", _LOW_SAMPLES, "evaluate")
+    stat = queries[0].stat
+    given = params.get("EvaluateLowSampleCountPercentile") is not None
+    if given and (stat is None or queries[0].id or not stat.stat.startswith("p")):
+        raise invalid_combination(
+            "EvaluateLowSampleCountPercentile can be used only with a percentile as "
+            "ExtendedStatistic."
+        )
+    return found
+
+
+def _actions(params: dict[str, Any], member: str) -> tuple[str, ...]:
+    actions = tuple(params.get(member) or ())
+    for action in actions:
+        if not (action.startswith("https://") or _is_arn(action)):
+            raise validation_error(f"Invalid arn syntax: {action}")
+    return actions
+
+
+def _is_arn(text: str) -> bool:
+    parts = text.split(":", 5)
+    return len(parts) == 6 and parts[0] == "arn" and bool(parts[2] and parts[5])
+
+
+def _one_of(params: dict[str, Any], member: str, allowed: tuple[str, ...], default: str) -> str:
+    value = params.get(member)
+    if value is None:
+        return default
+    if value not in allowed:
+        raise validation_error(
+            f"The value {value} for parameter {member} is invalid. Use one of {', '.join(allowed)}."
+        )
+    return str(value)
+
+
+def _required(params: dict[str, Any], member: str) -> Any:
+    value = params.get(member)
+    if value is None:
+        raise missing(member)
+    return value

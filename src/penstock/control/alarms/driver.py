@@ -1,0 +1,301 @@
+"""Looks at each alarm when its time has come, keeps what follows, and has its actions carried out.
+
+A change of state and what the history tells of it are one transaction, and it is written before
+anything acts on it: after a kill a state is never entered a second time, and no action of it runs
+again but those of scaling policies, which go on as long as a state lasts.
+
+Alarms are changed by whoever writes their rows; each second one number tells whether anybody did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from penstock.clock import Clock
+from penstock.control.alarms import history, rows
+from penstock.control.alarms.datapoints import Watched
+from penstock.control.alarms.records import AlarmRecord, HistoryItem
+from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
+from penstock.core.alarms.evaluate import AlarmDecision, decide
+from penstock.core.alarms.schedule import next_look, next_repeat, repeats
+from penstock.core.alarms.spec import AlarmFired, Datapoint
+from penstock.errors import CallerError, PenstockError
+from penstock.metrics.store import MetricStore
+
+_log = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0
+_PRUNE_EVERY_S: Final = 3600.0
+
+OnAction = Callable[[AlarmFired], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class AlarmSeen:
+    """One alarm under watch."""
+
+    record: AlarmRecord
+    watched: Watched | None  #: None: its expression can't be computed
+    look_at: float  #: wall s
+    watched_since: float  #: wall s; 0.0: since it exists
+    acted_at: float  #: the look at which its scaling actions last ran, or it became known
+    decision: AlarmDecision | None = None  #: of the last look
+    datapoints: Sequence[Datapoint] = ()  #: of the last look
+
+
+class AlarmsDriver:
+    """The alarms of one server. `start`, then `stop`; tests call `tick` instead."""
+
+    def __init__(
+        self,
+        database: StoreThread,
+        store: MetricStore,
+        clock: Clock,
+        on_action: OnAction,
+    ) -> None:
+        """`on_action` carries out actions that name a scaling policy; what it raises is history."""
+        self._database = database
+        self._store = store
+        self._clock = clock
+        self._on_action = on_action
+        self._alarms: dict[str, AlarmSeen] = {}
+        self._seen_revision = -1
+        self._started_at = clock.wall()
+        self._prune_at = clock.wall() + _PRUNE_EVERY_S
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="alarms")
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+
+    def seen(self) -> list[AlarmSeen]:
+        """All alarms with their last look, in the order of names."""
+        return [self._alarms[name] for name in sorted(self._alarms)]
+
+    async def tick(self) -> None:
+        """Looks at every alarm whose time has come."""
+        await self._refresh()
+        now = self._clock.wall()
+        changes: list[tuple[AlarmSeen, AlarmRecord]] = []
+        lasting: list[AlarmSeen] = []
+        for alarm in list(self._alarms.values()):
+            following = next_look(alarm.record.spec, now=now)
+            if now < alarm.look_at <= following:  # a clock that was set back looks at once
+                continue
+            looked_at, alarm.look_at = alarm.look_at, following
+            entered = await self._look(alarm, now)
+            if entered is not None:
+                alarm.acted_at = looked_at
+                changes.append((alarm, entered))
+            elif looked_at >= next_repeat(alarm.record.spec, acted_at=alarm.acted_at):
+                alarm.acted_at = looked_at
+                lasting.append(alarm)
+        if changes:
+            await self._enter(changes, now)
+        for alarm in lasting:
+            await self._act(alarm, now, again=True)
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_EVERY_S
+            await self._database.call(_prune, now)
+
+    async def set_state(self, name: str, state: str, reason: str, data: str) -> bool:
+        """As SetAlarmState asks: the state until the next look, with its actions.
+
+        Returns False if there is no such alarm.
+        """
+        now = self._clock.wall()
+        done = await self._database.call(_set_state, name, state, reason, data, now)
+        if done is None:
+            return False
+        before, record = done
+        if record.state != before.state:
+            await self._refresh()
+            alarm = self._alarms.get(name)
+            if alarm is not None:
+                alarm.acted_at = now
+                await self._act(alarm, now)
+        return True
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.tick()
+            except PenstockError as error:  # the disk is full: it may have room again
+                _log.warning("alarms are not evaluated: %s %s", error.message, error.hint)
+            except Exception:
+                _log.exception("alarms of this second are not evaluated")
+            await asyncio.sleep(TICK_S)
+
+    async def _refresh(self) -> None:
+        """Takes over what was written since the last time."""
+        first = self._seen_revision < 0
+        found = await self._database.call(_changes, self._seen_revision)
+        if found is None:
+            return
+        self._seen_revision, changed, names = found
+        for name in self._alarms.keys() - names:
+            del self._alarms[name]
+        now = self._clock.wall()
+        for record in changed:
+            known = self._alarms.get(record.name)
+            if known is not None and known.record.spec == record.spec:
+                known.record = record
+                continue
+            self._alarms[record.name] = AlarmSeen(
+                record=record,
+                watched=_watched(record),
+                look_at=next_look(record.spec, now=now) if first else now,
+                watched_since=self._started_at if first else 0.0,
+                acted_at=now if known is None else known.acted_at,
+            )
+
+    async def _look(self, alarm: AlarmSeen, now: float) -> AlarmRecord | None:
+        """The alarm in its new state, or None if it keeps the old one."""
+        record = alarm.record
+        if alarm.watched is None:
+            return None
+        try:
+            alarm.datapoints = await alarm.watched.datapoints(self._store, now=now)
+        except CallerError as error:  # of math that only real values show
+            _log.warning("alarm %s: %s", record.name, error.message)
+            return None
+        alarm.decision = decision = decide(
+            record.spec,
+            alarm.datapoints,
+            record.state,
+            now=now,
+            watched_since=alarm.watched_since,
+        )
+        if decision.state == record.state:
+            return None
+        return replace(
+            record,
+            state=decision.state,
+            state_reason=decision.text,
+            state_reason_data=orjson.dumps(decision.data).decode(),
+            state_updated=now,
+        )
+
+    async def _enter(self, changes: list[tuple[AlarmSeen, AlarmRecord]], now: float) -> None:
+        """Writes new states, all in one transaction, then acts on them."""
+        written = [(alarm.record, record) for alarm, record in changes]
+        results = await self._database.call(_write_states, written, now)
+        for (alarm, record), result in zip(changes, results, strict=True):
+            if result is None:  # changed or deleted meanwhile: it is looked at anew
+                alarm.look_at = now
+                continue
+            _log.info("alarm %s: %s, %s", record.name, record.state, record.state_reason)
+            alarm.record = result
+            await self._act(alarm, now)
+
+    async def _act(self, alarm: AlarmSeen, now: float, *, again: bool = False) -> None:
+        """Carries out the actions of the state; `again`: those that go on while it lasts."""
+        record = alarm.record
+        if not record.actions_enabled:
+            return
+        items: list[HistoryItem] = []
+        for action in record.actions.of(record.state):
+            if again and not repeats(action):
+                continue
+            fault = await self._fault_of(alarm, action, now)
+            if fault or not again:
+                items.append(history.acted(record, action, fault=fault, now=now))
+        if items and not again:
+            await self._database.call(_add_history, items)
+
+    async def _fault_of(self, alarm: AlarmSeen, action: str, now: float) -> str:
+        """Carries out one action; what went wrong, or nothing."""
+        if not repeats(action):
+            return "This server has no target for such an action."
+        record, decision = alarm.record, alarm.decision
+        fired = AlarmFired(
+            alarm=record.spec,
+            arn=record.arn,
+            action=action,
+            state=record.state,
+            values=decision.values if decision is not None else (),
+            reason=record.state_reason,
+            at=now,
+        )
+        try:
+            await self._on_action(fired)
+        except PenstockError as error:
+            return error.message
+        except Exception:
+            _log.exception("action %s of alarm %s", action, record.name)
+            return "An internal error occurred."
+        return ""
+
+
+async def no_policies(fired: AlarmFired) -> None:
+    """What acts where there are no scaling policies."""
+    raise CallerError("policy-unknown", f"No scaling policy has the ARN {fired.action}.")
+
+
+def _watched(record: AlarmRecord) -> Watched | None:
+    try:
+        return Watched(record.spec)
+    except CallerError as error:
+        _log.warning("alarm %s: %s", record.name, error.message)
+        return None
+
+
+def _changes(store: Store, seen: int) -> tuple[int, list[AlarmRecord], set[str]] | None:
+    with store.read() as db:
+        number = rows.revision(db)
+        return None if number == seen else (number, *rows.changed_since(db, seen))
+
+
+def _write_states(
+    store: Store, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
+) -> list[AlarmRecord | None]:
+    """(before, after) of each; None where the alarm was changed or deleted meanwhile."""
+    results: list[AlarmRecord | None] = []
+    with store.begin() as db:
+        for before, after in changes:
+            items = [history.state_changed(after, before, now=now)]
+            try:
+                results.append(rows.set_state(db, after, items))
+            except rows.AlarmChanged:
+                results.append(None)
+    return results
+
+
+def _set_state(
+    store: Store, name: str, state: str, reason: str, data: str, now: float
+) -> tuple[AlarmRecord, AlarmRecord] | None:
+    with store.begin() as db:
+        before = rows.get(db, name)
+        if before is None:
+            return None
+        after = replace(
+            before, state=state, state_reason=reason, state_reason_data=data, state_updated=now
+        )
+        items = [history.state_changed(after, before, now=now)] if state != before.state else []
+        return before, rows.set_state(db, after, items)
+
+
+def _add_history(store: Store, items: list[HistoryItem]) -> None:
+    with store.begin() as db:
+        history.add(db, items)
+
+
+def _prune(store: Store, now: float) -> None:
+    with store.begin() as db:
+        history.prune(db, now=now)

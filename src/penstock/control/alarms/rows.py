@@ -1,0 +1,220 @@
+"""Alarms as rows: functions of an open transaction, so that a policy can be written with its own.
+
+Every change counts up one number, the revision, so that whoever evaluates alarms sees with one read
+that something changed, whoever changed it, and reads only that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
+
+from penstock.control import rows, schema
+from penstock.control.alarms import history, tags
+from penstock.control.alarms.records import (
+    AlarmActions,
+    AlarmQuery,
+    AlarmRecord,
+    HistoryItem,
+)
+from penstock.control.alarms.spec_json import decode_spec, encode_spec
+
+_REVISION: Final = "alarms_revision"
+_NAMES_PER_SELECT: Final = 500  #: bound parameters of one statement are limited
+
+
+def put(db: Connection, record: AlarmRecord, *, now: float) -> AlarmRecord:
+    """Creates an alarm, or replaces what one of its name watches and does; returns it as kept.
+
+    A new one has the state of `record`; an old one keeps its own, with reason and time.
+    """
+    before = get(db, record.name)
+    kept = replace(
+        record,
+        state_updated=now,
+        configuration_updated=now,
+        revision=_next_revision(db),
+    )
+    if before is not None:
+        kept = replace(
+            kept,
+            state=before.state,
+            state_reason=before.state_reason,
+            state_reason_data=before.state_reason_data,
+            state_updated=before.state_updated,
+        )
+        db.execute(delete(schema.alarms).where(schema.alarms.c.name == record.name))
+    db.execute(insert(schema.alarms).values(**_values(kept)))
+    history.add(db, [history.configured(kept, before, now=now)])
+    return kept
+
+
+def remove(db: Connection, names: Collection[str], *, now: float) -> list[str]:
+    """Deletes those that exist, with their tags; returns their names. Their history stays."""
+    found = find(db, names)
+    for record in found:
+        db.execute(delete(schema.alarms).where(schema.alarms.c.name == record.name))
+        tags.remove(db, record.arn)
+    history.add(db, [history.deleted(record, now=now) for record in found])
+    if found:
+        _next_revision(db)
+    return [record.name for record in found]
+
+
+def get(db: Connection, name: str) -> AlarmRecord | None:
+    row = db.execute(select(schema.alarms).where(schema.alarms.c.name == name)).mappings().first()
+    return None if row is None else _record(row)
+
+
+def count(db: Connection) -> int:
+    return int(db.scalar(select(func.count()).select_from(schema.alarms)) or 0)
+
+
+def find(db: Connection, names: Iterable[str]) -> list[AlarmRecord]:
+    """Those of these names that exist, in the order of names."""
+    wanted = sorted(set(names))
+    found = []
+    for first in range(0, len(wanted), _NAMES_PER_SELECT):
+        some = wanted[first : first + _NAMES_PER_SELECT]
+        rows_found = db.execute(select(schema.alarms).where(schema.alarms.c.name.in_(some)))
+        found += [_record(row) for row in rows_found.mappings()]
+    return sorted(found, key=lambda record: record.name)
+
+
+def find_owned(db: Connection, owner: str) -> list[AlarmRecord]:
+    """The alarms that a policy made, in the order of names."""
+    columns = schema.alarms.c
+    found = db.execute(select(schema.alarms).where(columns.owner == owner).order_by(columns.name))
+    return [_record(row) for row in found.mappings()]
+
+
+def listed(db: Connection, query: AlarmQuery) -> list[AlarmRecord]:
+    """Alarms that pass all filters of the query."""
+    columns = schema.alarms.c
+    wanted = select(schema.alarms).where(columns.name > query.after).order_by(columns.name)
+    if query.names:
+        wanted = wanted.where(columns.name.in_(query.names))
+    if query.state:
+        wanted = wanted.where(columns.state == query.state)
+    found = []
+    for row in db.execute(wanted).mappings():
+        # Not by LIKE, which has no case in SQLite.
+        if not row["name"].startswith(query.prefix):
+            continue
+        record = _record(row)
+        actions = (*record.actions.ok, *record.actions.alarm, *record.actions.insufficient_data)
+        if query.action_prefix and not any(one.startswith(query.action_prefix) for one in actions):
+            continue
+        found.append(record)
+        if len(found) == query.limit:
+            break
+    return found
+
+
+def set_state(db: Connection, record: AlarmRecord, items: Iterable[HistoryItem]) -> AlarmRecord:
+    """Writes the state of `record` over the alarm's; `items` are what its history says of it.
+
+    Raises `AlarmChanged` if the alarm was changed or deleted since `record` was read.
+    """
+    revision = _next_revision(db)
+    done = db.execute(
+        update(schema.alarms)
+        .where(schema.alarms.c.name == record.name, schema.alarms.c.revision == record.revision)
+        .values(
+            state=record.state,
+            state_reason=record.state_reason,
+            state_reason_data=record.state_reason_data,
+            state_updated=record.state_updated,
+            revision=revision,
+        )
+    )
+    if not done.rowcount:
+        raise AlarmChanged(record.name)
+    history.add(db, items)
+    return replace(record, revision=revision)
+
+
+def enable_actions(db: Connection, names: Iterable[str], *, enabled: bool, now: float) -> None:
+    """Names that no alarm has are passed over, as CloudWatch does."""
+    for record in find(db, names):
+        if record.actions_enabled == enabled:
+            continue
+        kept = replace(
+            record,
+            actions_enabled=enabled,
+            configuration_updated=now,
+            revision=_next_revision(db),
+        )
+        db.execute(
+            update(schema.alarms).where(schema.alarms.c.name == record.name).values(**_values(kept))
+        )
+        history.add(db, [history.configured(kept, record, now=now)])
+
+
+def revision(db: Connection) -> int:
+    """The number of changes so far."""
+    columns = schema.settings.c
+    return int(db.scalar(select(columns.value).where(columns.name == _REVISION)) or 0)
+
+
+def changed_since(db: Connection, seen: int) -> tuple[list[AlarmRecord], set[str]]:
+    """Alarms whose revision is above `seen`, and the names of all that there are."""
+    columns = schema.alarms.c
+    found = db.execute(select(schema.alarms).where(columns.revision > seen).order_by(columns.name))
+    names = {name for (name,) in db.execute(select(columns.name))}
+    return [_record(row) for row in found.mappings()], names
+
+
+class AlarmChanged(Exception):
+    """An alarm is no longer what it was when it was read: nothing was written."""
+
+
+def _next_revision(db: Connection) -> int:
+    number = revision(db) + 1
+    columns = schema.settings.c
+    done = db.execute(
+        update(schema.settings).where(columns.name == _REVISION).values(value=str(number))
+    )
+    if not done.rowcount:
+        db.execute(insert(schema.settings).values(name=_REVISION, value=str(number)))
+    return number
+
+
+def _values(record: AlarmRecord) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "arn": record.arn,
+        "spec": encode_spec(record.spec),
+        "actions": rows.to_json(asdict(record.actions)),
+        "actions_enabled": int(record.actions_enabled),
+        "omitted": ",".join(record.omitted),
+        "owner": record.owner,
+        "state": record.state,
+        "state_reason": record.state_reason,
+        "state_reason_data": record.state_reason_data,
+        "state_updated": record.state_updated,
+        "configuration_updated": record.configuration_updated,
+        "revision": record.revision,
+    }
+
+
+def _record(row: RowMapping) -> AlarmRecord:
+    actions = {state: tuple(arns) for state, arns in orjson.loads(row["actions"]).items()}
+    return AlarmRecord(
+        spec=decode_spec(row["spec"]),
+        arn=row["arn"],
+        actions=AlarmActions(**actions),
+        actions_enabled=bool(row["actions_enabled"]),
+        owner=row["owner"],
+        omitted=tuple(name for name in row["omitted"].split(",") if name),
+        state=row["state"],
+        state_reason=row["state_reason"],
+        state_reason_data=row["state_reason_data"],
+        state_updated=row["state_updated"],
+        configuration_updated=row["configuration_updated"],
+        revision=row["revision"],
+    )

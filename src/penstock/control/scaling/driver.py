@@ -1,0 +1,313 @@
+"""The driver of `core/scaling`: a look at every target each second, and what comes of it.
+
+It waits, looks, calls and carries out; every rule is in the machine. Things that happen to a target
+are taken one after the other, so that each decision sees what the one before came to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from penstock.clock import Clock
+from penstock.control.scaling import activity_rows, loading, writing
+from penstock.control.scaling.load import LoadSource
+from penstock.control.scaling.loading import TargetLoaded
+from penstock.control.scaling.resources import CapacitySeen
+from penstock.control.scaling.writing import Resources, Written
+from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
+from penstock.core.alarms.spec import AlarmFired
+from penstock.core.scaling import resource
+from penstock.core.scaling.actions import (
+    Action,
+    RunSchedule,
+    ScalingDecision,
+    SetCapacity,
+    SettleActivity,
+    TellNotScaled,
+)
+from penstock.core.scaling.machine import TargetScaler
+from penstock.core.scaling.observed import LoadObserved
+from penstock.core.scaling.resource import ComponentId, VariantId
+from penstock.errors import CallerError, PenstockError
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0
+IDLE_S: Final = 60.0  #: without a target; whoever makes one says so
+PRUNE_EVERY_S: Final = 3600.0
+
+
+class _Target:
+    """One target, with its machine."""
+
+    def __init__(self, loaded: TargetLoaded) -> None:
+        spec = loaded.record.spec
+        self.key = loaded.record.key
+        self.named = spec.resource_id, spec.dimension
+        self.resource = resource.parse(*self.named)
+        self.scaler = TargetScaler(loaded.spec)
+        self.seen: CapacitySeen | None = None
+
+    def configure(self, loaded: TargetLoaded) -> None:
+        self.scaler.configure(loaded.spec, loaded.schedules)
+        self.scaler.restore(loaded.last, loaded.open_activity)
+
+
+class ScalingDriver:
+    """All scalable targets of one server."""
+
+    def __init__(
+        self,
+        *,
+        database: StoreThread,
+        resources: Resources,
+        loads: Mapping[str, LoadSource],
+        notify: Callable[[str], None],
+        clock: Clock,
+        fast: bool = False,
+        cooldown_s_max: float = math.inf,
+    ) -> None:
+        """`resources` and `loads` by dimension; `notify`: an endpoint's counts were changed."""
+        self._database = database
+        self._resources = resources
+        self._loads = loads
+        self._notify = notify
+        self._clock = clock
+        self._settings = {"fast": fast, "cooldown_s_max": cooldown_s_max}
+        self._targets: dict[str, _Target] = {}
+        self._changed = True
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[tuple[str, str, str], None] = {}  #: requests wait there now
+        self._wanted: dict[tuple[str, str, str], None] = {}  #: or did since the last round
+        self._pruned_at: float | None = None
+
+    async def start(self) -> None:
+        """Takes up every target that is on record, with the activity that was under way."""
+        await self._reload()
+        self._task = asyncio.create_task(self._run(), name="scaling")
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def changed(self) -> None:
+        """Targets, policies or scheduled actions are not what they were."""
+        self._changed = True
+        self._wake.set()
+
+    def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
+        """So many requests wait for something that has no copy; 0: none does any longer."""
+        key = endpoint.lower(), variant.lower(), component.lower()
+        if waiting:
+            self._waiting[key] = self._wanted[key] = None
+            self._wake.set()
+        else:
+            self._waiting.pop(key, None)
+
+    async def on_alarm(self, fired: AlarmFired) -> None:
+        """An alarm's action is due, which names a policy.
+
+        Raises PenstockError: `policy-unknown`, and what writing raises.
+        """
+        async with self._turn:
+            if self._changed:
+                await self._reload()
+            found = [one for one in self._targets.values() if one.scaler.names(fired.action)]
+            if not found:
+                raise CallerError(
+                    "policy-unknown", f"No scaling policy has the ARN {fired.action}."
+                )
+            (target,) = found
+            await self._refresh()
+            observed = self._look(target)
+            if observed is not None:
+                await self._carry_out(target, target.scaler.on_alarm(fired, observed))
+
+    def decisions(self) -> dict[tuple[str, str], list[ScalingDecision]]:
+        """(resource id, dimension) -> what was decided since the server's start, oldest first."""
+        return {one.named: one.scaler.decisions() for one in self._targets.values()}
+
+    def looks(self) -> dict[tuple[str, str], LoadObserved | None]:
+        """(resource id, dimension) -> the last look."""
+        return {one.named: one.scaler.latest() for one in self._targets.values()}
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with self._turn:
+                    await self._round()
+            except PenstockError as error:
+                _log.warning("scaling: %s: %s", error.code, error.message)
+            except Exception:
+                _log.exception("a round of scaling failed")
+            await self._wait()
+
+    async def _wait(self) -> None:
+        until = LOOK_EVERY_S if self._targets else IDLE_S
+        try:
+            async with asyncio.timeout(until):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _round(self) -> None:
+        if self._changed:
+            await self._reload()
+        await self._prune()
+        if not self._targets:
+            self._wanted.clear()
+            return
+        await self._refresh()
+        wanted, self._wanted = self._wanted | self._waiting, {}
+        for target in list(self._targets.values()):
+            observed = self._look(target)
+            scaler = target.scaler
+            if observed is not None:
+                await self._carry_out(target, scaler.on_observed(observed))
+                if not observed.capacity and (observed.in_flight or _is_wanted(target, wanted)):
+                    await self._carry_out(target, scaler.capacity_wanted(observed))
+            due = scaler.next_deadline()
+            if due is not None and self._clock.wall() >= due:
+                now = self._clock.wall()
+                await self._carry_out(target, scaler.on_timer(observed, now=now))
+
+    async def _reload(self) -> None:
+        self._changed = False
+        try:
+            found = await self._database.call(loading.load_targets, **self._settings)
+        except BaseException:
+            self._changed = True
+            raise
+        targets: dict[str, _Target] = {}
+        for loaded in found:
+            target = self._targets.get(loaded.record.key) or _Target(loaded)
+            target.configure(loaded)
+            targets[target.key] = target
+        self._targets = targets
+
+    async def _refresh(self) -> None:
+        counts = await self._database.call(loading.counts, self._resources)
+        for target in self._targets.values():
+            target.seen = counts.get(target.key)
+
+    def _look(self, target: _Target) -> LoadObserved | None:
+        """None where what the target names is gone, or can't be counted."""
+        seen, loads = target.seen, self._loads.get(target.named[1])
+        if seen is None or loads is None or target.resource is None:
+            return None
+        load = loads.look(target.resource, seen)
+        return LoadObserved(
+            at=self._clock.wall(),
+            capacity=seen.capacity,
+            ready=load.ready,
+            in_flight=load.in_flight,
+            arrivals=load.arrivals,
+            errors=load.errors,
+            scalable=seen.scalable,
+            settled=seen.settled,
+            failure=seen.failure,
+            time_to_ready_s=load.time_to_ready_s,
+        )
+
+    async def _carry_out(self, target: _Target, actions: list[Action]) -> None:
+        now = self._clock.wall()
+        call = self._database.call
+        for action in actions:
+            match action:
+                case SetCapacity():
+                    await self._set_capacity(target, action)
+                case SettleActivity():
+                    await call(
+                        writing.settle,
+                        action.activity_id, action.status, action.message, now=now,
+                    )  # fmt: skip
+                case TellNotScaled():
+                    await call(
+                        writing.tell_not_scaled,
+                        target.named, action, activity_id=_new_id(), now=now,
+                    )  # fmt: skip
+                case RunSchedule():
+                    await self._run_schedule(target, action)
+
+    async def _set_capacity(self, target: _Target, asked: SetCapacity) -> None:
+        scaler = target.scaler
+        decisions = scaler.decisions()
+        try:
+            written = await self._database.call(
+                writing.set_capacity,
+                self._resources,
+                target.named,
+                asked,
+                decisions[-1] if decisions else None,
+                activity_id=_new_id(),
+                now=self._clock.wall(),
+            )
+        except BaseException:
+            scaler.on_refused()
+            self._changed = True  # it may have been written nevertheless
+            raise
+        await self._written(target, asked, written)
+
+    async def _run_schedule(self, target: _Target, ran: RunSchedule) -> None:
+        try:
+            written = await self._database.call(
+                writing.run_schedule,
+                self._resources,
+                target.named,
+                ran,
+                ids=(_new_id(), _new_id()),
+                now=self._clock.wall(),
+            )
+        except BaseException:
+            self._changed = True  # what is still due runs in the next round
+            raise
+        if ran.scale is not None:
+            await self._written(target, ran.scale, written)
+
+    async def _written(self, target: _Target, asked: SetCapacity, written: Written) -> None:
+        if not written.endpoint:
+            target.scaler.on_refused()
+            return
+        self._notify(written.endpoint)
+        target.seen = None  # it is read again before the next look
+        settled = target.scaler.on_accepted(asked, written.activity_id)
+        await self._carry_out(target, settled)
+
+    async def _prune(self) -> None:
+        now = self._clock.monotonic()
+        if self._pruned_at is None or now >= self._pruned_at + PRUNE_EVERY_S:
+            self._pruned_at = now
+            await self._database.call(_prune, self._clock.wall())
+
+
+def _prune(store: Store, now: float) -> None:
+    with store.begin() as db:
+        activity_rows.prune(db, now=now)
+
+
+def _is_wanted(target: _Target, wanted: Mapping[tuple[str, str, str], None]) -> bool:
+    named: VariantId | ComponentId | None = target.resource
+    if isinstance(named, ComponentId):
+        return any(component == named.component.lower() for _, _, component in wanted)
+    return named is not None and any(
+        endpoint == named.endpoint.lower()
+        and variant in ("", named.variant.lower())
+        and not component
+        for endpoint, variant, component in wanted
+    )
+
+
+def _new_id() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,142 @@
+"""Targets, policies, scheduled actions and activities as rows and front doors exchange them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.scaling.activity import NotScaled
+from penstock.core.scaling.spec import Policy, TargetSpec
+from penstock.errors import CallerError
+
+
+def target_key(resource_id: str, dimension: str) -> str:
+    """What names a target; without case, as all names."""
+    return f"{dimension}|{resource_id.lower()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetRecord:
+    """One scalable target. Times are wall seconds."""
+
+    spec: TargetSpec
+    arn: str
+    role_arn: str
+    created: float
+
+    @property
+    def key(self) -> str:
+        return target_key(self.spec.resource_id, self.spec.dimension)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRecord:
+    """One policy of a target."""
+
+    resource_id: str
+    dimension: str
+    policy: Policy
+    kind: str  #: PolicyType
+    request: dict[str, Any]  #: its configuration as given
+    created: float
+    alarms: tuple[tuple[str, str], ...] = ()  #: (name, ARN) of those that trigger it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleRecord:
+    """One scheduled action of a target, as given."""
+
+    resource_id: str
+    dimension: str
+    name: str
+    arn: str
+    schedule: str
+    timezone: str
+    created: float
+    starts: float | None = None
+    ends: float | None = None
+    capacity_min: int | None = None
+    capacity_max: int | None = None
+    due: float | None = None  #: None: it has run for the last time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeRecord:
+    """The change of capacity that an activity is about."""
+
+    was: int
+    to: int
+    base: int  #: what steps are relative to while it cools
+    cooldown_s: float
+    reason: str
+    policy: str = ""
+    decided: dict[str, Any] = field(default_factory=dict)  #: observation and wishes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityRecord:
+    """One scaling activity."""
+
+    id: str
+    resource_id: str
+    dimension: str
+    description: str
+    cause: str
+    started: float
+    status: str
+    message: str = ""
+    details: str = ""  #: our reason, kebab-case
+    ended: float | None = None
+    not_scaled: NotScaled | None = None
+    change: ChangeRecord | None = None
+    number: int = 0  #: in the order of writing
+
+
+class NoSuchTarget(CallerError):
+    """Nothing is registered under that resource and dimension."""
+
+    def __init__(self, resource_id: str, dimension: str) -> None:
+        super().__init__(
+            "scalable-target-not-found",
+            f"No scalable target is registered for {resource_id[:256]}, {dimension[:64]}.",
+            hint="RegisterScalableTarget makes one.",
+        )
+
+
+class NoSuchPolicy(CallerError):
+    """The target has no policy of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("scaling-policy-not-found", f"There is no scaling policy {name[:256]!r}.")
+
+
+class NoSuchSchedule(CallerError):
+    """The target has no scheduled action of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            "scheduled-action-not-found", f"There is no scheduled action {name[:256]!r}."
+        )
+
+
+class ResourceMissing(CallerError):
+    """What is to be scaled does not exist."""
+
+    def __init__(self, resource_id: str) -> None:
+        super().__init__("resource-missing", f"There is nothing that is {resource_id[:256]!r}.")
+
+
+class BoundsCross(CallerError):
+    """A minimum above its maximum, given or as it would come to be."""
+
+    def __init__(self, low: int, high: int) -> None:
+        super().__init__(
+            "bounds-cross", f"Maximum capacity {high} cannot be less than minimum capacity {low}."
+        )
+
+
+class TooMany(CallerError):
+    """A limit of the service is reached."""
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__("too-many", f"A scalable target can't have more than {most} {what}.")

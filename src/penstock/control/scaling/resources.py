@@ -1,0 +1,95 @@
+"""What can be scaled: the counts of variants, read and written in a caller's transaction.
+
+A count is changed while the endpoint is in service, or while an earlier count is still being
+reached. A new generation on its way is not disturbed: it has counts of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sqlalchemy import Connection, update
+
+from penstock.control import rows, schema
+from penstock.control.deployment_json import encode_deployment
+from penstock.control.records import ENDPOINT, EndpointRecord
+from penstock.core.deployment import DeploymentSpec, VariantSpec
+from penstock.core.endpoint_state import IN_SERVICE, UPDATING
+from penstock.core.scaling.resource import ComponentId, VariantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacitySeen:
+    """The recorded count of one resource."""
+
+    endpoint: str  #: as it was named when it was made
+    name: str  #: of the variant or component
+    capacity: int
+    scalable: bool  #: its count may be changed now
+    settled: bool  #: what was wished last has been reached, or given up
+    failure: str = ""  #: why it was given up
+
+
+class ScalableResource(Protocol):
+    """One kind of resource."""
+
+    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacitySeen | None:
+        """None where there is no such thing, or it has never served."""
+
+    def put(self, db: Connection, resource: VariantId | ComponentId, count: int, now: float) -> str:
+        """Writes a count (0 allowed) of what `find` says is scalable; returns its endpoint."""
+
+
+class Variants:
+    """Instances of production variants that have a model."""
+
+    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacitySeen | None:
+        found = self._found(db, resource)
+        if found is None:
+            return None
+        record, _, variant = found
+        return CapacitySeen(
+            endpoint=record.name,
+            name=variant.name,
+            capacity=variant.instance_count,
+            scalable=record.status == IN_SERVICE
+            or (record.status == UPDATING and record.target is None),
+            settled=record.status == IN_SERVICE,
+            failure=record.failure_reason,
+        )
+
+    def put(self, db: Connection, resource: VariantId | ComponentId, count: int, now: float) -> str:
+        found = self._found(db, resource)
+        assert found is not None, "find says first that it is there"
+        record, active, variant = found
+        variants = tuple(
+            replace(one, instance_count=count) if one.name == variant.name else one
+            for one in active.variants
+        )
+        values = {"spec": encode_deployment(replace(active, variants=variants))}
+        if record.status == IN_SERVICE:  # else the counts to go back to are recorded already
+            values["previous"] = encode_deployment(active)
+        key = record.name.lower()
+        db.execute(
+            update(schema.deployments)
+            .where(rows.is_deployment(key, active.generation))
+            .values(**values)
+        )
+        status = {"status": UPDATING, "failure_reason": "", "modified": now}
+        rows.update_endpoint(db, key, status)
+        return record.name
+
+    def _found(
+        self, db: Connection, resource: VariantId | ComponentId
+    ) -> tuple[EndpointRecord, DeploymentSpec, VariantSpec] | None:
+        if not isinstance(resource, VariantId):
+            return None
+        row = rows.find(db, ENDPOINT, resource.endpoint)
+        record = None if row is None else rows.with_deployments(db, row)
+        if record is None or record.active is None:
+            return None
+        for variant in record.active.variants:
+            if variant.name.lower() == resource.variant.lower():
+                return record, record.active, variant
+        return None

@@ -1,0 +1,212 @@
+"""Targets, policies and scheduled actions as rows: functions of an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+
+from penstock.control import schema
+from penstock.control.alarms import rows as alarm_rows
+from penstock.control.alarms.records import AlarmQuery
+from penstock.control.rows import to_json
+from penstock.control.scaling.records import (
+    NoSuchPolicy,
+    NoSuchSchedule,
+    NoSuchTarget,
+    PolicyRecord,
+    ScheduleRecord,
+    TargetRecord,
+    target_key,
+)
+from penstock.control.scaling.spec_json import decode_policy, encode_policy
+from penstock.core.scaling.spec import Suspended, TargetSpec
+
+_targets = schema.scalable_targets
+_policies = schema.scaling_policies
+_schedules = schema.scheduled_actions
+
+
+# Targets
+
+
+def find_target(db: Connection, resource_id: str, dimension: str) -> TargetRecord | None:
+    key = target_key(resource_id, dimension)
+    row = db.execute(select(_targets).where(_targets.c.key == key)).mappings().first()
+    return None if row is None else _target(row)
+
+
+def require_target(db: Connection, resource_id: str, dimension: str) -> TargetRecord:
+    """Raises `NoSuchTarget`."""
+    found = find_target(db, resource_id, dimension)
+    if found is None:
+        raise NoSuchTarget(resource_id, dimension)
+    return found
+
+
+def all_targets(db: Connection) -> list[TargetRecord]:
+    """In the order of their keys."""
+    found = db.execute(select(_targets).order_by(_targets.c.key))
+    return [_target(row) for row in found.mappings()]
+
+
+def put_target(db: Connection, record: TargetRecord) -> None:
+    """Creates or replaces."""
+    spec = record.spec
+    db.execute(delete(_targets).where(_targets.c.key == record.key))
+    db.execute(
+        insert(_targets).values(
+            key=record.key,
+            resource_id=spec.resource_id,
+            dimension=spec.dimension,
+            arn=record.arn,
+            role_arn=record.role_arn,
+            capacity_min=spec.capacity_min,
+            capacity_max=spec.capacity_max,
+            suspended=to_json(asdict(spec.suspended)),
+            created=record.created,
+        )
+    )
+
+
+def move_bounds(db: Connection, key: str, low: int | None, high: int | None) -> None:
+    """None leaves a bound as it is."""
+    values = {"capacity_min": low, "capacity_max": high}
+    known = {name: value for name, value in values.items() if value is not None}
+    if known:
+        db.execute(update(_targets).where(_targets.c.key == key).values(**known))
+
+
+def remove_target(db: Connection, record: TargetRecord, *, now: float) -> None:
+    """With its policies, their alarms, its scheduled actions and its tags; activities stay."""
+    for policy in policies(db, record.key):
+        remove_policy(db, record.key, policy.policy.name, now=now)
+    db.execute(delete(_schedules).where(_schedules.c.target_key == record.key))
+    db.execute(delete(schema.tags).where(schema.tags.c.arn_key == record.arn.lower()))
+    db.execute(delete(_targets).where(_targets.c.key == record.key))
+
+
+def _target(row: RowMapping) -> TargetRecord:
+    return TargetRecord(
+        spec=TargetSpec(
+            resource_id=row["resource_id"],
+            dimension=row["dimension"],
+            capacity_min=row["capacity_min"],
+            capacity_max=row["capacity_max"],
+            suspended=Suspended(**orjson.loads(row["suspended"])),
+        ),
+        arn=row["arn"],
+        role_arn=row["role_arn"],
+        created=row["created"],
+    )
+
+
+# Policies
+
+
+def policies(db: Connection, key: str, *, alarms: bool = False) -> list[PolicyRecord]:
+    """Of one target, by name; with the alarms that trigger each, if asked for."""
+    found = db.execute(
+        select(_policies, _targets.c.resource_id, _targets.c.dimension)
+        .join(_targets, _targets.c.key == _policies.c.target_key)
+        .where(_policies.c.target_key == key)
+        .order_by(_policies.c.name)
+    )
+    return [_policy(db, row, alarms=alarms) for row in found.mappings().all()]
+
+
+def find_policy(db: Connection, key: str, name: str) -> PolicyRecord | None:
+    return next((one for one in policies(db, key) if one.policy.name == name), None)
+
+
+def put_policy(db: Connection, key: str, record: PolicyRecord) -> None:
+    """Creates or replaces."""
+    name = record.policy.name
+    columns = _policies.c
+    db.execute(delete(_policies).where(columns.target_key == key, columns.name == name))
+    db.execute(
+        insert(_policies).values(
+            target_key=key,
+            name=name,
+            arn=record.policy.arn,
+            kind=record.kind,
+            spec=encode_policy(record.policy),
+            request=to_json(record.request),
+            created=record.created,
+        )
+    )
+
+
+def remove_policy(db: Connection, key: str, name: str, *, now: float) -> None:
+    """With the alarms that it made. Raises `NoSuchPolicy`."""
+    found = find_policy(db, key, name)
+    if found is None:
+        raise NoSuchPolicy(name)
+    remove_alarms(db, found.policy.arn, now=now)
+    columns = _policies.c
+    db.execute(delete(_policies).where(columns.target_key == key, columns.name == name))
+
+
+def remove_alarms(db: Connection, policy_arn: str, *, now: float) -> None:
+    """Those that a policy made; those that callers hung it on stay."""
+    owned = alarm_rows.find_owned(db, policy_arn)
+    alarm_rows.remove(db, [one.name for one in owned], now=now)
+
+
+def _policy(db: Connection, row: RowMapping, *, alarms: bool) -> PolicyRecord:
+    triggers: Sequence[Any] = (
+        alarm_rows.listed(db, AlarmQuery(action_prefix=row["arn"])) if alarms else ()
+    )
+    return PolicyRecord(
+        resource_id=row["resource_id"],
+        dimension=row["dimension"],
+        policy=decode_policy(row["kind"], row["spec"]),
+        kind=row["kind"],
+        request=orjson.loads(row["request"]),
+        created=row["created"],
+        alarms=tuple((one.name, one.arn) for one in triggers),
+    )
+
+
+# Scheduled actions
+
+
+def schedules(db: Connection, key: str) -> list[ScheduleRecord]:
+    """Of one target, by name."""
+    found = db.execute(
+        select(_schedules, _targets.c.resource_id, _targets.c.dimension)
+        .join(_targets, _targets.c.key == _schedules.c.target_key)
+        .where(_schedules.c.target_key == key)
+        .order_by(_schedules.c.name)
+    )
+    return [
+        ScheduleRecord(**{name: row[name] for name in row if name != "target_key"})
+        for row in found.mappings()
+    ]
+
+
+def put_schedule(db: Connection, key: str, record: ScheduleRecord) -> None:
+    """Creates or replaces."""
+    columns = _schedules.c
+    db.execute(delete(_schedules).where(columns.target_key == key, columns.name == record.name))
+    values = asdict(record) | {"target_key": key}
+    del values["resource_id"], values["dimension"]
+    db.execute(insert(_schedules).values(**values))
+
+
+def set_due(db: Connection, key: str, name: str, due: float | None) -> None:
+    columns = _schedules.c
+    db.execute(
+        update(_schedules).where(columns.target_key == key, columns.name == name).values(due=due)
+    )
+
+
+def remove_schedule(db: Connection, key: str, name: str) -> None:
+    """Raises `NoSuchSchedule`."""
+    columns = _schedules.c
+    done = db.execute(delete(_schedules).where(columns.target_key == key, columns.name == name))
+    if not done.rowcount:
+        raise NoSuchSchedule(name)

@@ -1,0 +1,195 @@
+"""Capacity and the activity that tells of it, written in one transaction.
+
+A kill at any moment leaves both or neither: the count is that of the last activity that was
+written, and nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from penstock.control.scaling import activity_rows, rows
+from penstock.control.scaling.records import (
+    ActivityRecord,
+    ChangeRecord,
+    TargetRecord,
+)
+from penstock.control.scaling.resources import CapacitySeen, ScalableResource
+from penstock.control.store import Store
+from penstock.core.scaling import activity, resource
+from penstock.core.scaling.actions import RunSchedule, ScalingDecision, SetCapacity, TellNotScaled
+
+#: Rules of counting, by dimension; those of components are added where there are any.
+Resources = dict[str, ScalableResource]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What came of a change."""
+
+    endpoint: str  #: to be reconciled; empty: nothing was written
+    activity_id: str = ""
+
+
+NOTHING: Final = Written(endpoint="")
+
+
+def seen(db: Connection, resources: Resources, target: TargetRecord) -> CapacitySeen | None:
+    """The recorded count of a target; None where what it names is gone."""
+    return seen_of(db, resources, target.spec.resource_id, target.spec.dimension)
+
+
+def seen_of(
+    db: Connection, resources: Resources, resource_id: str, dimension: str
+) -> CapacitySeen | None:
+    named = resource.parse(resource_id, dimension)
+    counted = resources.get(dimension)
+    return None if named is None or counted is None else counted.find(db, named)
+
+
+def set_capacity(
+    store: Store,
+    resources: Resources,
+    key: tuple[str, str],
+    asked: SetCapacity,
+    decision: ScalingDecision | None,
+    *,
+    activity_id: str,
+    now: float,
+) -> Written:
+    """Writes a count if the target is still there and its count still is what it was.
+
+    `key`: resource id and dimension.
+    """
+    with store.begin() as db:
+        target = rows.find_target(db, *key)
+        if target is None:
+            return NOTHING
+        return change(db, resources, target, asked, decision, activity_id=activity_id, now=now)
+
+
+def change(
+    db: Connection,
+    resources: Resources,
+    target: TargetRecord,
+    asked: SetCapacity,
+    decision: ScalingDecision | None = None,
+    *,
+    activity_id: str,
+    now: float,
+) -> Written:
+    """The same inside a transaction."""
+    spec = target.spec
+    found = seen(db, resources, target)
+    named = resource.parse(spec.resource_id, spec.dimension)
+    if found is None or named is None or not found.scalable or found.capacity != asked.was:
+        return NOTHING
+    endpoint = resources[spec.dimension].put(db, named, asked.to, now)
+    replaced = activity.overridden(spec.dimension, asked.was, asked.to)
+    activity_rows.override(db, target.key, replaced, now=now)
+    activity_rows.add(
+        db,
+        ActivityRecord(
+            id=activity_id,
+            resource_id=spec.resource_id,
+            dimension=spec.dimension,
+            description=activity.description(spec.dimension, asked.to),
+            cause=asked.cause,
+            started=now,
+            status=activity.IN_PROGRESS,
+            message=activity.in_progress(spec.dimension, asked.to),
+            details=asked.reason,
+            change=ChangeRecord(
+                was=asked.was,
+                to=asked.to,
+                base=asked.base,
+                cooldown_s=asked.cooldown_s,
+                reason=asked.reason,
+                policy=asked.policy,
+                decided=decision_json(decision) if decision is not None else {},
+            ),
+        ),
+    )
+    return Written(endpoint=endpoint, activity_id=activity_id)
+
+
+def settle(store: Store, activity_id: str, status: str, message: str, *, now: float) -> None:
+    with store.begin() as db:
+        activity_rows.settle(db, activity_id, status, message, now=now)
+
+
+def tell_not_scaled(
+    store: Store, key: tuple[str, str], told: TellNotScaled, *, activity_id: str, now: float
+) -> None:
+    """An activity that changed nothing, with the reason why."""
+    resource_id, dimension = key
+    with store.begin() as db:
+        activity_rows.add(
+            db,
+            ActivityRecord(
+                id=activity_id,
+                resource_id=resource_id,
+                dimension=dimension,
+                description=activity.NOT_SCALED_DESCRIPTION,
+                cause=told.cause,
+                started=now,
+                ended=now,
+                status=activity.FAILED,
+                message=activity.not_scaled_message(told.not_scaled, told.reason),
+                details=told.reason,
+                not_scaled=told.not_scaled,
+            ),
+        )
+
+
+def run_schedule(
+    store: Store,
+    resources: Resources,
+    key: tuple[str, str],
+    ran: RunSchedule,
+    *,
+    ids: tuple[str, str],
+    now: float,
+) -> Written:
+    """Moves bounds, tells of it, sets the count within them, and when it is due again."""
+    resource_id, dimension = key
+    with store.begin() as db:
+        target = rows.find_target(db, *key)
+        if target is None:
+            return NOTHING
+        rows.set_due(db, target.key, ran.name, ran.next_due)
+        if ran.reason == "schedule-suspended":
+            return NOTHING
+        moves = ran.reason == "schedule-due"
+        if moves:
+            rows.move_bounds(db, target.key, ran.capacity_min, ran.capacity_max)
+        bounds = (ran.capacity_min, ran.capacity_max)
+        activity_rows.add(
+            db,
+            ActivityRecord(
+                id=ids[0],
+                resource_id=resource_id,
+                dimension=dimension,
+                description=activity.bounds_description(*bounds),
+                cause=activity.schedule_cause(ran.name),
+                started=now,
+                ended=now,
+                status=activity.SUCCESSFUL if moves else activity.FAILED,
+                message=activity.bounds_message(*bounds, crossed=not moves),
+                details=ran.reason,
+            ),
+        )
+        if ran.scale is None:
+            return NOTHING
+        return change(db, resources, target, ran.scale, activity_id=ids[1], now=now)
+
+
+def decision_json(decision: ScalingDecision) -> dict[str, Any]:
+    """A decision as `explain` shows it."""
+    told = asdict(decision)
+    for wish in told["wishes"]:
+        del wish["arn"], wish["until"]
+    return told

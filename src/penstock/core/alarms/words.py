@@ -1,0 +1,150 @@
+"""Why an alarm is in its state, in CloudWatch's words: StateReason and StateReasonData.
+
+Programs read both: the words and their order are CloudWatch's, as its notifications show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from penstock.core.alarms.spec import ALARM, BREACHING, AlarmSpec, Datapoint
+
+_COMPARED: Final = {
+    "GreaterThanOrEqualToThreshold": "greater than or equal to",
+    "GreaterThanThreshold": "greater than",
+    "LessThanThreshold": "less than",
+    "LessThanOrEqualToThreshold": "less than or equal to",
+}
+_LISTED_MAX: Final = 5  #: more datapoints than this follow as the most recent ones
+_TOLD_MAX: Final = 50  #: StateReasonData is at most 4,000 characters
+_SIMPLE: Final = ("Average", "Sum", "Minimum", "Maximum", "SampleCount")
+
+
+def insufficient(spec: AlarmSpec) -> str:
+    """No datapoint, and that is all that is known."""
+    return f"Insufficient Data: {_counted(spec.evaluation_periods, 'datapoint')} unknown."
+
+
+def nothing_received(spec: AlarmSpec, treated: str) -> str:
+    """No datapoint at all, and each missing one stands for `treated`."""
+    periods = spec.evaluation_periods
+    return (
+        f"Threshold Crossed: no datapoints were received for {periods} period{_s(periods)} and "
+        f"{_treated(periods, treated)}."
+    )
+
+
+def crossed(
+    spec: AlarmSpec,
+    state: str,
+    shown: Sequence[Datapoint],
+    *,
+    received: int,
+    missing: int = 0,
+    treated: str = "",
+) -> str:
+    """The datapoints that lead to `state`.
+
+    Args:
+        shown: those that lie on the side of the state, the newest last; may be none.
+        received: datapoints that were evaluated.
+        missing: how many more the alarm would have needed.
+        treated: what each missing one stands for; empty: for nothing, they only failed to come.
+    """
+    periods = spec.evaluation_periods
+    if not shown:
+        return (
+            f"Threshold Crossed: {_counted(received, 'datapoint')} received for {periods} "
+            f"period{_s(periods)} and {_treated(missing, treated)}."
+        )
+    newest = [_shown(point) for point in reversed(shown[-_LISTED_MAX:])]
+    listed = len(shown) <= _LISTED_MAX
+    parts = [f"Threshold Crossed: {len(shown)} out of the last {periods} datapoints"]
+    if listed:
+        parts.append(f"[{', '.join(newest)}]")
+    side = "" if state == ALARM else "not "
+    parts.append(
+        f"{_be(len(shown))} {side}{_COMPARED[spec.comparison]} the threshold ({spec.threshold})"
+    )
+    if missing:
+        what = (
+            _treated(missing, treated)
+            if treated
+            else f"{_counted(missing, 'newer datapoint')} missing"
+        )
+        parts.append(f"and {what}")
+    if state == ALARM:
+        least, way = spec.datapoints_to_alarm, "OK -> ALARM"
+    else:
+        least, way = periods - spec.datapoints_to_alarm + 1, "ALARM -> OK"
+    parts.append(f"(minimum {least} datapoint{_s(least)} for {way} transition).")
+    if not listed:
+        parts.append(
+            f"The most recent datapoints which crossed the threshold: [{', '.join(newest)}]."
+        )
+    return " ".join(parts)
+
+
+def reason_data(
+    spec: AlarmSpec, evaluated: Sequence[Datapoint], missing: Sequence[Datapoint], *, now: float
+) -> dict[str, Any]:
+    """What was evaluated, for programs.
+
+    Args:
+        evaluated: with values, the newest last.
+        missing: of the evaluated time, without values.
+    """
+    told = evaluated[-_TOLD_MAX:]
+    data: dict[str, Any] = {"version": "1.0", "queryDate": moment(now)}
+    if told:
+        data["startDate"] = moment(told[0].at)
+    stat = spec.queries[0].stat if len(spec.queries) == 1 else None
+    if stat is not None:
+        if stat.unit:
+            data["unit"] = stat.unit
+        data["statistic" if stat.stat in _SIMPLE else "extendedStatistic"] = stat.stat
+    data["period"] = spec.period_s
+    data["recentDatapoints"] = [point.value for point in told]
+    data["threshold"] = spec.threshold
+    rows = sorted((*told, *missing[-_LISTED_MAX:]), key=lambda point: -point.at)
+    data["evaluatedDatapoints"] = [_row(point) for point in rows[:_LISTED_MAX]]
+    return data
+
+
+def moment(at: float) -> str:
+    """Wall seconds as CloudWatch writes them into JSON."""
+    when = datetime.fromtimestamp(at, UTC)
+    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}+0000"
+
+
+def _row(point: Datapoint) -> dict[str, Any]:
+    row: dict[str, Any] = {"timestamp": moment(point.at)}
+    if point.value is not None:
+        if point.sample_count:
+            row["sampleCount"] = point.sample_count
+        row["value"] = point.value
+    return row
+
+
+def _shown(point: Datapoint) -> str:
+    when = datetime.fromtimestamp(point.at, UTC)
+    return f"{point.value} ({when:%d/%m/%y %H:%M:%S})"
+
+
+def _treated(count: int, treated: str) -> str:
+    stands_for = "Breaching" if treated == BREACHING else "NonBreaching"
+    return f"{_counted(count, 'missing datapoint')} treated as [{stands_for}]"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{_s(count)} {_be(count)}"
+
+
+def _be(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,171 @@
+"""Cron expressions of six fields: minutes, hours, day of month, month, day of week, year.
+
+The dialect is Application Auto Scaling's (Quartz's fields without seconds): `* , - / ? L W #`,
+names of months and days, 1 = Sunday. A day has to match both day fields.
+"""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
+        start=1,
+    )
+}
+_DAYS: Final = {
+    name: number
+    for number, name in enumerate(("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"), start=1)
+}
+_YEARS: Final = (1970, 2199)
+#: Leap years and days of the week come round within 28 years, and within 40 across the year 2100.
+_LOOKED_AHEAD_YEARS: Final = 40
+
+DayRule = Callable[[date], bool]
+
+
+class CronError(ValueError):
+    """What is wrong with an expression, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    months: tuple[int, ...]
+    years: tuple[int, ...]
+    day_of_month: tuple[DayRule, ...]  #: any of them
+    day_of_week: tuple[DayRule, ...]
+
+    def from_(self, moment: datetime) -> Iterator[datetime]:
+        """Local times from `moment` on, in order; ends where none can follow."""
+        for day in self._days(moment.date()):
+            for hour in self.hours:
+                for minute in self.minutes:
+                    found = datetime(day.year, day.month, day.day, hour, minute)
+                    if found >= moment:
+                        yield found
+
+    def _days(self, first: date) -> Iterator[date]:
+        years = [one for one in self.years if one >= first.year]
+        for year in [one for one in years if one <= years[0] + _LOOKED_AHEAD_YEARS]:
+            for month in self.months:
+                for number in range(1, calendar.monthrange(year, month)[1] + 1):
+                    day = date(year, month, number)
+                    if day >= first and self._holds(day):
+                        yield day
+
+    def _holds(self, day: date) -> bool:
+        return any(rule(day) for rule in self.day_of_month) and any(
+            rule(day) for rule in self.day_of_week
+        )
+
+
+def parse(text: str) -> Cron:
+    """Raises `CronError`."""
+    fields = text.upper().split()
+    if len(fields) != 6:
+        raise CronError(f"a cron expression has 6 fields, this one has {len(fields)}")
+    minutes, hours, of_month, month, of_week, year = fields
+    if of_month == "?" and of_week == "?":
+        raise CronError("day of month and day of week can't both be ?")
+    return Cron(
+        minutes=_numbers(minutes, 0, 59, "minutes"),
+        hours=_numbers(hours, 0, 23, "hours"),
+        months=_numbers(month, 1, 12, "month", _MONTHS),
+        years=_numbers(year, *_YEARS, "year"),
+        day_of_month=tuple(_of_month(part) for part in of_month.split(",")),
+        day_of_week=tuple(_of_week(part) for part in of_week.split(",")),
+    )
+
+
+def _numbers(
+    field: str, low: int, high: int, what: str, names: dict[str, int] | None = None
+) -> tuple[int, ...]:
+    found: set[int] = set()
+    for part in field.split(","):
+        found.update(_range(part, low, high, what, names or {}))
+    return tuple(sorted(found))
+
+
+def _range(part: str, low: int, high: int, what: str, names: dict[str, int]) -> range:
+    span, slash, step_text = part.partition("/")
+    step = _number(step_text, 1, high, what, {}) if slash else 1
+    if span == "*":
+        return range(low, high + 1, step)
+    first_text, dash, last_text = span.partition("-")
+    first = _number(first_text, low, high, what, names)
+    if dash:
+        last = _number(last_text, low, high, what, names)
+        if last < first:
+            raise CronError(f"{part!r} in {what} ends before it begins")
+    else:
+        last = high if slash else first
+    return range(first, last + 1, step)
+
+
+def _number(text: str, low: int, high: int, what: str, names: dict[str, int]) -> int:
+    number = names.get(text)
+    if number is None:
+        if not (text.isascii() and text.isdigit() and len(text) <= 4):
+            raise CronError(f"{text!r} in {what} can't be read")
+        number = int(text)
+    if not low <= number <= high:
+        raise CronError(f"{text!r} in {what} is not from {low} to {high}")
+    return number
+
+
+def _of_month(part: str) -> DayRule:
+    if part in ("*", "?"):
+        return lambda day: True
+    if part == "L":
+        return lambda day: day.day == _length(day)
+    if part == "LW":
+        return lambda day: day.day == _weekday_near(day, _length(day))
+    if part.endswith("W"):
+        wanted = _number(part[:-1], 1, 31, "day of month", {})
+        return lambda day: wanted <= _length(day) and day.day == _weekday_near(day, wanted)
+    days = frozenset(_range(part, 1, 31, "day of month", {}))
+    return lambda day: day.day in days
+
+
+def _of_week(part: str) -> DayRule:
+    if part in ("*", "?"):
+        return lambda day: True
+    if "#" in part:
+        name, _, which = part.partition("#")
+        weekday = _number(name, 1, 7, "day of week", _DAYS)
+        nth = _number(which, 1, 5, "day of week", {})
+        return lambda day: _weekday(day) == weekday and (day.day - 1) // 7 + 1 == nth
+    if part == "L":
+        return lambda day: _weekday(day) == _DAYS["SAT"]
+    if part.endswith("L"):
+        last = _number(part[:-1], 1, 7, "day of week", _DAYS)
+        return lambda day: _weekday(day) == last and day.day + 7 > _length(day)
+    days = frozenset(_range(part, 1, 7, "day of week", _DAYS))
+    return lambda day: _weekday(day) in days
+
+
+def _weekday(day: date) -> int:
+    """1 = Sunday."""
+    return day.isoweekday() % 7 + 1
+
+
+def _length(day: date) -> int:
+    return calendar.monthrange(day.year, day.month)[1]
+
+
+def _weekday_near(day: date, wanted: int) -> int:
+    """The day from Monday to Friday that is nearest to the `wanted` one, within its month."""
+    weekday = date(day.year, day.month, wanted).isoweekday()
+    if weekday == 6:
+        return wanted - 1 if wanted > 1 else wanted + 2
+    if weekday == 7:
+        return wanted + 1 if wanted < _length(day) else wanted - 2
+    return wanted

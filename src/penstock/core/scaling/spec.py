@@ -1,0 +1,127 @@
+"""Scalable targets and their policies. The words are Application Auto Scaling's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+STEP_SCALING: Final = "StepScaling"
+TARGET_TRACKING: Final = "TargetTrackingScaling"
+POLICY_TYPES: Final = (STEP_SCALING, TARGET_TRACKING)
+
+CHANGE: Final = "ChangeInCapacity"
+PERCENT: Final = "PercentChangeInCapacity"
+EXACT: Final = "ExactCapacity"
+ADJUSTMENT_TYPES: Final = (CHANGE, PERCENT, EXACT)
+
+AVERAGE: Final = "Average"
+MINIMUM: Final = "Minimum"
+MAXIMUM: Final = "Maximum"
+
+#: Application Auto Scaling's default for SageMaker, of every kind of cooldown.
+COOLDOWN_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspended:
+    """SuspendedState: what does not happen for the time being."""
+
+    scale_in: bool = False  #: DynamicScalingInSuspended
+    scale_out: bool = False  #: DynamicScalingOutSuspended
+    scheduled: bool = False  #: ScheduledScalingSuspended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSpec:
+    """One scalable target. Its bounds hold for policies, not for counts set by hand."""
+
+    resource_id: str  #: endpoint/<name>/variant/<name> or inference-component/<name>
+    dimension: str
+    capacity_min: int  #: >= 0
+    capacity_max: int  #: >= capacity_min
+    suspended: Suspended = field(default_factory=Suspended)
+    fast: bool = False  #: asks for capacity each second, from the load itself
+
+    def bounded(self, capacity: int) -> int:
+        """The nearest capacity within the bounds."""
+        return max(self.capacity_min, min(capacity, self.capacity_max))
+
+
+@dataclass(frozen=True, slots=True)
+class StepAdjustment:
+    """What to do while the metric is this far from the alarm's threshold."""
+
+    lower: float | None  #: of metric - threshold; None: unbounded
+    upper: float | None
+    adjustment: int  #: instances or copies, or percent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPolicy:
+    name: str
+    arn: str
+    adjustment_type: str
+    steps: tuple[StepAdjustment, ...]
+    magnitude_min: int = 0  #: PERCENT only: change by at least as many
+    cooldown_s: float = COOLDOWN_S
+    aggregation: str = AVERAGE  #: of the alarm's datapoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackingPolicy:
+    name: str
+    arn: str
+    target_value: float  #: > 0
+    scale_out_cooldown_s: float = COOLDOWN_S
+    scale_in_cooldown_s: float = COOLDOWN_S
+    disable_scale_in: bool = False
+    #: its metric is requests in flight per copy, which the fast path can see for itself
+    of_concurrency: bool = False
+
+
+Policy = StepPolicy | TrackingPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlarmPeriods:
+    """How the alarms of a target-tracking policy are evaluated.
+
+    High-resolution metrics are seen within 45 s (a period on the way, and three to be sure),
+    standard ones as AWS's own alarms for other services. Coming in waits 15 minutes in both.
+    """
+
+    high_resolution_s: int = 10
+    high_resolution_high: int = 3  #: periods above the target before it scales out
+    high_resolution_low: int = 90  #: periods below `low_share` of the target before it comes in
+    standard_s: int = 60
+    standard_high: int = 3
+    standard_low: int = 15
+    low_share: float = 0.9  #: of the target, as AWS's own alarms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSpec:
+    """All that is wished of one target, but its schedules."""
+
+    target: TargetSpec
+    policies: tuple[Policy, ...] = ()  #: by name
+
+    def policy(self, arn: str) -> Policy | None:
+        return next((one for one in self.policies if one.arn == arn), None)
+
+    def with_cooldowns_up_to(self, most_s: float) -> ScalingSpec:
+        """The same, but no policy waits longer."""
+        return replace(self, policies=tuple(_capped(one, most_s) for one in self.policies))
+
+    def tracking(self) -> tuple[TrackingPolicy, ...]:
+        return tuple(one for one in self.policies if isinstance(one, TrackingPolicy))
+
+
+def _capped(policy: Policy, most_s: float) -> Policy:
+    if isinstance(policy, StepPolicy):
+        return replace(policy, cooldown_s=min(policy.cooldown_s, most_s))
+    return replace(
+        policy,
+        scale_out_cooldown_s=min(policy.scale_out_cooldown_s, most_s),
+        scale_in_cooldown_s=min(policy.scale_in_cooldown_s, most_s),
+    )

@@ -1,0 +1,225 @@
+"""Auto scaling live: the seed's calls verbatim, a kill in the middle, zero and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from tests.system.harness import Server, python_model, wait_until
+
+pytestmark = pytest.mark.system
+
+#: The seed's cooldowns are of three minutes, its alarms of at least half a minute.
+QUICK = {
+    "PENSTOCK_SCALING_HIGH_RESOLUTION_HIGH_PERIODS": "1",
+    "PENSTOCK_SCALING_HIGH_RESOLUTION_LOW_PERIODS": "1",
+    "PENSTOCK_SCALING_COOLDOWN_S_MAX": "1",
+}
+SLEEPS = """
+    import time
+
+    def model_fn(model_dir):
+        return None
+
+    def predict_fn(data, model):
+        time.sleep(0.5)
+        return data
+"""
+
+
+LOADS_SLOWLY = """
+    import time
+
+    def model_fn(model_dir):
+        time.sleep(1.0)
+        return None
+
+    def predict_fn(data, model):
+        return data
+"""
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
+
+
+@contextmanager
+def settings(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def served(tmp_path: Path, **more: str) -> Iterator[Server]:
+    with settings(QUICK | more):
+        server = Server(tmp_path / "state").start()
+    yield server
+    server.stop()
+
+
+@contextmanager
+def load(server: Server, endpoint: str, callers: int) -> Iterator[list[int]]:
+    """So many requests at a time, for as long as the block lasts; their statuses."""
+    stop = threading.Event()
+    statuses: list[int] = []
+
+    def call() -> None:
+        while not stop.is_set():
+            status, _ = server.post(f"/endpoints/{endpoint}/invocations", b"[1]")
+            statuses.append(status)
+
+    threads = [threading.Thread(target=call) for _ in range(callers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield statuses
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+
+
+def variant(server: Server, endpoint: str) -> dict[str, Any]:
+    described = server.client("sagemaker").describe_endpoint(EndpointName=endpoint)
+    return dict(described["ProductionVariants"][0])
+
+
+def activities(server: Server, resource_id: str, **more: Any) -> list[dict[str, Any]]:
+    client = server.client("application-autoscaling")
+    found = client.describe_scaling_activities(
+        ServiceNamespace="sagemaker", ResourceId=resource_id, **more
+    )
+    return list(found["ScalingActivities"])
+
+
+def test_the_seeds_calls_scale_a_variant_out_under_load_and_in_after_it(tmp_path: Path) -> None:
+    """The two code blocks for an endpoint as they stand, with only AWS_ENDPOINT_URL set."""
+    with served(tmp_path) as server:
+        server.deploy("chat", python_model(tmp_path / "model", SLEEPS))
+        resource_id = "endpoint/chat/variant/all"
+        with settings({"AWS_ENDPOINT_URL": server.url} | CREDENTIALS):
+            seeds_calls("us-east-1", resource_id, as_min_capacity=1, as_max_capacity=3)
+        with load(server, "chat", 12) as statuses:
+            wait_until(
+                lambda: variant(server, "chat")["CurrentInstanceCount"] == 3,
+                seconds=110,
+                what="three instances under load",
+            )
+        assert set(statuses) == {200}
+        wait_until(
+            lambda: variant(server, "chat")["CurrentInstanceCount"] == 1,
+            seconds=110,
+            what="one instance after it",
+        )
+        told = [(one["Description"], one["Details"]) for one in activities(server, resource_id)]
+        assert told[0] == ("Setting desired instance count to 1.", "target-tracking")
+        assert told[-1] == ("Setting desired instance count to 3.", "target-tracking")
+        (first,) = activities(server, resource_id)[-1:]
+        assert first["StatusCode"] == "Successful"
+        alarms = server.client("cloudwatch").describe_alarms(AlarmNamePrefix="TargetTracking-")
+        kinds = [one["AlarmName"].split("-")[2] for one in alarms["MetricAlarms"]]
+        assert sorted(kinds) == ["AlarmHigh", "AlarmLow"]
+        assert first["Cause"] == (
+            f"monitor alarm {alarms['MetricAlarms'][0]['AlarmName']} in state ALARM triggered"
+            " policy SageMakerEndpointScalingPolicy"
+        )
+
+
+def seeds_calls(region: str, resource_id: str, as_min_capacity: int, as_max_capacity: int) -> None:
+    autoscaling_client = boto3.client("application-autoscaling", region_name=region)
+    autoscaling_client.register_scalable_target(
+        ServiceNamespace="sagemaker",
+        ResourceId=resource_id,
+        ScalableDimension="sagemaker:variant:DesiredInstanceCount",
+        MinCapacity=as_min_capacity,
+        MaxCapacity=as_max_capacity,
+    )
+    autoscaling_client.put_scaling_policy(
+        PolicyName="SageMakerEndpointScalingPolicy",
+        ServiceNamespace="sagemaker",
+        ResourceId=resource_id,
+        ScalableDimension="sagemaker:variant:DesiredInstanceCount",
+        PolicyType="TargetTrackingScaling",
+        TargetTrackingScalingPolicyConfiguration={
+            "TargetValue": 5.0,
+            "PredefinedMetricSpecification": {
+                "PredefinedMetricType": "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+            },
+            "ScaleInCooldown": 180,
+            "ScaleOutCooldown": 180,
+        },
+    )
+
+
+def test_a_kill_in_the_middle_of_a_scaling_activity_changes_nothing_in_the_end(
+    tmp_path: Path,
+) -> None:
+    """The count ends where the last accepted decision put it, and what fires again adds nothing."""
+    server = Server(tmp_path / "state").start()
+    try:
+        server.deploy("slow", python_model(tmp_path / "model", LOADS_SLOWLY))
+        named = {
+            "ServiceNamespace": "sagemaker",
+            "ResourceId": "endpoint/slow/variant/all",
+            "ScalableDimension": "sagemaker:variant:DesiredInstanceCount",
+        }
+        scaling, cloudwatch = server.client("application-autoscaling"), server.client("cloudwatch")
+        scaling.register_scalable_target(**named, MinCapacity=1, MaxCapacity=9)
+        policy = scaling.put_scaling_policy(
+            **named,
+            PolicyName="two-more",
+            PolicyType="StepScaling",
+            StepScalingPolicyConfiguration={
+                "AdjustmentType": "ChangeInCapacity",
+                "StepAdjustments": [{"MetricIntervalLowerBound": 0, "ScalingAdjustment": 2}],
+            },
+        )
+        cloudwatch.put_metric_alarm(
+            AlarmName="busy",
+            Namespace="Test",
+            MetricName="Busy",
+            Statistic="Sum",
+            Period=10,
+            EvaluationPeriods=1,
+            Threshold=1,
+            ComparisonOperator="GreaterThanOrEqualToThreshold",
+            TreatMissingData="ignore",  # it stays as it is set, and fires every ten seconds
+            AlarmActions=[policy["PolicyARN"]],
+        )
+        cloudwatch.set_alarm_state(AlarmName="busy", StateValue="ALARM", StateReason="a test")
+        (under_way,) = activities(server, named["ResourceId"])
+        assert under_way["StatusCode"] == "InProgress"
+        server.kill()
+        server.start()
+        wait_until(
+            lambda: variant(server, "slow")["CurrentInstanceCount"] == 3,
+            seconds=110,
+            what="the count that was decided before the kill",
+        )
+        wait_until(
+            lambda: activities(server, named["ResourceId"])[0]["StatusCode"] == "Successful",
+            seconds=30,
+            what="the end of the activity",
+        )
+        fired = '"reason": "at-desired-capacity"'
+        story = "/admin/endpoints/slow/scaling"
+        wait_until(
+            lambda: fired in json.dumps(server.get(story)), seconds=40, what="the alarm, again"
+        )
+        assert variant(server, "slow")["DesiredInstanceCount"] == 3
+        (same,) = activities(server, named["ResourceId"])
+        assert same["ActivityId"] == under_way["ActivityId"]
+    finally:
+        server.stop()
