@@ -100,9 +100,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--repeats", type=int, default=3, help="endpoints of 10s and of fast")
     parser.add_argument("--before", type=float, default=45.0, help="seconds of the load before")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--high-periods", type=int, default=0, help="of ten seconds; 0: default")
     options = parser.parse_args(arguments)
+    settings = {}
+    if options.high_periods:
+        settings["PENSTOCK_SCALING_HIGH_RESOLUTION_HIGH_PERIODS"] = str(options.high_periods)
     foreground()
-    with paced_artifact(ENGINE) as folder, penstock_up() as base_url:
+    with paced_artifact(ENGINE) as folder, penstock_up(settings=settings) as base_url:
         wanted = [
             (f"{kind}-{number}", KINDS[kind], number)
             for kind in options.kinds
@@ -122,7 +126,7 @@ def main(arguments: list[str]) -> None:
                 list(pool.map(lambda run: load(base_url, run, start), runs))
         for run in runs:
             look_back(base_url, run)
-    told(options.kinds, runs, others.cores)
+    told(options.kinds, runs, settings, others.cores)
 
 
 def client(base_url: str, service: str) -> Any:
@@ -191,7 +195,7 @@ def look_back(base_url: str, run: Run) -> None:
         run.decided_at, run.cause = after[0]
 
 
-def told(kinds: list[str], runs: list[Run], others_cores: float) -> None:
+def told(kinds: list[str], runs: list[Run], settings: dict[str, str], others_cores: float) -> None:
     figures: dict[str, Any] = {}
     details: dict[str, Any] = {}
     for name in kinds:
@@ -222,6 +226,7 @@ def told(kinds: list[str], runs: list[Run], others_cores: float) -> None:
         prompt_tokens=PROMPT_TOKENS,
         answer_tokens=ANSWER_TOKENS,
         targets={name: KINDS[name].target for name in kinds},
+        settings=settings,
         others_cores=round(others_cores, 2),
         versions=versions("penstock", "boto3"),
     )
