@@ -10,6 +10,7 @@ only keeps bytes; they are understood when all is over.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import select
@@ -49,7 +50,7 @@ class Answer:
 class _Connection:
     """One kept-alive connection with one request on its way at a time."""
 
-    __slots__ = ("at", "begun", "gap_s_max", "got", "request", "socket")
+    __slots__ = ("at", "begun", "gap_s_max", "got", "kept", "request", "socket")
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port))
@@ -58,6 +59,7 @@ class _Connection:
         self.request = -1
         self.got: list[bytes] = []
         self.begun = False
+        self.kept = False  #: it stood idle before this request
         self.at = 0.0  #: of the last read
         self.gap_s_max = 0.0
 
@@ -71,6 +73,7 @@ class _Load:
         self._in_flight_max: int = options["in_flight_max"] or len(self._due)
         self._one_batch: bool = options["one_batch"]
         self._patience_s: float = options["patience_s"]
+        self._start_at: float = options["start_at"]
         count = len(self._due)
         self._sent = [0.0] * count
         self._first = [0.0] * count
@@ -85,11 +88,13 @@ class _Load:
 
     def run(self) -> list[dict[str, Any]]:
         for _ in range(min(64, self._in_flight_max, len(self._due))):
-            self._idle.append(self._connection())
+            connection = self._connection()
+            connection.kept = True
+            self._idle.append(connection)
         gc.disable()
         clock, wait, poll = time.perf_counter, select.select, self._epoll.poll
         watched = [self._epoll.fileno()]
-        self._start = clock() + 0.05
+        self._start = clock() + max(0.05, self._start_at - time.time())
         at, count = 0, len(self._due)
         stop = self._start + (self._due[-1] if self._due else 0.0) + self._patience_s
         while at < count or self._busy or self._waiting:
@@ -116,7 +121,9 @@ class _Load:
         return _Connection(self._host, self._port)
 
     def _send(self, at: int) -> None:
-        connection = self._idle.pop() if self._idle else self._connection()
+        self._send_on(self._idle.pop() if self._idle else self._connection(), at)
+
+    def _send_on(self, connection: _Connection, at: int) -> None:
         connection.request, connection.got, connection.begun = at, [], False
         connection.gap_s_max = 0.0
         body = self._bodies[at]
@@ -125,7 +132,8 @@ class _Load:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         self._sent[at] = time.perf_counter()
-        connection.socket.send(head.encode() + body)
+        with contextlib.suppress(OSError):  # closed: it is read as that
+            connection.socket.send(head.encode() + body)
         fd = connection.socket.fileno()
         self._busy[fd] = connection
         self._epoll.register(fd, select.EPOLLIN)
@@ -141,6 +149,9 @@ class _Load:
         if not data:
             self._over(connection)
             connection.socket.close()
+            if connection.kept and not connection.got:
+                # The server closed it while nobody used it, and has not read the request.
+                self._send_on(self._connection(), at)
             return
         connection.got.append(data)
         now = time.perf_counter()
@@ -154,6 +165,7 @@ class _Load:
             whole = b"".join(connection.got)
             if whole.endswith(_END) or _plain_and_whole(whole):
                 self._over(connection)
+                connection.kept = True
                 self._idle.append(connection)
 
     def _over(self, connection: _Connection) -> None:
@@ -191,6 +203,8 @@ def _plain_and_whole(data: bytes) -> bool:
 def _understood(data: bytes) -> tuple[str, int, str]:
     """Text, tokens by the server's own count, and what is wrong with it."""
     head, _, body = data.partition(b"\r\n\r\n")
+    if not data:
+        return "", 0, "there was no answer"
     if head[9:12] != b"200":
         return "", 0, (head[9:12].decode() + " " + body.decode(errors="replace"))[:300].strip()
     pieces, tokens, done = [], 0, False
@@ -244,10 +258,12 @@ def streamed(
     in_flight_max: int = 0,
     one_batch: bool = False,
     patience_s: float = 120.0,
+    start_at: float = 0.0,
 ) -> list[Answer]:
     """Sends each body to /v1/completions when it is due (ascending, s); answers in their order.
 
-    `in_flight_max` 0 is no limit. After the last one is due, `patience_s` is how long to wait.
+    `in_flight_max` 0 is no limit. After the last one is due, `patience_s` is how long to wait. The
+    load starts at the wall time `start_at`, or as soon as it can.
     """
     host, _, port = base_url.removeprefix("http://").partition(":")
     options = {
@@ -259,6 +275,7 @@ def streamed(
         "in_flight_max": in_flight_max,
         "one_batch": one_batch,
         "patience_s": patience_s,
+        "start_at": start_at,
     }
     run = subprocess.run(
         [sys.executable, "-m", "bench.generation_load"],

@@ -95,22 +95,36 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def penstock_up(python: Path | str = sys.executable) -> Iterator[str]:
-    """A fresh server with an empty state directory; yields its base URL."""
-    with penstock_process(python) as (base_url, _):
+def penstock_up(
+    python: Path | str = sys.executable,
+    *,
+    program: Sequence[str] = ("penstock",),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[str]:
+    """A fresh server with an empty state directory; yields its base URL.
+
+    `program`: the module that is run, and arguments before those of the command `up`. `settings`:
+    of the server, as variables of its environment.
+    """
+    with penstock_process(python, program=program, settings=settings) as (base_url, _):
         yield base_url
 
 
 @contextlib.contextmanager
-def penstock_process(python: Path | str = sys.executable) -> Iterator[tuple[str, int]]:
+def penstock_process(
+    python: Path | str = sys.executable,
+    *,
+    program: Sequence[str] = ("penstock",),
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[tuple[str, int]]:
     """The same; yields the id of its process too."""
     port, grpc_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as state:
         argv = [
-            *(str(python), "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *(str(python), "-m", *program, "up", "--host", "127.0.0.1"),
             *("--port", str(port), "--grpc-port", str(grpc_port), "--state-dir", state),
         ]
-        with running(argv, env={"PYTHONPATH": str(ROOT / "src")}) as server:
+        with running(argv, env={"PYTHONPATH": str(ROOT / "src"), **(settings or {})}) as server:
             deadline = time.monotonic() + 60.0
             while "ready" not in server.log.read_text():
                 if time.monotonic() > deadline:

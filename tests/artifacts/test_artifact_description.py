@@ -9,6 +9,7 @@ from penstock.artifacts.description import (
     EngineOptions,
     Generation,
     ModelDescription,
+    Pace,
     Tokenizer,
 )
 
@@ -55,7 +56,7 @@ def test_a_description_of_which_only_the_runtime_is_known() -> None:
 
 
 def test_the_parts_of_a_description_that_only_some_models_have() -> None:
-    parts = (Tokenizer(), Embedding(), Generation(), EngineOptions())
+    parts = (Tokenizer(), Embedding(), Generation(), EngineOptions(), Pace())
     assert [dataclasses.asdict(part) for part in parts] == [
         {"file": "tokenizer.json", "tokens_max": 512, "pad_id": 0},
         {"pooling": "mean", "normalize": True},
@@ -77,5 +78,17 @@ def test_the_parts_of_a_description_that_only_some_models_have() -> None:
             "chat_template": "",
             "python": "",
             "options": {},
+            "pace": None,
+        },
+        {
+            "step_s": 0.011,
+            "sequence_s": 0.0015,
+            "prefill_token_s": 0.0005,
+            "prefixes_cached_max": 0,
+            "sigma": 0.0,
+            "seed": 0,
+            "prefix_tokens": 0,
+            "answer_tokens": 0,
+            "load_s": 0.0,
         },
     ]

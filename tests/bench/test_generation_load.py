@@ -38,6 +38,7 @@ class Server(socketserver.ThreadingTCPServer):
     def __init__(self, answer: bytes) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer = answer
+        self.answers_max = 1000  #: of a connection, which is closed then
 
     @property
     def url(self) -> str:
@@ -48,7 +49,9 @@ class Handler(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        while self.rfile.readline():
+        for _ in range(self.server.answers_max):
+            if not self.rfile.readline():
+                return
             length = 0
             while (line := self.rfile.readline()) not in (b"\r\n", b""):
                 name, _, value = line.partition(b":")
@@ -129,3 +132,23 @@ def test_no_more_requests_are_on_their_way_than_allowed(
     assert len(answers) == 5
     for before, after in itertools.pairwise(answers):
         assert after.sent >= before.last
+
+
+def test_a_request_on_a_connection_that_was_closed_while_idle_is_sent_again(
+    serving: Callable[[bytes], Server],
+) -> None:
+    """Servers close what stands idle. The request was not read, and its time goes on."""
+    server = serving(STREAM.encode() + chunk(piece("x"), usage(1), "[DONE]") + b"0\r\n\r\n")
+    server.answers_max = 1
+    answers = whole(asked(server, 5, in_flight_max=1))
+    assert [answer.text for answer in answers] == ["x"] * 5
+    assert all(answer.sent <= answer.first for answer in answers)
+
+
+def test_a_connection_that_ends_without_a_word_is_no_answer(
+    serving: Callable[[bytes], Server],
+) -> None:
+    server = serving(b"")
+    server.answers_max = 1
+    (answer,) = asked(server, 1)
+    assert answer.error == "there was no answer"

@@ -21,6 +21,7 @@ import orjson
 from penstock.config import LimitConfig
 from penstock.core.admission import Admission, Refusal
 from penstock.core.batching import Action, RunBatch
+from penstock.core.generation_steps import EngineModel
 from penstock.core.retry import blamed
 from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.errors import ModelError, PenstockError
@@ -35,7 +36,7 @@ from penstock.instance.engines.batches import Batches
 from penstock.instance.request import Item, Request
 from penstock.sim import events as kinds
 from penstock.sim.faults import Fault
-from penstock.sim.generation import EngineModel
+from penstock.sim.generation_copy import engine_noise
 from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.service import ServiceTimes
@@ -416,7 +417,7 @@ class LiveRun:
         number, spec = int(address), self.scenario.generation
         link: InstanceLink | GeneratingLink
         if spec is not None:
-            engine = EngineModel(spec, f"{self.scenario.seed}/{number}")
+            engine = EngineModel(spec, engine_noise(self.scenario.seed, number))
             link = GeneratingLink(self, number, events, engine)
         else:
             link = InstanceLink(self, number, events)

@@ -19,8 +19,8 @@ DTYPES = (
 )  # fmt: skip
 
 RUNTIMES = (
-    "openvino", "onnxruntime", "torch", "seq2seq", "openvino_genai", "vllm", "python", "process",
-    "pipeline",
+    "openvino", "onnxruntime", "torch", "seq2seq", "openvino_genai", "vllm", "paced", "python",
+    "process", "pipeline",
 )  # fmt: skip
 TASKS = (
     "tensor",
@@ -106,6 +106,21 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long a paced engine's steps take (`core/generation_steps.py`), and what it answers."""
+
+    step_s: float = 0.011  #: of each step; as the next three, those of a 135M Llama on two cores
+    sequence_s: float = 0.0015  #: more for each sequence in the step
+    prefill_token_s: float = 0.0005  #: more for each token of a prompt that is read in the step
+    prefixes_cached_max: int = 0  #: beginnings of prompts that are not read again
+    sigma: float = 0.0  #: of the logarithm of the noise on a step's time; its mean is 1
+    seed: int = 0  #: of the noise; 0 = each start draws its own, so that copies differ
+    prefix_tokens: int = 0  #: the beginning that longer prompts may share; 0 = they share none
+    answer_tokens: int = 0  #: an answer ends by itself after so many; 0 = where it is cut
+    load_s: float = 0.0  #: until it is ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """How a generation engine runs a model. 0 = derived from model and machine."""
 
@@ -118,6 +133,7 @@ class EngineOptions:
     chat_template: str = ""  #: a Jinja file of the artifact that replaces the tokenizer's template
     python: str = ""  #: interpreter of the engine's process; "" = the server's own
     options: dict[str, str] = field(default_factory=dict)  #: the engine's own, passed through
+    pace: Pace | None = None  #: `paced`: its table of times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 A folder is a language model where config.json names an architecture that ends in ForCausalLM. With
 openvino_model.xml it is served by `openvino_genai`; safetensors weights go to `vllm` where that is
-asked for, and are compiled to the former everywhere else. Files are looked at, nothing is loaded.
+asked for, and are compiled to the former everywhere else. A `paced` engine, which stands in for a
+model, has a model.yaml and nothing else. Files are looked at, nothing is loaded.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.artifacts.description import EngineOptions, ModelDescription
+from penstock.artifacts.description import EngineOptions, ModelDescription, Pace
 from penstock.artifacts.generation_options import PROPERTIES, options_of, runtime_of
 from penstock.artifacts.huggingface import read_json
 from penstock.artifacts.model_files import check_whole, inside
 from penstock.errors import CallerError
 
 GRAPH = "openvino_model.xml"
-RUNTIMES = ("openvino_genai", "vllm")
+RUNTIMES = ("openvino_genai", "vllm", "paced")
+#: Found by their files; a paced engine has none, and is asked for by a model.yaml alone.
+_OF_MODELS = ("openvino_genai", "vllm")
 TASK = "text-generation"
 _NEEDED = ("config.json", "tokenizer.json")
 
@@ -52,7 +55,7 @@ def language_model(
     runtime = wanted or runtime_of(root / PROPERTIES, environment)
     if not runtime:
         runtime = "openvino_genai" if has_graph else ""
-    if runtime not in RUNTIMES or not (has_graph if runtime == "openvino_genai" else has_weights):
+    if runtime not in _OF_MODELS or not (has_graph if runtime == "openvino_genai" else has_weights):
         return None
     description = ModelDescription(runtime=runtime, task=TASK, engine=EngineOptions())
     return completed(description, root, environment)
@@ -62,6 +65,8 @@ def completed(
     description: ModelDescription, root: Path, environment: Mapping[str, str]
 ) -> ModelDescription:
     """Checks the files, and adds what serving.properties and the environment say."""
+    if description.runtime == "paced":
+        return _paced(description, root, environment)
     for name in _NEEDED:
         inside(root, name, key=f"runtime {description.runtime}")
     given = description.engine or EngineOptions()
@@ -86,3 +91,19 @@ def completed(
             hint="Pack the whole Hugging Face directory.",
         )
     return dataclasses.replace(description, file=file, engine=engine)
+
+
+def _paced(
+    description: ModelDescription, root: Path, environment: Mapping[str, str]
+) -> ModelDescription:
+    """It needs no file; settings of the model that it stands in for count where it has them."""
+    if description.file:
+        raise CallerError(
+            "model-yaml-invalid",
+            f"model.yaml: file is {description.file!r}",
+            hint="A paced engine has no model: leave `file` out.",
+        )
+    given = description.engine or EngineOptions()
+    found = options_of(given, root / PROPERTIES, environment, runtime=description.runtime)
+    engine = dataclasses.replace(found, chat_template="", pace=given.pace or Pace())
+    return dataclasses.replace(description, engine=engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.artifacts.description import TASKS, ModelDescription
+from penstock.artifacts.description import TASKS, EngineOptions, ModelDescription
 from penstock.artifacts.yaml_keys import invalid
 
 OWN_CODE = ("python", "process", "pipeline")
@@ -16,7 +16,7 @@ TEXT_TASKS = (
     "multi-head",
     "text2text-generation",
 )
-GENERATION_RUNTIMES = ("openvino_genai", "vllm")
+GENERATION_RUNTIMES = ("openvino_genai", "vllm", "paced")
 _CLASSIFYING = ("text-classification", "pair-classification")
 #: Their lanes are threads of the instance.
 _WITH_LANE_THREADS = ("openvino", "onnxruntime", "torch", "seq2seq")
@@ -67,6 +67,8 @@ def _check_task(description: ModelDescription, where: str) -> None:
         raise invalid(where, "task", task, f"{allowed} with runtime: {runtime}")
     if task != "text-generation" and description.engine is not None:
         raise invalid(where, "engine", "a section", "given for task: text-generation only")
+    if description.engine is not None:
+        _check_engine(runtime, description.engine, where)
     writes = task == "text2text-generation"
     if writes != (runtime == "seq2seq") and not (writes and runtime == "torch"):
         allowed = "seq2seq or torch" if writes else "another one, or task: text2text-generation,"
@@ -90,3 +92,16 @@ def _check_task(description: ModelDescription, where: str) -> None:
         raise invalid(where, "embedding", "a section", allowed)
     if not writes and description.generation is not None:
         raise invalid(where, "generation", "a section", "given for task: text2text-generation only")
+
+
+def _check_engine(runtime: str, engine: EngineOptions, where: str) -> None:
+    """A paced engine has its table instead of a model; keys of real ones would say nothing."""
+    if runtime != "paced":
+        if engine.pace is not None:
+            raise invalid(where, "engine.pace", "a section", "given for runtime: paced only")
+        return
+    for name in ("cache_bytes", "chat_template", "python", "options"):
+        if getattr(engine, name):
+            key = "cache_mb" if name == "cache_bytes" else name
+            shown = getattr(engine, name)
+            raise invalid(where, f"engine.{key}", shown, "left out for runtime: paced")

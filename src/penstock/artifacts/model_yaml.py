@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from penstock.artifacts import warm_up_yaml
+from penstock.artifacts import pace_yaml, warm_up_yaml
 from penstock.artifacts.budget import too_large
 from penstock.artifacts.description import (
     DTYPES,
@@ -252,6 +252,7 @@ def _engine(section: Keys | None, task: str) -> EngineOptions | None:
         chat_template=section.path("chat_template"),
         python=section.text("python"),
         options=section.text_map("options"),
+        pace=pace_yaml.parse(section),
     )
     section.done()
     return engine
@@ -264,6 +265,8 @@ def _dump_engine(engine: EngineOptions | None) -> dict[str, Any] | None:
     cache_bytes = values.pop("cache_bytes")
     if cache_bytes:
         values["cache_mb"] = cache_bytes / _MB
+    if engine.pace is not None:
+        values[pace_yaml.KEY] = pace_yaml.dump(engine.pace)
     return {name: value for name, value in values.items() if value is False or value}
 
 

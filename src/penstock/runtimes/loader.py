@@ -13,7 +13,7 @@ from penstock.runtimes.probe import probe
 
 TENSOR_RUNTIMES = ("openvino", "onnxruntime", "torch")
 PAYLOAD_RUNTIMES = ("python", "process")
-TEXT_RUNTIMES = ("seq2seq", "openvino_genai", "vllm")
+TEXT_RUNTIMES = ("seq2seq", "openvino_genai", "vllm", "paced")
 
 
 def load_tensor_runtime(context: LoadContext) -> TensorRuntime:

@@ -1,19 +1,25 @@
 """A generating copy's part of a run: an engine whose steps are events.
 
 It reports as the live copy does: the first piece of an answer, its end, and at a death what is
-broken and what may be answered elsewhere. How long steps take is `generation.py`'s.
+broken and what may be answered elsewhere. How long steps take is `core/generation_steps.py`'s.
 """
 
 from __future__ import annotations
 
+import random
 from heapq import heappush
 
 from penstock.core import retry
+from penstock.core.generation_steps import EngineModel
 from penstock.sim.copy import Reports
 from penstock.sim.events import LANE_DONE, Event
-from penstock.sim.generation import EngineModel
 from penstock.sim.outcome import Outcome
 from penstock.sim.workload import Arrival
+
+
+def engine_noise(seed: object, number: int) -> random.Random:
+    """Of copy `number`'s step times, in the run with this seed."""
+    return random.Random(f"{seed}/{number}/engine")
 
 
 class TwinGenerationCopy:

@@ -21,9 +21,9 @@ from penstock.core.deployment import (
     EndpointRoutes,
     VariantRoutes,
 )
+from penstock.core.generation_steps import GenerationSpec
 from penstock.errors import CallerError
 from penstock.sim.faults import KINDS, Fault
-from penstock.sim.generation import GenerationSpec
 from penstock.sim.service import ServiceSpec
 from penstock.sim.workload import ARRIVALS, WorkloadSpec
 

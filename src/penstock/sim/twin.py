@@ -11,11 +11,11 @@ import gc
 from collections.abc import Callable
 from heapq import heappop, heappush
 
+from penstock.core.generation_steps import EngineModel
 from penstock.sim.copy import SimulatedCopy, TwinCopy
 from penstock.sim.events import ARRIVAL, FAULT, Event
 from penstock.sim.gateway import TwinGateway
-from penstock.sim.generation import EngineModel
-from penstock.sim.generation_copy import TwinGenerationCopy
+from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder
 from penstock.sim.scenario import Scenario
@@ -49,7 +49,7 @@ class Twin:
     def _copy(self, number: int, seed: int) -> SimulatedCopy:
         scenario, gateway, events = self._scenario, self.gateway, self._events
         if scenario.generation is not None:
-            engine = EngineModel(scenario.generation, f"{seed}/{number}")
+            engine = EngineModel(scenario.generation, engine_noise(seed, number))
             return TwinGenerationCopy(number, engine, gateway, events, self.outcome)
         return TwinCopy(
             number, scenario, gateway, self._service, events, self.recorder, self.outcome

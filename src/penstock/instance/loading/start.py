@@ -47,7 +47,7 @@ from penstock.runtimes.loader import (
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.runtimes.tensor_inputs import threads_of
 
-_GENERATION_RUNTIMES = ("openvino_genai", "vllm")
+_GENERATION_RUNTIMES = ("openvino_genai", "vllm", "paced")
 
 
 async def start(context: LoadContext, listener: LaneListener) -> Loaded:

@@ -19,6 +19,7 @@ from penstock.runtimes.generation.runtime import init_message
 _FOLDER_PATTERNS = {
     "openvino_genai": ("*.xml", "*.bin"),
     "vllm": ("*.safetensors", "*.bin"),
+    "paced": (),
     "python": ("**/*",),
     "process": ("**/*",),
 }

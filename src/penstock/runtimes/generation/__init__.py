@@ -7,6 +7,7 @@
     engine_process  the loop: take requests, step, send what the step made
     runtime         the instance's end: starts the process, starts it again when it died
     openvino_genai, vllm    the engines
+    paced, paced_tokens     an engine that computes nothing and keeps the times of a table
 
 What runs inside the engine process imports the standard library, `penstock.errors`, a tokenizer
 and its engine, nothing else: it may be another interpreter than the instance's. The room must not

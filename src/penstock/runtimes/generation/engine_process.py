@@ -44,6 +44,11 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
     """Raises PenstockError."""
     model_dir = Path(init["model_dir"])
     settings = dict(init["settings"])
+    if init["engine"] == "paced":
+        from penstock.runtimes.generation.paced import PacedEngine
+        from penstock.runtimes.generation.paced_tokens import PacedPrompts
+
+        return PacedEngine(settings), PacedPrompts()
     settings["eos_ids"] = prompt_files.eos_ids(model_dir)
     settings["positions_max"] = prompt_files.positions_max(model_dir)
     prompts = Prompts(model_dir, chat_template=settings["chat_template"])

@@ -20,6 +20,8 @@ _FILE_BYTES_MAX = 64 << 20
 class Prompts:
     """Use from one thread."""
 
+    tokenizer: Any
+
     def __init__(self, model_dir: Path, *, chat_template: str = "") -> None:
         """`chat_template`: a file below `model_dir` that replaces the model's own. Raises
         ModelError."""

@@ -5,17 +5,18 @@
 Before each step waiting requests join while there is room, their prompts are prefilled in that step
 and their first token comes with its end (prefill first, as in Yu et al., 2022, "Orca"). A shared
 prefix that the copy has computed before is not computed again while it is in its cache, which
-forgets the least recently used. `EngineModel` knows no clock: the twin's copy asks how long a step
-takes and says when it is over, and so does the test that runs the live dispatcher.
+forgets the least recently used. `EngineModel` knows no clock: who owns one asks how long a step
+takes and says when it is over. In the twin that is an event, in the live paced engine
+(`runtimes/generation/paced.py`) a sleep.
 """
 
 from __future__ import annotations
 
 import random
 from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass
-
-from penstock.sim.workload import Arrival
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +32,34 @@ class GenerationSpec:
     sigma: float = 0.0  #: of the logarithm of the noise
 
 
-class _Sequence:
-    __slots__ = ("arrival", "gone", "number", "tokens_left")
+class Asked(Protocol):
+    """What a step's time depends on, of one request."""
 
-    def __init__(self, number: int, arrival: Arrival) -> None:
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt that it shares with nobody."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """From 1 up."""
+
+    @property
+    def prefix(self) -> Hashable:
+        """Which of the shared prefixes the prompt begins with."""
+
+    @property
+    def prefix_tokens(self) -> int:
+        """Of that prefix; 0 = it shares none."""
+
+
+class _Sequence:
+    __slots__ = ("asked", "gone", "number", "tokens_left", "tokens_read")
+
+    def __init__(self, number: int, asked: Asked) -> None:
         self.number = number
-        self.arrival = arrival
-        self.tokens_left = arrival.answer_tokens
+        self.asked = asked
+        self.tokens_left = asked.answer_tokens
+        self.tokens_read = 0  #: of its prompt, once it has joined; the others were in the cache
         self.gone = False  #: cancelled; leaves with the step
 
 
@@ -48,25 +70,30 @@ class EngineModel:
         "_cached", "_joining", "_mu", "_noise", "_running", "_sequences", "_spec", "_waiting",
     )  # fmt: skip
 
-    def __init__(self, spec: GenerationSpec, seed: object) -> None:
+    def __init__(self, spec: GenerationSpec, noise: random.Random) -> None:
         self._spec = spec
-        self._noise = random.Random(f"{seed}/engine")
+        self._noise = noise
         self._mu = -spec.sigma * spec.sigma / 2
         self._waiting: deque[_Sequence] = deque()
         self._joining: list[_Sequence] = []
         self._running: list[_Sequence] = []
         self._sequences: dict[int, _Sequence] = {}
         #: prefix -> its tokens, least recently used first
-        self._cached: OrderedDict[int, int] = OrderedDict()
+        self._cached: OrderedDict[Hashable, int] = OrderedDict()
 
-    def add(self, number: int, arrival: Arrival) -> None:
-        self._sequences[number] = sequence = _Sequence(number, arrival)
+    def add(self, number: int, asked: Asked) -> None:
+        self._sequences[number] = sequence = _Sequence(number, asked)
         self._waiting.append(sequence)
 
     def cancel(self, number: int) -> None:
+        """It leaves with the present step; between two steps with the next, or `drop_cancelled`."""
         sequence = self._sequences.pop(number, None)
         if sequence is not None:
             sequence.gone = True
+
+    def drop_cancelled(self) -> None:
+        """Between two steps: who was cancelled takes part in no further one."""
+        self._running = [sequence for sequence in self._running if not sequence.gone]
 
     def begin_step(self) -> float | None:
         """Lets requests join; how long the step takes, s. None: there is nothing to do."""
@@ -76,10 +103,11 @@ class EngineModel:
         while waiting and len(self._joining) < room:
             sequence = waiting[0]
             if not sequence.gone:
-                cost = self._prefill_tokens(sequence.arrival)
+                cost = self._prefill_tokens(sequence.asked)
                 if self._joining and tokens + cost > spec.prefill_tokens_max:
                     break
                 tokens += cost
+                sequence.tokens_read = cost
                 self._joining.append(sequence)
             waiting.popleft()
         count = len(self._running) + len(self._joining)
@@ -93,11 +121,20 @@ class EngineModel:
         """Sequences in the present step."""
         return len(self._running) + len(self._joining)
 
+    @property
+    def prefixes_cached(self) -> int:
+        return len(self._cached)
+
+    def joining(self) -> list[tuple[int, int]]:
+        """Within a step: who joined with it, and how many tokens of its prompt are read; the
+        others are in the cache."""
+        return [(sequence.number, sequence.tokens_read) for sequence in self._joining]
+
     def end_step(self) -> tuple[list[int], list[int]]:
         """Whose first token is there, and whose last; some are in both."""
         joined, self._joining = self._joining, []
         for sequence in joined:
-            self._remember(sequence.arrival)
+            self._remember(sequence.asked)
         firsts = [sequence.number for sequence in joined if not sequence.gone]
         done: list[int] = []
         running: list[_Sequence] = []
@@ -124,15 +161,15 @@ class EngineModel:
         self._cached.clear()
         return begun, not_begun
 
-    def _prefill_tokens(self, arrival: Arrival) -> int:
-        if arrival.prefix_tokens and arrival.prefix not in self._cached:
-            return arrival.prefix_tokens + arrival.length
-        return arrival.length
+    def _prefill_tokens(self, asked: Asked) -> int:
+        if asked.prefix_tokens and asked.prefix not in self._cached:
+            return asked.prefix_tokens + asked.length
+        return asked.length
 
-    def _remember(self, arrival: Arrival) -> None:
-        if arrival.prefix_tokens and self._spec.prefixes_cached_max:
-            self._cached[arrival.prefix] = arrival.prefix_tokens
-            self._cached.move_to_end(arrival.prefix)
+    def _remember(self, asked: Asked) -> None:
+        if asked.prefix_tokens and self._spec.prefixes_cached_max:
+            self._cached[asked.prefix] = asked.prefix_tokens
+            self._cached.move_to_end(asked.prefix)
             if len(self._cached) > self._spec.prefixes_cached_max:
                 self._cached.popitem(last=False)
 

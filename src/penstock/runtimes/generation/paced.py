@@ -1,0 +1,169 @@
+"""A `GenerationEngine` that computes nothing: its steps take the times of a table, asleep.
+
+To the platform it is an accelerator: continuous batching, a prefix cache, tokens that come at an
+accelerator's pace, and next to no use of the processor. So routing, scaling and drains can be
+measured and rehearsed with many copies on a few cores. What it writes is words by chance.
+
+How long a step takes is `core/generation_steps.py`, which the twin runs too. A step begins when the
+one before it ended, however late this process woke: what happens between two steps is part of the
+next, and times do not drift.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.core.generation_steps import EngineModel, GenerationSpec
+from penstock.errors import CallerError
+from penstock.runtimes.generation.base import (
+    LENGTH,
+    STOP,
+    EngineRequest,
+    StepOutput,
+    ToolText,
+    tools_unsupported,
+)
+from penstock.runtimes.generation.paced_tokens import AnswerTokens, digest
+from penstock.runtimes.statistics import EngineStatistics
+
+_CONTEXT_TOKENS = 32_768  #: where the settings do not say
+#: A process that was held up for longer does not make up for it: its accelerator stood still too.
+_LATE_S_MAX = 0.25
+
+
+class _Asked(NamedTuple):
+    """See `generation_steps.Asked`."""
+
+    length: int
+    answer_tokens: int
+    prefix: bytes
+    prefix_tokens: int
+
+
+class _Sequence:
+    __slots__ = ("cached", "finish", "prompt_tokens", "tokens")
+
+    def __init__(self, request: EngineRequest, tokens: AnswerTokens, finish: str) -> None:
+        self.prompt_tokens = len(request.prompt)
+        self.tokens = tokens
+        self.finish = finish  #: why it will end
+        self.cached = -1  #: tokens of the prompt that were in the cache; -1: it has not joined
+
+
+class PacedEngine:
+    """See `GenerationEngine`. `settings`: `EngineOptions` as a dict."""
+
+    name = "paced"
+    logprobs_max = 0
+    has_json_schema = False
+
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        pace: dict[str, Any] = settings["pace"]
+        self._clock = clock
+        self._sleep = sleep
+        self.context_tokens_max = int(settings["context_tokens_max"] or _CONTEXT_TOKENS)
+        self._answer_tokens = int(pace["answer_tokens"])
+        caches = bool(settings["prefix_caching"])
+        self._prefix_tokens = int(pace["prefix_tokens"]) if caches else 0
+        self._spec = GenerationSpec(
+            sequences_max=int(settings["sequences_max"]),
+            step_s=pace["step_s"],
+            sequence_s=pace["sequence_s"],
+            prefill_token_s=pace["prefill_token_s"],
+            prefill_tokens_max=int(settings["tokens_batched_max"]),
+            prefixes_cached_max=int(pace["prefixes_cached_max"]),
+            sigma=pace["sigma"],
+        )
+        self._model = EngineModel(self._spec, random.Random(pace["seed"] or None))
+        self._sequences: dict[int, _Sequence] = {}
+        self._step_end: float | None = None  #: of the last step; None: it has stood idle since
+        self._running = 0
+        sleep(pace["load_s"])
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._sequences)
+
+    def add(self, request: EngineRequest) -> None:
+        sampling, prompt = request.sampling, request.prompt
+        if sampling.logprobs is not None:
+            raise CallerError(
+                "logprobs-unsupported",
+                "a paced engine has no model, and no log-probabilities",
+                hint="Leave them out, or serve a model.",
+            )
+        most, own = request.tokens_new_max, self._answer_tokens
+        ends = bool(own) and not sampling.ignore_eos and max(own, sampling.tokens_new_min) <= most
+        length = max(own, sampling.tokens_new_min) if ends else most
+        shared = self._prefix_tokens if len(prompt) > self._prefix_tokens else 0
+        asked = _Asked(len(prompt) - shared, length, digest(prompt[:shared]), shared)
+        # As with a real engine, chance takes part where a temperature says so.
+        tokens = AnswerTokens(prompt, request.seed if sampling.temperature > 0.0 else None)
+        self._sequences[request.ident] = _Sequence(request, tokens, STOP if ends else LENGTH)
+        self._model.add(request.ident, asked)
+
+    def check_schema(self, schema: str) -> None:
+        """Never asked: it has none."""
+
+    def tool_text(self, chat: dict[str, Any], json_schema: str | None) -> ToolText:
+        raise tools_unsupported("a paced engine writes words by chance")
+
+    def cancel(self, ident: int) -> None:
+        if self._sequences.pop(ident, None) is not None:
+            self._model.cancel(ident)
+            self._model.drop_cancelled()
+            if not self._sequences:
+                self._step_end = None
+
+    def step(self) -> Sequence[StepOutput]:
+        step_s = self._model.begin_step()
+        if step_s is None:
+            self._running = 0
+            return ()
+        now, end = self._clock(), self._step_end
+        start = now if end is None or now >= end + _LATE_S_MAX else end
+        self._wait_until(start + step_s)
+        self._running = self._model.occupancy
+        outputs = self._made()
+        self._step_end = start + step_s if self._sequences else None
+        return outputs
+
+    def _wait_until(self, at: float) -> None:
+        while (left_s := at - self._clock()) > 0.0:
+            self._sleep(left_s)
+
+    def _made(self) -> list[StepOutput]:
+        """Ends the step: a token of everybody who was in it."""
+        model, sequences = self._model, self._sequences
+        for ident, read in model.joining():
+            sequences[ident].cached = sequences[ident].prompt_tokens - read
+        _, done = model.end_step()
+        over = set(done)
+        outputs = []
+        for ident, sequence in list(sequences.items()):
+            if sequence.cached < 0:
+                continue  # it waits for a place
+            finish = sequence.finish if ident in over else None
+            tokens = [sequence.tokens.next()]
+            outputs.append(StepOutput(ident, tokens, finish=finish, tokens_cached=sequence.cached))
+            if finish is not None:
+                del sequences[ident]
+        return outputs
+
+    def statistics(self) -> EngineStatistics:
+        """No bytes: there is no cache but in name, and its use is that of its places."""
+        waiting = sum(each.cached < 0 for each in self._sequences.values())
+        use = self._running / self._spec.sequences_max
+        return EngineStatistics(self._running if self._sequences else 0, waiting, use, 0)
+
+    def close(self) -> None:
+        """Nothing is held."""
