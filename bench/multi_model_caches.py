@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from tools.environments import make
 
 from bench import multi_model_models as models
+from bench.machine import foreground
 from bench.multi_model_load import Calls, Door, played, sequential
 from bench.multi_model_site import copy_of, multi_model
 from bench.multi_model_traces import TRACES, trace
@@ -183,6 +184,7 @@ def ray_serve(
     with running(argv, env=environment):
         headers = {"Content-Type": "application/json", RAY_MODEL: models.name_of(0)}
         wait_answer(url, models.body(8), timeout_s=_PATIENCE_S, headers=headers)
+        foreground()
         yield Door(url, RAY_MODEL), lambda: ray_loads(url, setting.replicas)
 
 
