@@ -24,6 +24,7 @@ from typing import Any
 from bench import multi_model_models as models
 from bench.arithmetic import alternated
 from bench.deployment import deploy
+from bench.machine import OthersLoad
 from bench.multi_model_caches import caches
 from bench.multi_model_load import Door, at_once, median_ms, sequential
 from bench.multi_model_site import TARGET_MODEL, copy_of, multi_model
@@ -45,23 +46,26 @@ def main(arguments: list[str]) -> None:
     parts = set(options.parts.split(","))
     figures: dict[str, Any] = {}
     details: dict[str, Any] = {}
-    with penstock_up() as base_url:
-        if "latency" in parts:
-            latency(base_url, options, figures, details)
-        if "overhead" in parts:
-            overhead(base_url, options, figures, details)
-    if "room" in parts:
-        room(options, figures, details)
-    if "caches" in parts:
-        caches(options, figures, details)
+    with OthersLoad() as others:
+        with penstock_up() as base_url:
+            if "latency" in parts:
+                latency(base_url, options, figures, details)
+            if "overhead" in parts:
+                overhead(base_url, options, figures, details)
+        if "room" in parts:
+            room(options, figures, details)
+        if "caches" in parts:
+            caches(options, figures, details)
     finish(
         "multi_model",
         figures,
         **details,
+        others_cores=round(others.cores, 2),
         versions=versions("penstock", "openvino", "tokenizers", "uvloop", "httptools"),
-        peer_versions=versions_in("ray", "ray", "openvino", "tokenizers") if "caches" in parts
+        peers={"ray": versions_in("ray", "ray", "openvino", "tokenizers")}
+        if "caches" in parts
         else {},
-    )  # fmt: skip
+    )
 
 
 def latency(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from tools.environments import make
 
 from bench import multi_model_models as models
+from bench.machine import foreground
 from bench.multi_model_load import Calls, Door, played, sequential
 from bench.multi_model_site import copy_of, multi_model
 from bench.multi_model_traces import TRACES, trace
@@ -69,7 +70,9 @@ def caches(options: argparse.Namespace, figures: dict[str, Any], details: dict[s
             once_each(door, options.models)
             loads = partial(our_loads, base_url)
             for kind in TRACES:
-                found[kind][f"ours, {policy}"] = row(door, kind, loads, options, options.seconds)
+                seen = row(door, kind, loads, options, options.seconds)
+                found[kind][f"ours, {policy}"] = seen
+                print(f"{kind:13} {policy} {seen}", flush=True)
                 held = max(held, copy_of(base_url, "cache")["models"]["models_loaded"])
     with tempfile.TemporaryDirectory() as blobs:
         best, details["ray_swept"] = swept(prefix, held, Path(blobs), options)
@@ -79,6 +82,7 @@ def caches(options: argparse.Namespace, figures: dict[str, Any], details: dict[s
                 for kind in TRACES:
                     seen = row(door, kind, ray, options, options.seconds)
                     found[kind][f"Ray Serve, {setting.name}"] = seen
+                    print(f"{kind:13} Ray Serve, {setting.name} {seen}", flush=True)
     compared(found, figures)
     details["caches"] = found
     details["models_held"] = held
@@ -88,8 +92,6 @@ def caches(options: argparse.Namespace, figures: dict[str, Any], details: dict[s
 def compared(found: dict[str, dict[str, Any]], figures: dict[str, Any]) -> None:
     """Loads against LRU's, and against the Ray setting with the fewest."""
     for kind, by_system in found.items():
-        for system, seen in by_system.items():
-            print(f"{kind:13} {system:36} {seen}", flush=True)
         loads = {name: seen["reloads"] for name, seen in by_system.items()}
         peer = min(count for name, count in loads.items() if name.startswith("Ray"))
         name = kind.replace("-", "_")
@@ -183,6 +185,7 @@ def ray_serve(
     with running(argv, env=environment):
         headers = {"Content-Type": "application/json", RAY_MODEL: models.name_of(0)}
         wait_answer(url, models.body(8), timeout_s=_PATIENCE_S, headers=headers)
+        foreground()
         yield Door(url, RAY_MODEL), lambda: ray_loads(url, setting.replicas)
 
 

@@ -214,8 +214,57 @@ def _swept(by_setting: dict[str, float], unit: str) -> str:
     return table(["PyTorch, swept", unit], rows)
 
 
+def multi_model(line: Line) -> list[str]:
+    """Of the parts that ran."""
+    latency = [
+        [
+            f"{shape}, {seen['model_mb']} MB", tokens, f"{cold:.3f}",
+            f"{seen['cached'][tokens]:.3f}", f"{seen['last_of_five'][tokens]:.3f}",
+            f"{cold - seen['cached'][tokens]:.3f}",
+        ]
+        for shape, seen in line.get("latency_s", {}).items()
+        for tokens, cold in seen["cold"].items()
+    ]  # fmt: skip
+    figures = [
+        [told, form.format(line[name])]
+        for told, name, form in (
+            ("cold start, 32-bit weights", "cold_start_s", "{:.3f} s"),
+            ("its very first, blob and all", "cold_start_first_s", "{:.2f} s"),
+            ("cold start, 16-bit weights", "cold_start_fp16_s", "{:.3f} s"),
+            ("its very first", "cold_start_first_fp16_s", "{:.2f} s"),
+            ("cached call, more than of an endpoint of its own", "cached_overhead_ms", "{:.3f} ms"),
+            ("small models resident at 80 % of 1 GiB", "resident_models", "{}"),
+            ("as a process each", "resident_one_process_each", "{}"),
+        )
+        if name in line
+    ]
+    caches = [
+        [
+            trace, system, f"{seen['reloads']}", f"{seen['reloads_per_hour']:,}",
+            percent(seen["hit_ratio"]), f"{seen['p50_ms']:,.1f}", f"{seen['p99_ms']:,.1f}",
+        ]
+        for trace, by_system in line.get("caches", {}).items()
+        for system, seen in by_system.items()
+    ]  # fmt: skip
+    heads = ["model", "tokens", "cold s", "cached s", "last of five at once s", "cold start s"]
+    found = [table(heads, latency)] if latency else []
+    found += [table(["", ""], figures)] if figures else []
+    if caches:
+        heads = ["trace", "", "reloads", "reloads/hour", "hits", "P50 ms", "P99 ms"]
+        found.append(table(heads, caches))
+        held, models = line["models_held"], line["models"]
+        swept = [
+            [setting, f"{seen['reloads']}", f"{seen['p50_ms']:,.1f}", f"{seen['p99_ms']:,.1f}"]
+            for setting, seen in line["ray_swept"].items()
+        ]
+        found.append(f"Held: {held} of {models} models. How Ray Serve does best, Zipf, 8 s:")
+        found.append(table(["Ray Serve, swept", "reloads", "P50 ms", "P99 ms"], swept))
+    return found
+
+
 TABLES: dict[str, Callable[[Line], list[str]]] = {
     "gateway": gateway, "overhead": overhead, "intent": intent, "bert": bert, "spelling": spelling,
+    "multi_model": multi_model,
 }  # fmt: skip
 
 

@@ -73,3 +73,18 @@ def test_long_texts_are_tokenized_in_portions_and_alike(tmp_path: Path) -> None:
         [2, 3, 2, 6],
         [2, 3, 2, 3],
     ]
+
+
+def test_models_with_the_same_tokenizer_have_one_of_it(tmp_path: Path) -> None:
+    first, second, other = (tmp_path / name for name in ("first", "second", "other"))
+    model_files.tokenizer(first)
+    model_files.tokenizer(second)
+    with_special_tokens(other)
+    spec = Tokenizer(tokens_max=16)
+    tokenizer = open_tokenizer(first, spec, 0)
+    assert open_tokenizer(second, spec, 0) is tokenizer
+    assert open_tokenizer(second, Tokenizer(tokens_max=8), 0) is not tokenizer
+    assert open_tokenizer(second, spec, 0, pairs=True) is not tokenizer
+    assert open_tokenizer(other, spec, 0) is not tokenizer
+    model_files.tokenizer(other)
+    assert open_tokenizer(other, spec, 0) is tokenizer  # by content, not by name

@@ -8,6 +8,7 @@ somebody called it answers first and is warmed up afterwards, by these rules:
 * After a run that took longer than `run_s_max` the model's larger shapes are left to their callers:
   there kernels are a small part of what a run takes, and a run would be long to wait for.
 * The model that was called last goes first, and of its shapes the smallest.
+* Kernels take memory. Where there is little left none is taken for callers who may never come.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Shape(NamedTuple):
 class IdleWarmUpSpec:
     quiet_s: float = 0.5  #: callers of one moment have come and gone
     run_s_max: float = 0.1  #: as long as making one shape's kernels takes at most, about
+    free_share_min: float = 0.125  #: of the memory that models may take, what is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,16 @@ class IdleWarmUp:
         if not left:
             del self._left[run.model]
 
-    def next_run(self, *, quiet_since: float, now: float) -> WarmUpRun | None:
+    def next_run(self, *, quiet_since: float, free_share: float, now: float) -> WarmUpRun | None:
         """What is to run now, which is not left afterwards.
 
         Args:
             quiet_since: when something was in flight or on its way last; inf: something is.
+            free_share: of the memory that models may take.
             now: seconds.
         """
         at = self.next_at(quiet_since=quiet_since)
-        if now < at:
+        if now < at or free_share < self._spec.free_share_min:
             return None
         model = next(reversed(self._left))
         left = self._left[model]

@@ -133,7 +133,11 @@ class ModelHost:
         )
         self._quiet_since = clock.monotonic()  #: or is served now
         self._warm_up = IdleWarmUpDriver(
-            self._targets, loader, clock=clock, quiet_since=self._is_quiet_since
+            self._targets,
+            loader,
+            clock=clock,
+            quiet_since=self._is_quiet_since,
+            free_share=lambda: 1.0 - self._used.host_bytes / self._budget.host_bytes,
         )
         self._begin(self._warm_up.run_on())
         self._begin(self._watch.measure_on())

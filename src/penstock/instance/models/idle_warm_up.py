@@ -28,12 +28,14 @@ class IdleWarmUpDriver:
         *,
         clock: Clock,
         quiet_since: Callable[[], float],
+        free_share: Callable[[], float],
     ) -> None:
-        """`quiet_since`: as `IdleWarmUp` takes it."""
+        """`quiet_since` and `free_share`: as `IdleWarmUp` takes them."""
         self._targets = targets
         self._loader = loader
         self._clock = clock
         self._quiet_since = quiet_since
+        self._free_share = free_share
         self._machine = IdleWarmUp(IdleWarmUpSpec())
         self._asked = asyncio.Event()
 
@@ -58,7 +60,9 @@ class IdleWarmUpDriver:
                 self._asked.clear()
                 continue
             now = self._clock.monotonic()
-            run = self._machine.next_run(quiet_since=self._quiet_since(), now=now)
+            run = self._machine.next_run(
+                quiet_since=self._quiet_since(), free_share=self._free_share(), now=now
+            )
             if run is None:
                 await asyncio.sleep(_LOOK_S)
                 continue
