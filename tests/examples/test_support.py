@@ -22,6 +22,7 @@ from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.artifacts.source import ArtifactSettings
 from penstock.compile.seq2seq_parity import generate
 from penstock.runtimes.base import LoadContext
+from penstock.runtimes.graph_key import graph_key
 from penstock.runtimes.loader import load_tensor_runtime
 from penstock.runtimes.seq2seq.model import Seq2SeqModel
 from penstock.runtimes.seq2seq.request import GenerationRequest
@@ -148,6 +149,25 @@ def test_an_autocomplete_model_writes_the_reply_that_the_words_call_for(
         model.close()
     written = [tokenizer.decode(ids, skip_special_tokens=True) for ids in answers]
     assert written == [" ".join(reply.pieces) for reply in known]
+
+
+def test_all_models_of_a_kind_have_one_graph_so_that_one_is_probed_for_all(
+    support: Support, tmp_path: Path
+) -> None:
+    made(support, tmp_path / "m", "--customers", "2", "--autocomplete", "2")
+    prefix = ModelPrefix(str(tmp_path / "m"), ArtifactSettings())
+    keys: dict[str, set[str | None]] = {}
+    for kind in ("embeddings", "autocomplete"):
+        for name in ("customer-001.tar.gz", "customer-002.tar.gz"):
+            root = prefix.fetch(f"{kind}/{name}", ArtifactCache(tmp_path / "c")).detected.root
+            for xml in sorted(root.glob("*.xml")):
+                keys.setdefault(f"{kind}/{xml.name}", set()).add(graph_key(xml))
+    assert {name: len(found) for name, found in keys.items()} == {
+        "embeddings/model.xml": 1,
+        "autocomplete/encoder.xml": 1,
+        "autocomplete/decoder.xml": 1,
+    }
+    assert None not in set().union(*keys.values())
 
 
 def test_replies_are_a_customers_own_and_fit_the_model(support: Support) -> None:

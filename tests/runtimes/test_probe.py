@@ -116,3 +116,19 @@ def test_a_table_is_no_table_where_its_shape_says_more_than_its_bytes(tmp_path: 
         (tmp_path / "m.bin").write_bytes(value)
         keys.add(graph_key(tmp_path / "m.xml"))
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize(("elements", "keys"), [(7, 2), (8, 1)])
+def test_a_bias_for_each_head_is_weights_and_factors_for_each_axis_are_not(
+    tmp_path: Path, elements: int, keys: int
+) -> None:
+    """Each fine-tuned T5 has such a bias of its own: eight numbers, and it was like no other."""
+    found = set()
+    for value in (b"\0", b"\1"):
+        (tmp_path / "m.xml").write_text(
+            f"<net><data element_type='f32' shape='1, 1, {elements}' offset='0' "
+            f"size='{4 * elements}'/></net>"
+        )
+        (tmp_path / "m.bin").write_bytes(value * 4 * elements)
+        found.add(graph_key(tmp_path / "m.xml"))
+    assert len(found) == keys

@@ -14,9 +14,10 @@ from typing import Final
 from xml.etree import ElementTree
 
 #: Element types that weights are stored in -> elements from which a constant is a table of them.
-#: Shapes, axes and indices are of other types or shorter.
+#: Shapes, axes and indices are of other types or shorter: floating-point numbers that say how long
+#: something is (factors of a resize) are one for each axis. A bias for each head of a T5 is eight.
 _TABLES: Final = {
-    **dict.fromkeys(("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f4e2m1", "nf4"), 64),
+    **dict.fromkeys(("f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "f4e2m1", "nf4"), 8),
     **dict.fromkeys(("i8", "u8", "i4", "u4"), 4096),
 }
 

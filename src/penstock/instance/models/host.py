@@ -488,6 +488,7 @@ class ModelHost:
     # artifacts that change
 
     def _replaced(self, target: Target) -> None:
+        target.left_alone = False
         self._carry_out(self._residency.replaced(target.name, now=self._now()))
 
     async def _look_then_ask(self, target: Target) -> None:
