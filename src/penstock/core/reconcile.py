@@ -133,6 +133,14 @@ class _Held:
             if one.component
         )
 
+    def serving(self, component: ComponentDesired) -> ComponentDesired:
+        """As it is to be routed to: a new revision that is complete serves before its record says
+        so, so that whoever reads the record finds it serving."""
+        rollout = self.rollouts.get(component.name)
+        if rollout is None or not rollout.complete or component.target is None:
+            return component
+        return replace(component, active=component.target, target=None)
+
     def instance_ids(self) -> set[str]:
         return {one.instance_id for kept in self.instances.values() for one in kept}
 
@@ -337,8 +345,9 @@ class _Turn:
         )
 
     def _publish(self, deployment: DeploymentSpec, held: _Held, reason: str) -> None:
+        serving = [held.serving(one) for one in self._wish.components]
         self.actions += routes.decide(
-            deployment, held.copies, self._observed.published, reason, self._wish.components
+            deployment, held.copies, self._observed.published, reason, serving
         )
 
     def _take_away(self, held: list[_Held], generations: set[int]) -> None:
