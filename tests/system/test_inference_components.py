@@ -280,6 +280,7 @@ def test_status_shows_components_and_the_copies_of_each(site: Site) -> None:
     site.settled("red", copies=1)
     command = [sys.executable, "-m", "penstock", "status", "shop", "--url", site.server.url]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = shown.replace("│", " ")
     assert "inference components" in shown
     assert [row.split()[:5] for row in shown.splitlines() if "1/1" in row and "red" in row] == [
         ["red", "shop", "all", "InService", "1/1"]
