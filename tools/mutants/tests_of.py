@@ -116,6 +116,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endpoint_state.py": ("core/test_core_endpoint_state.py", *_RECONCILE),
     "core/final_failures.py": ("core/test_core_final_failures.py", *_RECONCILE),
     "core/generation_steps.py": ("core/test_core_generation_steps.py",),
+    "core/generation.py": ("core/test_core_component_properties.py", *_RECONCILE),
     "core/grants.py": ("core/test_core_grants.py",),
     "core/head_check.py": ("core/test_core_head_check.py",),
     "core/host_gate.py": ("core/test_core_host_gate.py",),
