@@ -42,6 +42,7 @@ from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.alarms.driver import AlarmsDriver, no_policies
+from penstock.control.alarms.explain import explained
 from penstock.control.plane import ControlPlane
 from penstock.control.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
@@ -223,6 +224,7 @@ class Platform:
             dispatcher.snapshot,
             self._registry.costs,
             self._registry.models.usage.rows,
+            lambda: explained(self._alarms.seen()),
         )
         server = GatewayServer(
             listen,

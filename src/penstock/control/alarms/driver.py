@@ -49,6 +49,7 @@ class AlarmSeen:
     acted_at: float  #: the look at which its scaling actions last ran, or it became known
     decision: AlarmDecision | None = None  #: of the last look
     datapoints: Sequence[Datapoint] = ()  #: of the last look
+    looked_at: float | None = None  #: wall s
 
 
 class AlarmsDriver:
@@ -175,6 +176,7 @@ class AlarmsDriver:
         except CallerError as error:  # of math that only real values show
             _log.warning("alarm %s: %s", record.name, error.message)
             return None
+        alarm.looked_at = now
         alarm.decision = decision = decide(
             record.spec,
             alarm.datapoints,
