@@ -268,15 +268,17 @@ def _write_states(
     store: Store, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
 ) -> list[AlarmRecord | None]:
     """(before, after) of each; None where the alarm was changed or deleted meanwhile."""
-    results: list[AlarmRecord | None] = []
     with store.begin() as db:
-        for before, after in changes:
-            items = [history.state_changed(after, before, now=now)]
-            try:
-                results.append(rows.set_state(db, after, items))
-            except rows.AlarmChanged:
-                results.append(None)
-    return results
+        kept = rows.set_states(db, [after for _, after in changes])
+        history.add(
+            db,
+            [
+                history.state_changed(after, before, now=now)
+                for (before, _), after in zip(changes, kept, strict=True)
+                if after is not None
+            ],
+        )
+    return kept
 
 
 def _set_state(
