@@ -196,7 +196,7 @@ def test_a_sample_that_comes_after_publication_is_left_out_and_a_request_is_not(
     assert totals(store, "Invocations") == {0: (1, 1)}
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"since":1,"variants":[["a","b",1,{}]]}'])
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"since":1,"variants":[["a","b","",1,{}]]}'])
 def test_a_torn_export_is_refused_whole(data: bytes) -> None:
     registry = MetricRegistry()
     with pytest.raises(CallerError) as caught:
@@ -293,6 +293,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
     registry = MetricRegistry(store)
     recorder = registry.recorder("shop", "main")
     answer(recorder)
+    answer(registry.recorder("shop", "main", "chat"))
     recorder.no_capacity()
     recorder.streamed(0.5)
     recorder.generated(5, 11, 0.5, 0.02)

@@ -58,9 +58,14 @@ _ROUTING = (
 _RECONCILE = (
     "core/test_core_reconcile.py",
     "core/test_core_reconcile_components.py",
+    "core/test_core_reconcile_inference_components.py",
     "core/test_core_reconcile_properties.py",
 )
-_PLACEMENT = ("core/test_core_placement.py", "core/test_core_instance_room.py")
+_PLACEMENT = (
+    "core/test_core_placement.py",
+    "core/test_core_placement_search.py",
+    "core/test_core_instance_room.py",
+)
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
 _RESIDENCY = tuple(
     f"core/residency/test_residency_{name}.py"
@@ -95,6 +100,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batching.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/body_budget.py": ("core/test_core_body_budget.py",),
     "core/capacity.py": ("core/test_core_capacity.py", *_RECONCILE),
+    "core/components/life.py": ("core/components/test_component_life.py", *_RECONCILE),
+    "core/components/memory.py": ("core/components/test_component_memory.py",),
+    "core/components/rollout.py": ("core/components/test_component_rollout.py", *_RECONCILE),
+    "core/components/spec.py": ("core/components/test_component_rollout.py", *_RECONCILE),
     "core/connections.py": ("core/test_core_connections.py",),
     "core/deployment.py": (
         "core/test_core_deployment.py",
@@ -110,8 +119,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/hot_shapes.py": ("core/test_core_hot_shapes.py",),
     "core/instance_room.py": _PLACEMENT,
     "core/instruction_sets.py": ("core/test_instruction_sets.py",),
+    "core/managed_instances.py": ("core/test_core_managed_instances.py", *_RECONCILE),
     "core/memory_need.py": ("core/test_core_memory_need.py",),
     "core/nested_calls.py": ("core/test_core_nested_calls.py",),
+    "core/packing.py": ("core/test_core_packing.py", *_PLACEMENT),
     "core/pipeline.py": ("core/test_core_pipeline.py",),
     "core/pipeline_actions.py": ("core/test_core_pipeline.py",),
     "core/pipeline_spec.py": ("core/test_core_pipeline.py",),

@@ -8,6 +8,8 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.control.views import InstanceView
+from penstock.core.components.spec import component_of
+from penstock.core.deployment import EndpointRoutes
 from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
@@ -19,27 +21,38 @@ class Observation:
     """Reads the control plane. Utilization is what processes used between two samples."""
 
     def __init__(
-        self, plane: ControlPlane, endpoint_names: Callable[[], Sequence[str]], clock: Clock
+        self,
+        plane: ControlPlane,
+        published: Callable[[], Sequence[EndpointRoutes]],
+        clock: Clock,
     ) -> None:
         self._plane = plane
-        self._endpoint_names = endpoint_names
+        self._published = published
         self._clock = clock
         self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
 
     def variants(self) -> list[VariantObserved]:
-        """Copies of every endpoint that the gateway routes to, by variant and state."""
+        """Copies of every endpoint that the gateway routes to, by variant and state. A variant
+        without any instance is there as well: its requests may wait for one."""
         found: dict[tuple[str, str], dict[str, int]] = {}
+        components: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
         serving: dict[tuple[str, str], int] = {}
-        for endpoint in self._endpoint_names():  # a variant at zero instances is not gone
-            for variant in self._plane.current_counts(endpoint):
-                key = endpoint, variant
-                found[key], serving[key], instances[key] = {}, 0, []
+        for routes in self._published():
+            for pool in routes.variants:
+                key = routes.endpoint, pool.name
+                found.setdefault(key, {})
+                if pool.component:
+                    components.setdefault(key, {})[pool.component] = {}
         for endpoint, view in self._views():
             key = endpoint, view.variant
             states = found.setdefault(key, {})
             for state in view.states:
                 states[state] = states.get(state, 0) + 1
+            for copy in view.copies:
+                of_component = components.get(key, {}).get(component_of(copy.component))
+                if of_component is not None:
+                    of_component[copy.phase] = of_component.get(copy.phase, 0) + 1
             serving[key] = serving.get(key, 0) + view.serves
             kind = self._plane.catalogue.resolve(view.instance_type)
             machine_bytes = self._plane.catalogue.machine.memory_bytes
@@ -49,8 +62,9 @@ class Observation:
                 endpoint=endpoint,
                 variant=variant,
                 copies=states,
-                serving_count=serving[endpoint, variant],
-                instances=tuple(instances[endpoint, variant]),
+                serving_count=serving.get((endpoint, variant), 0),
+                instances=tuple(instances.get((endpoint, variant), ())),
+                components=components.get((endpoint, variant), {}),
             )
             for (endpoint, variant), states in found.items()
         ]
@@ -84,9 +98,9 @@ class Observation:
 
     def _views(self) -> list[tuple[str, InstanceView]]:
         return [
-            (endpoint, view)
-            for endpoint in self._endpoint_names()
-            for view in self._plane.instances(endpoint)
+            (routes.endpoint, view)
+            for routes in self._published()
+            for view in self._plane.instances(routes.endpoint)
         ]
 
 

@@ -131,6 +131,8 @@ class Platform:
             rng=random.Random(),
             limits=config.limits,
             recorders=self._registry,
+            on_waiting=lambda *waiting: self._plane.capacity_wanted(*waiting),
+            ready_in_s=lambda *pool: self._plane.ready_in_s(*pool),
         )
         self._plane = ControlPlane(
             config,
@@ -154,7 +156,7 @@ class Platform:
                 self._registry,
                 self._store,
                 clock,
-                Observation(self._plane, self._dispatcher.endpoint_names, clock),
+                Observation(self._plane, self._dispatcher.published, clock),
                 config.state_dir / "metrics.jsonl",
             )
             stack.push_async_callback(metrics.stop)

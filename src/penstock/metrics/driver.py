@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -42,6 +42,8 @@ class VariantObserved:
     copies: dict[str, int]  #: state -> copies; an instance without one counts in its own state
     serving_count: int  #: instances with a copy that is ready
     instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
+    #: inference component -> state -> its copies, one without any too
+    components: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class Observed(Protocol):
@@ -73,6 +75,7 @@ class MetricsDriver:
         self._observed = observed
         self._path = path
         self._known: set[tuple[str, str]] = set()
+        self._known_components: set[tuple[str, str, str]] = set()
         self._instances: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._machine = machine or this_machine()
@@ -142,16 +145,23 @@ class MetricsDriver:
     def _counts(self) -> None:
         """How many copies and instances each variant has; variants that are gone are forgotten."""
         seen = set()
+        components = set()
         held: list[InstanceHeld] = []
         for one in self._observed.variants():
             held += one.instances
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
+            for component, states in one.components.items():
+                pool = one.endpoint, one.variant, component
+                components.add(pool)
+                self._registry.set_component_copies(pool, states)
         self._registry.models.keep_instances({one.instance_id for one in held})
         for gone in self._known - seen:
             self._registry.remove(*gone)
-        self._known = seen
+        for pool in self._known_components - components:
+            self._registry.remove_component(*pool)
+        self._known, self._known_components = seen, components
         now = self._clock.monotonic()
         elapsed_s = now - self._noted_at if self._noted_at is not None else 0.0
         self._accounts.note(held, elapsed_s)
