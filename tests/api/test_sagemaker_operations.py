@@ -47,6 +47,9 @@ class Doorbell:
     def current_counts(self, endpoint: str) -> dict[str, int]:
         return self.counts
 
+    def kept_counts(self, endpoint: str) -> dict[str, int]:
+        return self.counts
+
 
 class Plane:
     """The front door with a database in a folder of the test's own."""

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.errors import CallerError
 from penstock.metrics import catalogue
 from penstock.metrics.cost import Charge
-from penstock.metrics.instances import InstanceSample
+from penstock.metrics.instances import CopySample, InstanceSample
 from penstock.metrics.model_delta import ModelDelta
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantRecorder
@@ -319,6 +319,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
             sequences_running=1,
             sequences_waiting=1,
             cache_percent=1.0,
+            copies=(CopySample(component="chat", cpu_percent=1.0, memory_percent=1.0),),
         ),
         T0,
     )

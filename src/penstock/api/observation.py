@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.api.copy_usage import CopyUsage
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.control.views import InstanceView
@@ -15,6 +16,7 @@ from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
 
 
 class Observation:
@@ -29,6 +31,7 @@ class Observation:
         self._plane = plane
         self._published = published
         self._clock = clock
+        self._copies = CopyUsage()
         self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
 
     def variants(self) -> list[VariantObserved]:
@@ -65,9 +68,16 @@ class Observation:
                 serving_count=serving.get((endpoint, variant), 0),
                 instances=tuple(instances.get((endpoint, variant), ())),
                 components=components.get((endpoint, variant), {}),
+                publishing=self._publishing(endpoint),
             )
             for (endpoint, variant), states in found.items()
         ]
+
+    def _publishing(self, endpoint: str) -> Publishing:
+        shown = self._plane.shown(endpoint)
+        if shown is None:
+            return ALWAYS
+        return publishing_of(shown.metrics_publish_s, enhanced=shown.metrics_enhanced)
 
     async def samples(self) -> list[InstanceSample]:
         """One measurement of each instance; those that do not answer are left out."""
@@ -90,10 +100,12 @@ class Observation:
                     memory_percent=memory_percent(status, view),
                     loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
                     loaded_model_count=loaded_models(status),
+                    copies=self._copies.samples(view, status, now),
                     **engines(status),
                 )
             )
         self._used = used
+        self._copies.keep_instances(set(used))
         return taken
 
     def _views(self) -> list[tuple[str, InstanceView]]:

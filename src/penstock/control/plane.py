@@ -29,6 +29,7 @@ from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.control.views import InstanceView, instance_view
 from penstock.core.attempts import ReconcileSpec
+from penstock.core.deployment import DeploymentSpec
 from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
@@ -161,6 +162,11 @@ class ControlPlane:
         """Ready copies by inference component: CurrentCopyCount; it lags the desired one."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.component_counts() if ledger is not None else {}
+
+    def shown(self, endpoint: str) -> DeploymentSpec | None:
+        """The generation that serves, or the first one on its way; None for an unknown endpoint."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
         """A gateway says how many requests wait for copies of a variant, or of its component.

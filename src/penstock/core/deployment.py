@@ -74,6 +74,8 @@ class DeploymentSpec:
     generation: int  #: grows by one with each UpdateEndpoint
     config_name: str
     variants: tuple[VariantSpec, ...]
+    metrics_publish_s: int = 0  #: MetricPublishFrequencyInSeconds; 0 = not given
+    metrics_enhanced: bool = False  #: EnableEnhancedMetrics
 
     @property
     def takes_components(self) -> bool:

@@ -92,7 +92,8 @@ _COMPONENT = {
     "component-required": (
         "Inference Component Name header is required for endpoints to which inference components"
         " are deployed.",
-        "ListInferenceComponents names those of the endpoint: give one as InferenceComponentName.",
+        "ListInferenceComponents names those of the endpoint: give one as InferenceComponentName,"
+        " or name the model ENDPOINT:COMPONENT.",
     ),
     "component-not-allowed": (
         "Inference Component Name header is not allowed for endpoints without inference"

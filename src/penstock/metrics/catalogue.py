@@ -361,9 +361,13 @@ PROMETHEUS: Final = (
 
 _SAGEMAKER: Final = "AWS/SageMaker"
 _ENDPOINTS: Final = "/aws/sagemaker/Endpoints"
+_COMPONENTS: Final = "/aws/sagemaker/InferenceComponents"
 _OWN: Final = "Penstock"
 _V: Final = "EndpointName, VariantName"
 _C: Final = "InferenceComponentName; the same with EndpointName and VariantName"
+_V_INSTANCE: Final = f"{_V}, InstanceId"
+_C_INSTANCE: Final = "InferenceComponentName, InstanceId"
+_I: Final = f"{_V_INSTANCE}; {_C_INSTANCE}"
 _V_C: Final = f"{_V}; {_C}"
 _V_I: Final = "EndpointName, VariantName; the same with InstanceId"
 _V_M: Final = "EndpointName, VariantName; the same with TargetModel"
@@ -474,6 +478,26 @@ CLOUDWATCH: Final = (
     CloudWatchMetric(
         _SAGEMAKER, "ModelLatency", _M, "Microseconds", _LATENCY,
         "Queue and model together, the wait for a load included.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocations", _I, "None", "Sum",
+        "With EnableEnhancedMetrics: requests that the instance has answered.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ConcurrentRequestsPerModel", _V_INSTANCE, "None", _GAUGE,
+        "With EnableEnhancedMetrics: requests on the instance, those in its queue included.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ConcurrentRequestsPerCopy", _C_INSTANCE, "None", _GAUGE,
+        "With EnableEnhancedMetrics: the same on a copy of the component there.",
+    ),
+    CloudWatchMetric(
+        _COMPONENTS, "CPUUtilizationNormalized", _C, "Percent", _GAUGE,
+        "Of the cores that are set aside for a copy; of copies with processes of their own.",
+    ),
+    CloudWatchMetric(
+        _COMPONENTS, "MemoryUtilizationNormalized", _C, "Percent", _GAUGE,
+        "Of the memory that is set aside for a copy (MinMemoryRequiredInMb).",
     ),
     CloudWatchMetric(
         _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."

@@ -21,6 +21,7 @@ from penstock.fleet.machine import this_machine
 from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead
 from penstock.metrics.energy import EnergyMeter, EnergyRead, load_nvml
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.publishing import ALWAYS, Publishing
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.snapshot import Snapshot, load
 from penstock.metrics.store import MetricStore
@@ -44,6 +45,7 @@ class VariantObserved:
     instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
     #: inference component -> state -> its copies, one without any too
     components: dict[str, dict[str, int]] = field(default_factory=dict)
+    publishing: Publishing = ALWAYS  #: how often what is published
 
 
 class Observed(Protocol):
@@ -152,6 +154,7 @@ class MetricsDriver:
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
+            self._registry.set_publishing(one.endpoint, one.variant, one.publishing)
             for component, states in one.components.items():
                 pool = one.endpoint, one.variant, component
                 components.add(pool)

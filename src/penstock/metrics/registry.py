@@ -14,16 +14,18 @@ from typing import Any, Final
 import orjson
 
 from penstock.errors import CallerError
+from penstock.metrics.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample, instance_metrics
 from penstock.metrics.loop_lag import LoopLag
 from penstock.metrics.model_registry import ModelRegistry
+from penstock.metrics.publishing import ALWAYS, Publishing
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.series import MetricKey, metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
 from penstock.metrics.totals import VariantTotals
-from penstock.metrics.window_metrics import publish_component, publish_variant
+from penstock.metrics.window_metrics import series_of
 
 OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
@@ -46,6 +48,7 @@ class MetricRegistry:
         self._store = store
         self._lag_s = lag_s
         self._recorders: dict[PoolId, VariantRecorder] = {}
+        self._publishing: dict[VariantId, Publishing] = {}
         self._collected_at: float | None = None
         self._expired_at = 0.0
         self.totals: dict[VariantId, VariantTotals] = {}  #: with all components of the variant
@@ -74,6 +77,7 @@ class MetricRegistry:
         for pool in [pool for pool in self._recorders if pool[:2] == (endpoint, variant)]:
             del self._recorders[pool]
         self.totals.pop((endpoint, variant), None)
+        self._publishing.pop((endpoint, variant), None)
         self.components.pop((endpoint, variant), None)
         self.component_copies.pop((endpoint, variant), None)
         self.copies.pop((endpoint, variant), None)
@@ -96,8 +100,12 @@ class MetricRegistry:
         """How many instances share the variant's requests, for InvocationsPerInstance."""
         self._whole((endpoint, variant)).unit_count = count
 
+    def set_publishing(self, endpoint: str, variant: str, publishing: Publishing) -> None:
+        """How often its metrics are published."""
+        self._publishing[endpoint, variant] = publishing
+
     def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
-        """How many copies a component has in each state; those that are ready share its requests."""
+        """How many copies a component has in each state; the ready ones share its requests."""
         endpoint, variant, component = pool
         self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
         for totals in self._totals_of(pool)[1:]:
@@ -117,8 +125,12 @@ class MetricRegistry:
         """Publishes one measurement of an instance, taken at wall time `now`."""
         self.instances[sample.instance_id] = sample
         if self._store is not None:
-            for key, value in instance_metrics(sample):
-                self._store.put(key, now, StatisticSet.of(value), now=now)
+            publishing = self._publishing.get((sample.endpoint, sample.variant), ALWAYS)
+            at, fine = publishing.point(now)
+            for key, value in (*instance_metrics(sample), *component_metrics(sample)):
+                self._store.put(key, at, StatisticSet.of(value), now=now, high_resolution=fine)
+            for key, stats in request_metrics(sample) if publishing.by_instance else ():
+                self._store.put(key, at, stats, now=now, high_resolution=fine)
 
     def add_models(
         self,
@@ -246,18 +258,27 @@ class MetricRegistry:
 
     def _publish(self, now: float) -> None:
         before = now - self._lag_s
-        for (endpoint, variant), totals in self.totals.items():
-            for start, window in totals.take_due(before):
-                if self._store is not None:
-                    publish_variant(
-                        self._store, endpoint, variant, start, window, totals.unit_count, now
-                    )
-        for (endpoint, variant), parts in self.components.items():
-            for component, totals in parts.items():
-                for start, window in totals.take_due(before):
-                    if self._store is not None and component:
-                        pool = endpoint, variant, component
-                        publish_component(self._store, pool, start, window, totals.unit_count, now)
+        for variant_id, totals in self.totals.items():
+            self._publish_windows((*variant_id, ""), totals, before, now)
+            for component, part in self.components.get(variant_id, {}).items():
+                self._publish_windows((*variant_id, component), part, before, now)
+
+    def _publish_windows(
+        self, pool: PoolId, totals: VariantTotals, before: float, now: float
+    ) -> None:
+        """What ended at or before wall second `before`."""
+        due = totals.take_due(before)
+        whole = totals is self.totals[pool[:2]]
+        if self._store is None or not (whole or pool[2]):
+            return
+        publishing = self._publishing.get(pool[:2], ALWAYS)
+        series = series_of(pool, totals.unit_count)
+        for start, window in due:
+            series.put_concurrency(self._store, window, now)
+            totals.unpublished.append((start, window))
+        for start, window in totals.take_unpublished(publishing.window_end, before):
+            at, fine = publishing.window(start)
+            series.put(self._store, at, window, now, high_resolution=fine)
 
     def _since(self, now: float) -> float:
         """When the counts being taken began: what ran up to the turn of a window belongs to it."""

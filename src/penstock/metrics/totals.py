@@ -6,7 +6,7 @@ Prometheus; ten-second windows feed the CloudWatch series. No clock, no store.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
 
 from penstock.metrics.generation_counts import GenerationCounts
@@ -88,7 +88,8 @@ class VariantTotals(GenerationCounts):
         unit_count: instances of a variant, or copies of a component, that share the requests.
         total_s, queue_s, run_s: durations.
         cost: energy and money.
-        windows: start -> window not yet published.
+        windows: start -> window not yet over.
+        unpublished: (start, window) that are over, and wait until their point may be told.
     """
 
     __slots__ = (
@@ -103,7 +104,7 @@ class VariantTotals(GenerationCounts):
         "run_s",
         "total_s",
         "unit_count",
-        "windows",
+        "unpublished", "windows",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -119,6 +120,7 @@ class VariantTotals(GenerationCounts):
         self.run_s = Sketch()
         self.cost = VariantCost()
         self.windows: dict[int, Window] = {}
+        self.unpublished: list[tuple[int, Window]] = []
         self.published_until = 0  #: windows before this second are in the store
 
     def add(self, delta: VariantDelta, *, since: float) -> None:
@@ -151,6 +153,14 @@ class VariantTotals(GenerationCounts):
         if until > self.published_until or until <= self.published_until - CLOCK_BACK_S_MAX:
             self.published_until = until
         return [(start, self.windows.pop(start)) for start in due]
+
+    def take_unpublished(
+        self, point_end: Callable[[int], float], before: float
+    ) -> list[tuple[int, Window]]:
+        """Removes and returns those whose point, which ends as `point_end` says, is over."""
+        due = [one for one in self.unpublished if before >= point_end(one[0])]
+        self.unpublished = [one for one in self.unpublished if before < point_end(one[0])]
+        return due
 
     @property
     def arrivals(self) -> int:

@@ -19,54 +19,53 @@ from penstock.metrics.totals import Window
 NAMESPACE: Final = "AWS/SageMaker"
 
 
-def publish_variant(
-    store: MetricStore,
-    endpoint: str,
-    variant: str,
-    start: int,
-    window: Window,
-    instances: int,
-    now: float,
-) -> None:
-    """Writes one window into the store, at its start; each concurrency sample at its own second."""
-    dimensions = {"EndpointName": endpoint, "VariantName": variant}
-    names = ("ConcurrentRequestsPerModel", "InvocationsPerInstance")
-    _publish(store, dimensions, names, start, window, instances, now)
+class PoolSeries:
+    """The series of one variant, or of one component."""
+
+    __slots__ = ("_concurrency", "_dimensions", "_per_unit", "_units")
+
+    def __init__(
+        self, dimensions: tuple[dict[str, str], ...], concurrency: str, per_unit: str, units: int
+    ) -> None:
+        """
+        Args:
+            dimensions: each metric is published with each of them.
+            units: instances, or copies, that share the requests.
+        """
+        self._dimensions = dimensions
+        self._concurrency = concurrency
+        self._per_unit = per_unit
+        self._units = max(1, units)
+
+    def put_concurrency(self, store: MetricStore, window: Window, now: float) -> None:
+        """Each sample at its own second."""
+        for dimensions in self._dimensions:
+            key = metric_key(NAMESPACE, self._concurrency, dimensions, "None")
+            for second, in_flight in sorted(window.concurrency.items()):
+                sample = StatisticSet()
+                sample.add(in_flight / self._units, self._units)
+                store.put(key, second, sample, now=now, high_resolution=True)
+
+    def put(
+        self, store: MetricStore, at: float, window: Window, now: float, *, high_resolution: bool
+    ) -> None:
+        """All else that a window has, as points of wall time `at`."""
+        for dimensions in self._dimensions:
+            for name, unit, stats in _window_metrics(window, self._per_unit):
+                key = metric_key(NAMESPACE, name, dimensions, unit)
+                store.put(key, at, stats, now=now, high_resolution=high_resolution)
 
 
-def publish_component(
-    store: MetricStore,
-    pool: tuple[str, str, str],
-    start: int,
-    window: Window,
-    copies: int,
-    now: float,
-) -> None:
-    """As `publish_variant`; `pool` is (endpoint, variant, component)."""
+def series_of(pool: tuple[str, str, str], units: int) -> PoolSeries:
+    """`pool`: (endpoint, variant, component or "")."""
     endpoint, variant, component = pool
-    names = ("ConcurrentRequestsPerCopy", "InvocationsPerCopy")
+    of_variant = {"EndpointName": endpoint, "VariantName": variant}
+    if not component:
+        names = ("ConcurrentRequestsPerModel", "InvocationsPerInstance")
+        return PoolSeries((of_variant,), *names, units)
     alone = {"InferenceComponentName": component}
-    for dimensions in (alone, alone | {"EndpointName": endpoint, "VariantName": variant}):
-        _publish(store, dimensions, names, start, window, copies, now)
-
-
-def _publish(
-    store: MetricStore,
-    dimensions: dict[str, str],
-    names: tuple[str, str],
-    start: int,
-    window: Window,
-    units: int,
-    now: float,
-) -> None:
-    concurrency = metric_key(NAMESPACE, names[0], dimensions, "None")
-    for second, in_flight in sorted(window.concurrency.items()):
-        sample = StatisticSet()
-        sample.add(in_flight / max(1, units), max(1, units))
-        store.put(concurrency, second, sample, now=now, high_resolution=True)
-    for name, unit, stats in _window_metrics(window, names[1]):
-        key = metric_key(NAMESPACE, name, dimensions, unit)
-        store.put(key, start, stats, now=now, high_resolution=True)
+    names = ("ConcurrentRequestsPerCopy", "InvocationsPerCopy")
+    return PoolSeries((alone, alone | of_variant), *names, units)
 
 
 def _window_metrics(window: Window, per_unit: str) -> list[tuple[str, str, StatisticSet]]:

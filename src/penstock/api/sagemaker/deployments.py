@@ -19,6 +19,10 @@ from penstock.core.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
 DOWNLOAD_TIMEOUT_S = 3600.0
 STARTUP_TIMEOUT_S = 600.0
 
+#: MetricPublishFrequencyInSeconds.
+PUBLISH_S = (10, 30, 60, 120, 180, 240, 300)
+PUBLISH_S_DEFAULT = 60
+
 #: Of a container: a prefix of target models, each loaded when a request names it.
 MULTI_MODEL = "MultiModel"
 
@@ -41,6 +45,7 @@ def check_config(request: Mapping[str, Any]) -> None:
             raise invalid(f"{member} is not supported: this server has no {words}.")
     if (request.get("DataCaptureConfig") or {}).get("EnableCapture"):
         raise invalid("DataCaptureConfig is not supported: this server captures no data.")
+    metrics_fields(request)
     names: set[str] = set()
     for variant in request["ProductionVariants"]:
         name = variant["VariantName"]
@@ -93,6 +98,7 @@ def deployment(
         endpoint=endpoint,
         generation=generation,
         config_name=config["EndpointConfigName"],
+        **metrics_fields(config),
         variants=tuple(
             _variant(variant, models.get(variant.get("ModelName", "")))
             for variant in config["ProductionVariants"]
@@ -117,6 +123,31 @@ def _variant(variant: Mapping[str, Any], model: Mapping[str, Any] | None) -> Var
             variant.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_TIMEOUT_S)
         ),
     )
+
+
+def metrics_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `DeploymentSpec`. Raises ValidationException for a frequency that is none."""
+    metrics = config.get("MetricsConfig") or {}
+    publish_s = metrics.get("MetricPublishFrequencyInSeconds")
+    if publish_s is not None and publish_s not in PUBLISH_S:
+        raise invalid(
+            f"MetricsConfig: MetricPublishFrequencyInSeconds is {publish_s}; use one of"
+            f" {', '.join(map(str, PUBLISH_S))}."
+        )
+    return {
+        "metrics_publish_s": publish_s or 0,
+        "metrics_enhanced": bool(metrics.get("EnableEnhancedMetrics")),
+    }
+
+
+def metrics_config(deployment: DeploymentSpec) -> dict[str, Any]:
+    """The MetricsConfig that DescribeEndpoint shows; empty where none was given."""
+    if not deployment.metrics_publish_s and not deployment.metrics_enhanced:
+        return {}
+    return {
+        "EnableEnhancedMetrics": deployment.metrics_enhanced,
+        "MetricPublishFrequencyInSeconds": deployment.metrics_publish_s or PUBLISH_S_DEFAULT,
+    }
 
 
 def model_source(model: Mapping[str, Any]) -> ModelSource:

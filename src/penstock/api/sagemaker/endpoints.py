@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.api.sagemaker import names
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
-from penstock.api.sagemaker.deployments import deployment
+from penstock.api.sagemaker.deployments import deployment, metrics_config
 from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.api.sagemaker.managed_scaling import managed_instance_scaling
 from penstock.api.sagemaker.routing_config import routing_config
@@ -65,6 +65,8 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
         "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }
+    if metrics := metrics_config(record.shown):
+        described["MetricsConfig"] = metrics
     if record.failure_reason:
         described["FailureReason"] = record.failure_reason[:1024]  # the shape's limit
     if record.status != "Creating":
