@@ -225,6 +225,7 @@ class ScalingDriver:
             scalable=seen.scalable,
             settled=seen.settled,
             failure=seen.failure,
+            out_of_reach=seen.out_of_reach,
             time_to_ready_s=load.time_to_ready_s,
         )
 
