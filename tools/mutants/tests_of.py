@@ -73,6 +73,11 @@ _RESIDENCY = tuple(
     f"core/residency/test_residency_{name}.py"
     for name in ("requests", "room", "lifecycle", "memory", "value", "complaints", "explain")
 )
+_SCALING = (
+    "core/scaling/test_scaling_machine.py",
+    "core/scaling/test_scaling_crash.py",
+    "core/scaling/test_scaling_zero.py",
+)
 _PREPARE = (
     "artifacts/test_artifact_prepare.py",
     "artifacts/test_artifact_cache.py",
@@ -157,6 +162,21 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/residency/story.py": _RESIDENCY,
     "core/residency/table.py": _RESIDENCY,
     "core/residency/victims.py": ("core/residency/test_residency_victims.py", *_RESIDENCY),
+    "core/scaling/actions.py": _SCALING,
+    "core/scaling/activity.py": _SCALING,
+    "core/scaling/choose.py": _SCALING,
+    "core/scaling/cooldown.py": _SCALING,
+    "core/scaling/cron.py": ("core/scaling/test_scaling_schedule.py",),
+    "core/scaling/evidence.py": ("core/scaling/test_scaling_crash.py", *_SCALING),
+    "core/scaling/fast.py": ("core/scaling/test_scaling_fast.py",),
+    "core/scaling/machine.py": (*_SCALING, "core/scaling/test_scaling_fast.py"),
+    "core/scaling/metrics.py": ("core/scaling/test_scaling_metrics.py",),
+    "core/scaling/observed.py": ("core/scaling/test_scaling_crash.py", *_SCALING),
+    "core/scaling/resource.py": ("core/scaling/test_scaling_metrics.py",),
+    "core/scaling/schedule.py": ("core/scaling/test_scaling_schedule.py",),
+    "core/scaling/spec.py": _SCALING,
+    "core/scaling/step.py": ("core/scaling/test_scaling_steps.py",),
+    "core/scaling/tracking.py": ("core/scaling/test_scaling_tracking.py", *_SCALING),
     "core/retry.py": ("core/test_core_retry.py",),
     "core/holding.py": ("core/test_core_holding.py",),
     "core/start_times.py": ("core/test_core_start_times.py",),

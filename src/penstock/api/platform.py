@@ -182,6 +182,7 @@ class Platform:
 
     def _capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
         self._plane.capacity_wanted(endpoint, variant, component, count)
+        self._scaling.driver.capacity_wanted(endpoint, variant, component, count)
 
     def _ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
         return self._plane.ready_in_s(endpoint, variant, component)

@@ -189,6 +189,11 @@ class ControlPlane:
         since = before.since if before is not None else self._clock.monotonic()
         self.wanted[key] = CapacityWanted(waiting=waiting, since=since)
 
+    def start_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        """What a copy takes to be ready, as the last starts did; None: none was seen."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return None if ledger is None else ledger.start_times.fastest_s((variant, component))
+
     def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
         """When a copy can be ready at the earliest, in s from now; None: not known."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None

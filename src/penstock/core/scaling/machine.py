@@ -298,14 +298,16 @@ class TargetScaler:
             return []
         if observed.capacity == last.to:
             reached = observed.ready >= last.to if last.out else observed.ready <= last.to
-            if not reached:
+            if not reached and not observed.out_of_reach:
                 return []
             status, reason = activity.SUCCESSFUL, "capacity-reached"
             message = activity.succeeded(dimension, last.to)
+            if not reached:
+                status, reason = activity.UNFULFILLED, "capacity-out-of-reach"
+                message = activity.failed(dimension, last.to, observed.failure)
         elif observed.failure and observed.settled:
             status, reason = activity.FAILED, "capacity-out-of-reach"
             message = activity.failed(dimension, last.to, observed.failure)
-            self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
         else:
             status, reason = activity.OVERRIDDEN, "capacity-changed"
             message = activity.overridden(dimension, last.to, observed.capacity)
@@ -313,6 +315,8 @@ class TargetScaler:
             activity_id=self._open, status=status, message=message, reason=reason
         )
         self._open = ""
+        if reason == "capacity-out-of-reach":
+            self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
         self._last = replace(last, ended=observed.at) if status == activity.SUCCESSFUL else None
         return [settled]
 

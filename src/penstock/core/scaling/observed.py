@@ -27,7 +27,14 @@ class LoadObserved:
     scalable: bool = True  #: false while something else is being rolled out
     settled: bool = True  #: what was wished last has been reached, or given up
     failure: str = ""  #: why it was given up
+    out_of_reach: bool = False  #: it stays wished, and what has room serves
     time_to_ready_s: float | None = None  #: measured: from a start to the first request
+
+    @property
+    def short(self) -> bool:
+        """Fewer answer than should: one crashed, or is still starting. Copies that nothing has room
+        for are not waited for."""
+        return self.ready < self.capacity and not (self.out_of_reach and self.ready)
 
 
 class LoadWindow:
@@ -68,7 +75,7 @@ class LoadWindow:
 
     def was_short(self, since: float) -> bool:
         """Fewer answered than were wished at some time: one crashed, or was still starting."""
-        return any(one.ready < one.capacity for one in self.since(since))
+        return any(one.short for one in self.since(since))
 
     def arrivals(self, since: float) -> int:
         return _grown(one.arrivals for one in self.since(since))
