@@ -189,7 +189,8 @@ def test_an_alarm_fires_tells_its_history_and_comes_back(site: AlarmSite, client
     ]
     site.until(55)
     told = client.describe_alarm_history(AlarmName="busy", ScanBy="TimestampAscending")
-    assert [(one["HistoryItemType"], one["HistorySummary"]) for one in told["AlarmHistoryItems"]] == [
+    items = told["AlarmHistoryItems"]
+    assert [(one["HistoryItemType"], one["HistorySummary"]) for one in items] == [
         ("ConfigurationUpdate", 'Alarm "busy" created'),
         ("StateUpdate", "Alarm updated from INSUFFICIENT_DATA to OK"),
         ("Action", f"Failed to execute action {TOPIC}. Error: This server has no target for such"
@@ -200,7 +201,7 @@ def test_an_alarm_fires_tells_its_history_and_comes_back(site: AlarmSite, client
         ("Action", f"Failed to execute action {TOPIC}. Error: This server has no target for such"
                    " an action."),
     ]  # fmt: skip
-    update = json.loads(told["AlarmHistoryItems"][3]["HistoryData"])
+    update = json.loads(items[3]["HistoryData"])
     assert (update["oldState"]["stateValue"], update["newState"]["stateValue"]) == ("OK", "ALARM")
     assert update["newState"]["stateReasonData"]["threshold"] == 5.0
 

@@ -14,6 +14,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.control.alarms import history, rows
 from penstock.control.alarms.driver import AlarmsDriver, no_policies
+from penstock.control.alarms.explain import explained
 from penstock.control.alarms.records import AlarmActions, AlarmRecord, HistoryQuery
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
@@ -378,6 +379,43 @@ def test_math_that_can_never_be_computed_leaves_the_others_alone(tmp_path: Path)
         await site.until(25)
         assert (await site.state())[0] == "ALARM"
         assert await site.state("broken") == ("INSUFFICIENT_DATA", 0.0)
+
+    played(tmp_path, story)
+
+
+def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
+    async def story(site: Site) -> None:
+        await site.put(replace(alarm(), owner=POLICY))
+        await site.until(1)
+        (before,) = explained(site.driver.seen())
+        assert (before["reason"], before["looked_at"]) == ("no-data", T0 + 1.0)
+        for at in (0, 10):
+            site.sample(9.0, at)
+        await site.until(25)
+        (row,) = explained(site.driver.seen())
+        assert row.pop("state_reason").startswith("Threshold Crossed: 2 out of the last 2")
+        assert row == {
+            "alarm": "busy",
+            "owner": POLICY,
+            "state": "ALARM",
+            "state_since": T0 + 22.0,
+            "rule": "2 of 2 x 10 s GreaterThanThreshold 5.0, missing data: missing",
+            "reason": "threshold-crossed",
+            "looked_at": T0 + 22.0,
+            "look_at": T0 + 32.0,
+            "datapoints": [
+                {"at": T0 - 20, "value": None},
+                {"at": T0 - 10, "value": None},
+                {"at": T0, "value": 9.0},
+                {"at": T0 + 10, "value": 9.0},
+            ],
+        }
+        broken = replace(alarm("broken"), spec=replace(alarm("broken").spec, queries=(
+            MetricQuery(id="e1", expression="m9 * 2"),
+        )))  # fmt: skip
+        await site.put(broken)
+        await site.until(26)
+        assert explained(site.driver.seen())[0]["reason"] == "not-looked-at"
 
     played(tmp_path, story)
 

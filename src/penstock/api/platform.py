@@ -44,6 +44,7 @@ from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.alarms.driver import AlarmsDriver
+from penstock.control.alarms.explain import explained
 from penstock.control.plane import ControlPlane
 from penstock.control.store_thread import StoreThread
 from penstock.control.target_models import TargetModels
@@ -230,6 +231,7 @@ class Platform:
             dispatcher.snapshot,
             self._registry.costs,
             self._registry.models.usage.rows,
+            lambda: explained(self._alarms.seen()),
             self._scaling.explain,
         )
         server = GatewayServer(

@@ -5,6 +5,7 @@ Read-only, but for target models (`target_models.py`).
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/costs                           money and energy of each variant, and per answer
 GET /admin/usage                           what target models took of their instances
+GET /admin/alarms                          how each alarm came to its state
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
@@ -50,6 +51,7 @@ class AdminServices:
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
     costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
     usage: Callable[[], list[dict[str, Any]]] = list  #: of each instance with target models
+    alarms: Callable[[], list[dict[str, Any]]] = list  #: how each came to its state
     scaling: scaling.Explain | None = None
 
 
@@ -60,6 +62,7 @@ def routes(services: AdminServices) -> list[Route]:
         Route("/copies", pages.copies),
         Route("/costs", pages.costs),
         Route("/usage", pages.usage),
+        Route("/alarms", pages.alarms),
         Route("/requests/{request_id}", pages.request_story),
         Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
         Route("/endpoints/{name}/activities", pages.activities),
@@ -91,6 +94,9 @@ class _Pages:
 
     async def usage(self, _request: Request) -> Response:
         return JSONResponse({"instances": self._services.usage()})
+
+    async def alarms(self, _request: Request) -> Response:
+        return JSONResponse({"alarms": self._services.alarms()})
 
     async def copy_story(self, request: Request) -> Response:
         endpoint, copy = request.path_params["name"], request.path_params["copy"]

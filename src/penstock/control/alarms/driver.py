@@ -49,6 +49,7 @@ class AlarmSeen:
     acted_at: float  #: the look at which its scaling actions last ran, or it became known
     decision: AlarmDecision | None = None  #: of the last look
     datapoints: Sequence[Datapoint] = ()  #: of the last look
+    looked_at: float | None = None  #: wall s
 
 
 class AlarmsDriver:
@@ -175,6 +176,7 @@ class AlarmsDriver:
         except CallerError as error:  # of math that only real values show
             _log.warning("alarm %s: %s", record.name, error.message)
             return None
+        alarm.looked_at = now
         alarm.decision = decision = decide(
             record.spec,
             alarm.datapoints,
@@ -266,15 +268,17 @@ def _write_states(
     store: Store, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
 ) -> list[AlarmRecord | None]:
     """(before, after) of each; None where the alarm was changed or deleted meanwhile."""
-    results: list[AlarmRecord | None] = []
     with store.begin() as db:
-        for before, after in changes:
-            items = [history.state_changed(after, before, now=now)]
-            try:
-                results.append(rows.set_state(db, after, items))
-            except rows.AlarmChanged:
-                results.append(None)
-    return results
+        kept = rows.set_states(db, [after for _, after in changes])
+        history.add(
+            db,
+            [
+                history.state_changed(after, before, now=now)
+                for (before, _), after in zip(changes, kept, strict=True)
+                if after is not None
+            ],
+        )
+    return kept
 
 
 def _set_state(

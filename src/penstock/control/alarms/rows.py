@@ -6,12 +6,12 @@ that something changed, whoever changed it, and reads only that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, func, insert, select, update
 
 from penstock.control import rows, schema
 from penstock.control.alarms import history, tags
@@ -76,10 +76,8 @@ def count(db: Connection) -> int:
 
 def find(db: Connection, names: Iterable[str]) -> list[AlarmRecord]:
     """Those of these names that exist, in the order of names."""
-    wanted = sorted(set(names))
     found = []
-    for first in range(0, len(wanted), _NAMES_PER_SELECT):
-        some = wanted[first : first + _NAMES_PER_SELECT]
+    for some in _in_parts(sorted(set(names))):
         rows_found = db.execute(select(schema.alarms).where(schema.alarms.c.name.in_(some)))
         found += [_record(row) for row in rows_found.mappings()]
     return sorted(found, key=lambda record: record.name)
@@ -120,22 +118,40 @@ def set_state(db: Connection, record: AlarmRecord, items: Iterable[HistoryItem])
 
     Raises `AlarmChanged` if the alarm was changed or deleted since `record` was read.
     """
-    revision = _next_revision(db)
-    done = db.execute(
-        update(schema.alarms)
-        .where(schema.alarms.c.name == record.name, schema.alarms.c.revision == record.revision)
-        .values(
-            state=record.state,
-            state_reason=record.state_reason,
-            state_reason_data=record.state_reason_data,
-            state_updated=record.state_updated,
-            revision=revision,
-        )
-    )
-    if not done.rowcount:
+    (kept,) = set_states(db, [record])
+    if kept is None:
         raise AlarmChanged(record.name)
     history.add(db, items)
-    return replace(record, revision=revision)
+    return kept
+
+
+def set_states(db: Connection, records: Sequence[AlarmRecord]) -> list[AlarmRecord | None]:
+    """The same of many, without history: None for each that was changed or deleted meanwhile."""
+    columns = schema.alarms.c
+    current: dict[str, int] = {}
+    for some in _in_parts([record.name for record in records]):
+        found = select(columns.name, columns.revision).where(columns.name.in_(some))
+        current |= {name: number for name, number in db.execute(found.with_for_update())}
+    number = _next_revision(db)
+    kept = [
+        replace(record, revision=number) if current.get(record.name) == record.revision else None
+        for record in records
+    ]
+    written = [
+        {
+            "of": record.name,
+            "state": record.state,
+            "state_reason": record.state_reason,
+            "state_reason_data": record.state_reason_data,
+            "state_updated": record.state_updated,
+            "revision": record.revision,
+        }
+        for record in kept
+        if record is not None
+    ]
+    if written:
+        db.execute(update(schema.alarms).where(columns.name == bindparam("of")), written)
+    return kept
 
 
 def enable_actions(db: Connection, names: Iterable[str], *, enabled: bool, now: float) -> None:
@@ -171,6 +187,11 @@ def changed_since(db: Connection, seen: int) -> tuple[list[AlarmRecord], set[str
 
 class AlarmChanged(Exception):
     """An alarm is no longer what it was when it was read: nothing was written."""
+
+
+def _in_parts(names: list[str]) -> Iterator[list[str]]:
+    for first in range(0, len(names), _NAMES_PER_SELECT):
+        yield names[first : first + _NAMES_PER_SELECT]
 
 
 def _next_revision(db: Connection) -> int:

@@ -60,7 +60,7 @@ class _Target:
 
 
 class ScalingDriver:
-    """All scalable targets of one server."""
+    """All scalable targets of one server. `start`, then `close`; tests call `tick` instead."""
 
     def __init__(
         self,
@@ -79,7 +79,8 @@ class ScalingDriver:
         self._loads = loads
         self._notify = notify
         self._clock = clock
-        self._settings = {"fast": fast, "cooldown_s_max": cooldown_s_max}
+        self._fast = fast
+        self._cooldown_s_max = cooldown_s_max
         self._targets: dict[str, _Target] = {}
         self._changed = True
         self._wake = asyncio.Event()
@@ -134,6 +135,11 @@ class ScalingDriver:
             if observed is not None:
                 await self._carry_out(target, target.scaler.on_alarm(fired, observed))
 
+    async def tick(self) -> None:
+        """Looks at every target, and carries out what follows."""
+        async with self._turn:
+            await self._round()
+
     def decisions(self) -> dict[tuple[str, str], list[ScalingDecision]]:
         """(resource id, dimension) -> what was decided since the server's start, oldest first."""
         return {one.named: one.scaler.decisions() for one in self._targets.values()}
@@ -145,8 +151,7 @@ class ScalingDriver:
     async def _run(self) -> None:
         while True:
             try:
-                async with self._turn:
-                    await self._round()
+                await self.tick()
             except PenstockError as error:
                 _log.warning("scaling: %s: %s", error.code, error.message)
             except Exception:
@@ -186,7 +191,9 @@ class ScalingDriver:
     async def _reload(self) -> None:
         self._changed = False
         try:
-            found = await self._database.call(loading.load_targets, **self._settings)
+            found = await self._database.call(
+                loading.load_targets, fast=self._fast, cooldown_s_max=self._cooldown_s_max
+            )
         except BaseException:
             self._changed = True
             raise
