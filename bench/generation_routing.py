@@ -47,21 +47,21 @@ def p99_s(first_s: list[float]) -> float:
 
 def _one(scenario: Scenario, folder: Path, seed: int, faster: float) -> list[float]:
     (variant,) = scenario.variants
-    due, bodies = _requests(scenario, seed, faster)
+    due, bodies = requests_of(scenario, seed, faster)
     environment = {}
     if variant.strategy == ROUND_ROBIN:  # AWS has no name for it in a RoutingConfig
         environment = {"PENSTOCK_ROUTING": ROUND_ROBIN}
     program = ("bench.seeded_server", f"{seed}/routing")
     with penstock_up(program=program) as base_url:
         deploy(
-            base_url, NAME, folder, copies=variant.copies, routing=_routing(scenario),
+            base_url, NAME, folder, copies=variant.copies, routing=routing_of(scenario),
             environment=environment,
         )  # fmt: skip
         answers = streamed(base_url, bodies, due, patience_s=_PATIENCE_S)
     return [math.inf if each.error else each.first_token_s * faster for each in answers]
 
 
-def _requests(scenario: Scenario, seed: int, faster: float) -> tuple[list[float], list[str]]:
+def requests_of(scenario: Scenario, seed: int, faster: float) -> tuple[list[float], list[str]]:
     """The twin's: the same arrivals, the same prompts to the byte."""
     workload = Workload(scenario.workload, seed, scenario.length_s)
     due, bodies = [], []
@@ -73,7 +73,7 @@ def _requests(scenario: Scenario, seed: int, faster: float) -> tuple[list[float]
     return due, bodies
 
 
-def _routing(scenario: Scenario) -> dict[str, Any]:
+def routing_of(scenario: Scenario) -> dict[str, Any]:
     (variant,) = scenario.variants
     if variant.strategy == ROUND_ROBIN:
         return {}
