@@ -117,6 +117,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/pipeline_spec.py": ("core/test_core_pipeline.py",),
     "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
+    "core/ready_times.py": ("core/test_core_ready_times.py",),
     "core/reconcile.py": _RECONCILE,
     "core/residency/account.py": ("core/residency/test_residency_account.py", *_RESIDENCY),
     "core/residency/actions.py": _RESIDENCY,
