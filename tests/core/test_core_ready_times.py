@@ -73,6 +73,33 @@ def test_an_endpoint_is_one_whatever_the_case_of_its_name() -> None:
     assert times.seen("CHAT") == {"llama": ReadySeen(last=_took(2.0), forecast_s=2.0, count=1)}
 
 
+def test_the_parts_of_the_last_start_are_told_with_the_forecast() -> None:
+    times = ReadyTimes()
+    assert times.parts_s("chat", "llama") == {}
+    times.observe("chat", "llama", TimeToReady(start_s=0.5, load_s=9.0))
+    times.observe("chat", "llama", TimeToReady(start_s=0.5, load_s=2.0, waited_s=1.0))
+    assert times.parts_s("chat", "llama") == {
+        "start": 0.5,
+        "connect": 0.0,
+        "fetch": 0.0,
+        "load": 2.0,
+        "warm_up": 0.0,
+        "waited": 1.0,
+        "forecast": 9.5,
+    }
+
+
+def test_whoever_keeps_them_sees_that_something_changed() -> None:
+    times = ReadyTimes()
+    before = times.changes
+    times.observe("chat", "llama", _took(1.0))
+    measured = times.changes
+    times.forget("other")
+    assert before != measured == times.changes
+    times.forget("chat")
+    assert times.changes != measured
+
+
 def test_a_deleted_endpoint_leaves_nothing_and_others_stay() -> None:
     times = ReadyTimes()
     times.observe("chat", "llama", _took(2.0))

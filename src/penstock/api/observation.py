@@ -31,8 +31,14 @@ class Observation:
         found: dict[tuple[str, str], dict[str, int]] = {}
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
         serving: dict[tuple[str, str], int] = {}
+        ready_s: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
         for endpoint, view in self._views():
             key = endpoint, view.variant
+            for copy in view.copies:
+                parts = self._plane.ready_times.parts_s(endpoint, copy.component)
+                ready_s.setdefault(key, {}).update(
+                    ((copy.component, part), value) for part, value in parts.items()
+                )
             states = found.setdefault(key, {})
             for state in view.states:
                 states[state] = states.get(state, 0) + 1
@@ -47,6 +53,7 @@ class Observation:
                 copies=states,
                 serving_count=serving[endpoint, variant],
                 instances=tuple(instances[endpoint, variant]),
+                ready_s=ready_s.get((endpoint, variant), {}),
             )
             for (endpoint, variant), states in found.items()
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.control.entries import CopyEntry, InstanceEntry
@@ -32,6 +33,7 @@ from penstock.core.endpoint_state import (
     UNLOADING,
 )
 from penstock.core.memory_need import MemoryNeed
+from penstock.core.ready_times import ReadyTimes, TimeToReady
 from penstock.core.room import NO_ROOM, RoomDecision
 from penstock.errors import NotNowError, PenstockError
 
@@ -70,8 +72,10 @@ class CopyOperations:
         room: Room,
         status: InstanceStatus,
         give_up_instance: GiveUpInstance,
+        ready_times: ReadyTimes,
     ) -> None:
         self.settings = settings
+        self._ready_times = ready_times
         self._publisher = publisher
         self._spec = spec
         self._under_way = under_way
@@ -82,6 +86,10 @@ class CopyOperations:
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """A new copy, phase loading."""
+        copy.asked_at = self._under_way.clock.monotonic()
+        if not entry.held_copies:
+            entry.held_copies = True
+            copy.came_with = entry
         ledger.copies[copy.copy] = copy
         self._under_way.enter(copy, LOADING, queued=True)
         self._begin(copy, self._load(ledger, entry, copy))
@@ -149,9 +157,11 @@ class CopyOperations:
         async with self._turn_to_load():
             self._under_way.enter(copy, LOADING)
             self._under_way.changed(endpoint)
+            began = self._under_way.clock.monotonic()
             reply = await client(entry.instance_id).call(
                 {**request, "op": "prepare"}, timeout_s=download_s
             )
+            copy.fetch_s = self._under_way.clock.monotonic() - began
         copy.digest = str(reply.get("digest", ""))
         await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
         async with self._turn_to_load():
@@ -180,6 +190,8 @@ class CopyOperations:
         self._under_way.enter(copy, READY)
         detail = f"{entry.instance_id} {copy.load_s:.2f}s"
         self._under_way.record(ledger, "copy loaded", "load-done", detail)
+        copy.took = _took(copy, warm_up_s=float(reply.get("warm_up_s", 0.0)), now=copy.ready_since)
+        self._ready_times.observe(ledger.desired.endpoint, copy.component.name, copy.took)
 
     async def _find_room(
         self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryNeed
@@ -266,6 +278,20 @@ class CopyOperations:
             permanent = is_permanent(error)
             story = _story(copy, error)
             self.give_up(ledger, entry, copy, story, error.code, permanent=permanent)
+
+
+def _took(copy: CopyEntry, *, warm_up_s: float, now: float) -> TimeToReady:
+    """From when it was asked for; an instance that was there already is no part of it."""
+    instance = copy.came_with
+    parts = TimeToReady(
+        start_s=0.0 if instance is None else instance.start_s,
+        connect_s=0.0 if instance is None else instance.connect_s,
+        fetch_s=copy.fetch_s,
+        load_s=max(copy.load_s - warm_up_s, 0.0),
+        warm_up_s=warm_up_s,
+    )
+    since = copy.asked_at if instance is None else instance.asked_at
+    return replace(parts, waited_s=max(now - since - parts.total_s, 0.0))
 
 
 def _story(copy: CopyEntry, error: PenstockError) -> str:

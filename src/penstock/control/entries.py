@@ -16,6 +16,7 @@ from penstock.core.endpoint_state import (
     InstanceObserved,
 )
 from penstock.core.memory_need import expected_now
+from penstock.core.ready_times import TimeToReady
 from penstock.core.room import PlacedInstance
 from penstock.core.wish import ComponentWish
 from penstock.fleet.base import InstanceType
@@ -41,6 +42,10 @@ class InstanceEntry:
     pid: int | None = None
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered
+    asked_at: float = 0.0  #: monotonic s
+    start_s: float = 0.0  #: until it accepted connections
+    connect_s: float = 0.0  #: from then on until requests could be sent
+    held_copies: bool = False  #: a copy was placed on it, which is what it was started for
 
     def observed(self) -> InstanceObserved:
         return InstanceObserved(
@@ -85,6 +90,10 @@ class CopyEntry:
     routed: bool = False
     model_memory_bytes: int = 0  #: what loading it took, as the instance measured
     load_s: float = 0.0
+    asked_at: float = 0.0  #: monotonic s
+    came_with: InstanceEntry | None = None  #: its instance, where that was started for it
+    fetch_s: float = 0.0  #: bringing its artifact took
+    took: TimeToReady | None = None  #: until it was ready first
     digest: str = ""  #: of its artifact, which the cache must keep
     model_digests: frozenset[str] = frozenset()  #: the same of the target models that it hosts
 

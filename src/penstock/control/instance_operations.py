@@ -49,6 +49,7 @@ class InstanceOperations:
 
     def start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         """A new entry, phase starting."""
+        entry.asked_at = self._under_way.clock.monotonic()
         self._under_way.add(ledger, entry)
         self._under_way.enter(entry, STARTING, queued=True)
         self._under_way.begin(
@@ -98,6 +99,8 @@ class InstanceOperations:
             settings = dict(self._settings.instance_settings)
             if self._settings.access is not None:
                 settings["platform"] = (await self._settings.access()).to_dict()
+            monotonic = self._under_way.clock.monotonic
+            began = monotonic()
             handle = await self._fleet.start(
                 InstanceSpec(
                     instance_id=entry.instance_id,
@@ -108,6 +111,7 @@ class InstanceOperations:
                 )
             )
             entry.pid, entry.address = handle.pid, handle.address
+            started = monotonic()
             self._under_way.clients[entry.instance_id] = await InstanceClient.connect(
                 entry.instance_id,
                 handle.address,
@@ -115,6 +119,7 @@ class InstanceOperations:
                 on_close=lambda: self._on_close(entry.instance_id),
             )
             await self._publisher.connect(entry.instance_id, handle.address)
+            entry.start_s, entry.connect_s = started - began, monotonic() - started
         self._under_way.enter(entry, RUNNING)
 
     def _start_failed(

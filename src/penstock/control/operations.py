@@ -14,6 +14,7 @@ from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.room import Room
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec
+from penstock.core.ready_times import ReadyTimes
 from penstock.fleet.base import Fleet
 
 
@@ -33,6 +34,7 @@ class Operations:
         room: Room,
         room_changed: Callable[[], None],
         model_counted: ModelCounted = lambda *counted: None,
+        ready_times: ReadyTimes | None = None,
     ) -> None:
         """`room_changed` is called when an instance has ended, and when a load has."""
         self._model_counted = model_counted
@@ -53,6 +55,7 @@ class Operations:
             room=room,
             status=self.status,
             give_up_instance=self.instances.give_up,
+            ready_times=ready_times or ReadyTimes(),
         )
 
     def client(self, instance_id: str) -> InstanceClient | None:

@@ -28,6 +28,7 @@ from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.control.views import InstanceView, instance_view
 from penstock.core.attempts import ReconcileSpec
+from penstock.core.ready_times import ReadyTimes
 from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
@@ -119,6 +120,7 @@ class ControlPlane:
                 ),
                 spec=self._spec,
                 model_counted=self._model_counted,
+                ready_times_file=state_dir / "ready-times.json",
             )
             await self._reconciler.start()
         except BaseException:
@@ -148,6 +150,11 @@ class ControlPlane:
         """Instances that serve now, by variant: CurrentInstanceCount; it lags the desired one."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
+
+    @property
+    def ready_times(self) -> ReadyTimes:
+        """What copies took to become ready, and what the next will take."""
+        return self._reconciler.ready_times if self._reconciler is not None else ReadyTimes()
 
     def activities(self, endpoint: str) -> list[Activity]:
         """What was done for an endpoint since this server started, and why; oldest first."""

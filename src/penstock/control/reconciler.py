@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from penstock.clock import Clock
@@ -22,6 +23,7 @@ from penstock.control.ledger import Activity, EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
 from penstock.control.ports import ModelCounted, RoutePublisher
+from penstock.control.ready_times_file import ReadyTimesFile
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
@@ -44,6 +46,7 @@ from penstock.core.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
+from penstock.core.ready_times import ReadyTimes
 from penstock.core.reconcile import decide
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
@@ -73,6 +76,7 @@ class ReconcilerDriver:
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
         model_counted: ModelCounted = lambda *counted: None,
+        ready_times_file: Path | None = None,
     ) -> None:
         """`available_bytes`: what the machine has free at this moment; None = not known."""
         self._database = database
@@ -81,6 +85,10 @@ class ReconcilerDriver:
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
+        self.ready_times = ReadyTimes()
+        self._kept_times = (
+            ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
+        )
         self._room = Room(catalogue.machine, self._held, available_bytes)
         self.work = Operations(
             fleet=fleet,
@@ -92,6 +100,7 @@ class ReconcilerDriver:
             room=self._room,
             room_changed=self._room_changed,
             model_counted=model_counted,
+            ready_times=self.ready_times,
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}
@@ -107,6 +116,8 @@ class ReconcilerDriver:
 
     async def start(self) -> None:
         """Takes up every endpoint that is on record, oldest first."""
+        if self._kept_times is not None:
+            self._kept_times.read()
         for record in await self._database.call(Store.all_endpoints):
             self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
             self._changed(record.name)
@@ -128,6 +139,8 @@ class ReconcilerDriver:
             await asyncio.wait([self._tidying])
             self._tidying = None
         await self.work.close()
+        if self._kept_times is not None:
+            await asyncio.to_thread(self._kept_times.write)
 
     def ledger(self, endpoint: str) -> EndpointLedger | None:
         """What is seen of an endpoint now; None if it is unknown."""
@@ -171,6 +184,8 @@ class ReconcilerDriver:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.status.ask()
             await self._look_for_wishes()
+            if self._kept_times is not None:
+                await asyncio.to_thread(self._kept_times.write)
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
             self._tidying = asyncio.create_task(self._tidy())
@@ -294,6 +309,7 @@ class ReconcilerDriver:
             case FinishDelete():
                 await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
+                self.ready_times.forget(key)
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
         if action.failure_reason:  # first: whoever reads the reason may look for more

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.core.endpoint_state import READY, RUNNING
+from penstock.core.ready_times import TimeToReady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,7 @@ class CopyView:
     phase: str  #: the instance's, where that does not run
     load_s: float
     model_memory_bytes: int  #: what loading it took
+    took: TimeToReady | None = None  #: until it was ready; None: it is not yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path)
                 phase=copy.phase if entry.phase == RUNNING else entry.phase,
                 load_s=copy.load_s,
                 model_memory_bytes=copy.model_memory_bytes,
+                took=copy.took,
             )
             for copy in copies
         ),

@@ -66,12 +66,14 @@ class ReadyTimes:
 
     def __init__(self) -> None:
         self._samples: dict[tuple[str, str], deque[TimeToReady]] = {}  #: last seen last
+        self.changes = 0  #: raised by whatever `rows` would show
 
     def observe(self, endpoint: str, component: str, took: TimeToReady) -> None:
         """A copy of the component is ready."""
         key = _key(endpoint, component)
         samples = self._samples.pop(key, None) or deque(maxlen=SAMPLES_MAX)
         samples.append(took)
+        self.changes += 1
         self._samples[key] = samples
         while len(self._samples) > COMPONENTS_MAX:
             del self._samples[next(iter(self._samples))]
@@ -94,11 +96,20 @@ class ReadyTimes:
             if owner == name
         }
 
+    def parts_s(self, endpoint: str, component: str) -> dict[str, float]:
+        """The last start by part, and the forecast of the next; {} where none ever was."""
+        samples = self._samples.get(_key(endpoint, component))
+        if samples is None:
+            return {}
+        parts = {part: getattr(samples[-1], f"{part}_s") for part in PARTS}
+        return {**parts, "forecast": _high([one.total_s for one in samples])}
+
     def forget(self, endpoint: str) -> None:
         """It is deleted: another of its name has another model."""
         name = endpoint.lower()
         for key in [key for key in self._samples if key[0] == name]:
             del self._samples[key]
+            self.changes += 1
 
     def rows(self) -> list[dict[str, Any]]:
         """Everything, JSON-ready; what `restore` takes."""

@@ -228,6 +228,7 @@ class InstanceServer:
             "description": loaded.described,
             "digest": loaded.digest,
             "load_s": self.clock.monotonic() - started,
+            "warm_up_s": loaded.warm_up_s,
             "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
             **self._memory.measured(),
         }

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -42,6 +42,8 @@ class VariantObserved:
     copies: dict[str, int]  #: state -> copies; an instance without one counts in its own state
     serving_count: int  #: instances with a copy that is ready
     instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
+    #: (component, part of its last start | forecast) -> s
+    ready_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 class Observed(Protocol):
@@ -147,6 +149,7 @@ class MetricsDriver:
             held += one.instances
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
+            self._registry.set_ready(one.endpoint, one.variant, one.ready_s)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
         self._registry.models.keep_instances({one.instance_id for one in held})
         for gone in self._known - seen:
