@@ -247,7 +247,7 @@ class CopyOperations:
                 await asyncio.wait([under_way])
             finally:
                 under_way.cancel()
-        timeout_s = self._spec.drain_s_max + self._spec.margin_s
+        timeout_s = self._spec.last_drain_s + self._spec.margin_s
         await self._under_way.client(copy.instance_id).unload(copy.copy, timeout_s=timeout_s)
         ledger.copies.pop(copy.copy, None)
         self._under_way.record(ledger, "copy unloaded", "unload-done", copy.instance_id)

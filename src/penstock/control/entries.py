@@ -101,7 +101,7 @@ class CopyEntry:
         """From the instance's status of this copy, where it is a host."""
         self.model_digests = frozenset(told.get("digests", ()))
 
-    def observed(self) -> CopyObserved:
+    def observed(self, outstanding: int = 0) -> CopyObserved:
         return CopyObserved(
             copy=self.copy,
             instance_id=self.instance_id,
@@ -116,6 +116,7 @@ class CopyEntry:
             outstanding_max=self.outstanding_max,
             model=self.model,
             routed=self.routed,
+            outstanding=outstanding,
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -138,10 +138,11 @@ class EndpointLedger:
                 if route.copy in self.copies:
                     self.copies[route.copy].routed = True
 
-    def observed(self) -> EndpointObserved:
+    def observed(self, outstanding: Callable[[int], int] = lambda copy: 0) -> EndpointObserved:
+        """`outstanding`: of a copy, at this moment."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
-            copies=tuple(copy.observed() for copy in self.copies.values()),
+            copies=tuple(copy.observed(outstanding(copy.copy)) for copy in self.copies.values()),
             failures=tuple(self._failures.values()),
             published=self.published,
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
-from penstock.config import CAPACITY_STRICT, ServerConfig
+from penstock.config import CAPACITY_STRICT, LimitConfig, ServerConfig
 from penstock.control.hosts import MultiModel, multi_model_of
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_status import memory_bytes
@@ -118,7 +119,7 @@ class ControlPlane:
                     log_dir=self._log_dir,
                     clock=self._clock,
                 ),
-                spec=self._spec,
+                spec=self._spec or _spec_for(self._config.limits),
                 model_counted=self._model_counted,
                 ready_times_file=state_dir / "ready-times.json",
             )
@@ -236,6 +237,13 @@ class ControlPlane:
             if fault is not None and fault.code != told:
                 _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
             told = fault.code if fault is not None else ""
+
+
+def _spec_for(limits: LimitConfig) -> ReconcileSpec:
+    """A copy that is taken away is given the time of the longest request that it may have."""
+    spec = ReconcileSpec()
+    longest_s = max(limits.request_timeout_s, limits.stream_timeout_s)
+    return replace(spec, drain_s_max=longest_s + spec.margin_s)
 
 
 def _read_ring(store: Store, state_dir: Path) -> KeyRing:

@@ -239,7 +239,7 @@ class ReconcilerDriver:
                 return
             decision = decide(
                 ledger.desired,
-                ledger.observed(),
+                ledger.observed(self._publisher.outstanding),
                 now=self._clock.monotonic(),
                 spec=self._spec,
             )

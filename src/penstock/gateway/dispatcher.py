@@ -460,6 +460,10 @@ class Dispatcher:
             self.table.forget_instance(instance_id)
             await link.close()
 
+    def outstanding(self, copy: int) -> int:
+        """Requests in flight on a copy that is routed to; 0 for one that is not known."""
+        return self.table.outstanding(copy)
+
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
         """Waits until copies that left the routes have answered all; False: out of time."""
         return await self._drains.copies_drained(copies, timeout_s)

@@ -151,6 +151,11 @@ class EndpointTable:
     def forget_instance(self, instance_id: str) -> None:
         self.set_usable(instance_id, False, fresh=True)
 
+    def outstanding(self, copy: int) -> int:
+        """Requests on a copy that is routed to; 0 for an unknown one."""
+        found = self._copies.get(copy)
+        return found[0].router.outstanding_on(copy) if found is not None else 0
+
     def healthy_copies(self, name: str) -> Iterator[int]:
         """Copies of an endpoint that may be picked now."""
         endpoint = self.endpoints.get(name)

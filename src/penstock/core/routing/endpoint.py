@@ -323,6 +323,11 @@ class EndpointRouter:
         if state is not None:
             state.models = models
 
+    def outstanding_on(self, copy: int) -> int:
+        """Requests in flight on a routed copy; 0 for any other."""
+        state = self._states.get(copy)
+        return state.outstanding if state is not None else 0
+
     def outstanding(self, variant: str) -> int:
         """Requests in flight on a variant, draining copies included."""
         states = (*self._states.values(), *self._draining.values())
