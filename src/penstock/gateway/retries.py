@@ -18,7 +18,7 @@ from penstock.core.routing import NoRoute, Routed
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.endpoint_table import Endpoint, pick
-from penstock.gateway.invocation import STREAMING, WAITING, Invocation
+from penstock.gateway.invocation import SENT, STREAMING, WAITING, Invocation
 from penstock.gateway.timers import TimerHandle, Timers
 
 
@@ -76,6 +76,16 @@ class Retries:
         elif not self._route_again(invocation, was_held=False):
             self._hold(invocation)
 
+    def move(self, invocation: Invocation) -> None:
+        """It left a queue, for another copy if one has room. It had not begun: this was no try."""
+        copy = invocation.copy
+        assert copy is not None
+        assert invocation.state == SENT, "an answer that has begun can't be taken back"
+        self._give_slot_back(invocation)
+        invocation.attempts -= 1
+        if not self._route_again(invocation, was_held=False, leaves=(copy.copy,)):
+            self._hold(invocation)
+
     def try_held(self) -> None:
         """Something changed for the better, or some time went by: oldest first."""
         if not self._held:
@@ -95,8 +105,13 @@ class Retries:
             self._timer.cancel()
             self._timer = None
 
-    def _route_again(self, invocation: Invocation, *, was_held: bool) -> bool:
-        """True: it is on its way or has failed for good. False: no copy can take it now."""
+    def _route_again(
+        self, invocation: Invocation, *, was_held: bool, leaves: tuple[int, ...] = ()
+    ) -> bool:
+        """True: it is on its way or has failed for good. False: no copy can take it now.
+
+        `leaves`: the copy whose queue it left.
+        """
         endpoint: Endpoint = invocation.entry
         if self._endpoints.get(endpoint.name) is not endpoint:
             self._fail(invocation, refusals.endpoint_not_found(endpoint.name))
@@ -104,8 +119,13 @@ class Retries:
         variant, failures, pinned = invocation.variant, invocation.copy_failures, invocation.pinned
         router = endpoint.router
         now = self._monotonic()
-        answer = pick(router, invocation, variant, failures, now)
-        step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
+        answer = pick(router, invocation, variant, failures + leaves, now)
+        step = retry.when_picked(
+            answer, failures=failures, was_held=was_held, pinned=pinned, moves=bool(leaves)
+        )
+        if step.do == "route-any-copy":
+            answer = pick(router, invocation, variant, failures, now)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
         if step.do == "route-any-variant":
             answer = pick(router, invocation, None, failures, now)
             step = retry.when_picked(answer, failures=failures, was_held=was_held)
@@ -118,6 +138,8 @@ class Retries:
             return False
         assert invocation.deadline is not None
         invocation.variant = answer.variant
+        if leaves:
+            answer = answer._replace(reason=retry.REBALANCED)
         self._send(invocation, answer, invocation.deadline, now)
         return True
 

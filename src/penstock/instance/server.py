@@ -6,6 +6,8 @@
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
     explain  one copy's batcher; of a host, one target model
+    give-back  requests of the asking connection that wait in a copy's queue; an EVENT `gave-back`
+             behind the last of them says that this was all
     models   of a host: a target model is to be loaded, unloaded, pinned; is described; all it knows
              of. With `wait_s` answered once that has come about, or with the error
     ping     {}
@@ -162,6 +164,7 @@ class InstanceServer:
             "status": self._status,
             "explain": self._explain,
             "models": self._models,
+            "give-back": partial(self._give_back, connection),
             "ping": self._ping,
         }
         if name not in operations:
@@ -355,6 +358,18 @@ class InstanceServer:
             asked = call["list"]
             return host.index(after=str(asked["after"]), limit=int(asked["limit"]))
         return {}
+
+    async def _give_back(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
+        number, count = call.get("copy"), call.get("count")
+        if not isinstance(number, int) or not isinstance(count, int):
+            raise CallerError("bad-control-call", 'give-back needs "copy" and "count"')
+        copy = self.copies.get(number)
+        # A host's requests stay: where a model is loaded says more than the length of a queue.
+        given = 0
+        if isinstance(copy, Copy) and copy.state == "ready":
+            given = copy.give_back_waiting(count, connection)
+        connection.send(_event("gave-back", number, {"count": given}))
+        return {"count": given}
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
         fields: dict[str, Any] = {"event": event, "copy": number}

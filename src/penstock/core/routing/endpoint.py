@@ -30,6 +30,7 @@ from typing import Any
 
 from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
+from penstock.core.routing.rebalance import CopyLoad
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import Strategy, strategy_of
 from penstock.core.routing.target_models import ModelsSeen, choose
@@ -322,6 +323,28 @@ class EndpointRouter:
         state = self._states.get(copy)
         if state is not None:
             state.models = models
+
+    def groups(self) -> tuple[str, ...]:
+        """Names of what `loads` may be asked for: copies that any request of theirs may go to."""
+        return tuple(self._variants)
+
+    def group_of(self, copy: int) -> str | None:
+        """The group of a routed copy."""
+        state = self._states.get(copy)
+        return state.variant if state is not None else None
+
+    def loads(self, group: str) -> list[CopyLoad]:
+        """Of the copies of a group that may be picked and between which requests may move.
+
+        None where each request names a target model: which copy has it loaded says more than its
+        count. Those of a paused copy are not asked for: it would hear of it late.
+        """
+        found = self._variants.get(group)
+        if found is None or found.multi_model:
+            return []
+        return [
+            CopyLoad(state.copy, state.outstanding, state.outstanding_max) for state in found.open
+        ]
 
     def outstanding_on(self, copy: int) -> int:
         """Requests in flight on a routed copy; 0 for any other."""
