@@ -11,10 +11,11 @@ from heapq import heapify, heappop, heappush
 
 from penstock.core import retry
 from penstock.core.admission import Admission
-from penstock.core.routing import CopyState, EndpointRouter, NoRoute
+from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
 from penstock.sim.outcome import Outcome
+from penstock.sim.rebalancing import TwinRebalancing
 from penstock.sim.record import Recorder, admission_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.workload import Arrival, Workload
@@ -64,6 +65,7 @@ class TwinGateway:
         self._closed_loop = scenario.workload.arrivals == "closed-loop"
         self._timeout_s = scenario.timeout_s
         copies = sum(len(variant.copies) for variant in routes.variants)
+        self._rebalancing = TwinRebalancing(self.router, self.copies, self._moves)
         self._lanes = copies * scenario.batching.lanes
         self._events = events
         self._recorder = recorder
@@ -237,6 +239,7 @@ class TwinGateway:
     def copy_ready(self, copy: int, now: float) -> None:
         self.router.set_healthy(copy, True)
         self._try_held(now)
+        self._rebalancing.copy_well(copy, now)
 
     # retries
 
@@ -253,18 +256,37 @@ class TwinGateway:
         elif not self._route_again(request, now, was_held=False):
             self._hold(request, now)
 
-    def _route_again(self, request: Request, now: float, *, was_held: bool) -> bool:
-        """True: it is on its way. False: no copy can take it now. (Variants do not leave here.)"""
+    def _moves(self, number: int, copy: int, now: float) -> None:
+        """It left the queue of a copy, for another one if that has room."""
+        request = self.requests[number]
+        assert request.copy is not None, f"request {number} left a queue that it was not in"
+        self.router.release(request.copy)
+        request.copy = None
+        if not self._route_again(request, now, was_held=False, leaves=(copy,)):
+            self._hold(request, now)
+
+    def _pick(self, request: Request, exclude: tuple[int, ...], now: float) -> Routed | NoRoute:
         prompt = self._prompt(request.number, request.arrival)
-        answer = self.router.pick(variant=request.variant, exclude=request.failures, prompt=prompt)
+        answer = self.router.pick(variant=request.variant, exclude=exclude, prompt=prompt)
         self._recorder.add(router_row(now, request.number, answer))
-        step = retry.when_picked(answer, failures=request.failures, was_held=was_held)
+        return answer
+
+    def _route_again(
+        self, request: Request, now: float, *, was_held: bool, leaves: tuple[int, ...] = ()
+    ) -> bool:
+        """True: it is on its way. False: no copy can take it now. (Variants do not leave here.)"""
+        failures = request.failures
+        answer = self._pick(request, failures + leaves, now)
+        step = retry.when_picked(answer, failures=failures, was_held=was_held, moves=bool(leaves))
+        if step.do == "route-any-copy":
+            answer = self._pick(request, failures, now)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held)
         if isinstance(answer, NoRoute):
             return False
         if step.releases:
             self.router.release(answer.state)
             return False
-        self._outcome.retries += 1
+        self._outcome.retries += not leaves  # what only moved was no try
         request.held = False
         self._send(request, answer.state, now)
         return True

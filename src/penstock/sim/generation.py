@@ -15,6 +15,7 @@ import random
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
+from penstock.core.routing.rebalance import evenly
 from penstock.sim.workload import Arrival
 
 
@@ -67,6 +68,13 @@ class EngineModel:
         sequence = self._sequences.pop(number, None)
         if sequence is not None:
             sequence.gone = True
+
+    def give_back(self, count: int) -> list[int]:
+        """Of those that wait at most `count`, spread over the queue: they are gone."""
+        chosen = evenly([each.number for each in self._waiting if not each.gone], count)
+        for number in chosen:
+            self.cancel(number)
+        return chosen
 
     def begin_step(self) -> float | None:
         """Lets requests join; how long the step takes, s. None: there is nothing to do."""
