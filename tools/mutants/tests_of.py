@@ -148,6 +148,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/service_level.py": ("core/test_core_service_level.py",),
     "core/stepping.py": ("core/test_core_stepping.py",),
     "core/versioned_names.py": ("core/test_core_versioned_names.py",),
+    "core/warm_pool.py": ("core/test_core_warm_pool.py",),
     "core/wish.py": (
         "core/test_core_wish.py",
         "core/test_core_endpoint_state.py",

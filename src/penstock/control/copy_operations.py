@@ -7,7 +7,7 @@ A copy that has its instance to itself takes it along when it fails; any other f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -73,7 +73,10 @@ class CopyOperations:
         status: InstanceStatus,
         give_up_instance: GiveUpInstance,
         ready_times: ReadyTimes,
+        imported: Callable[[list[str]], None],
     ) -> None:
+        """`imported`: modules that an instance has imported for a model."""
+        self._imported = imported
         self.settings = settings
         self._ready_times = ready_times
         self._publisher = publisher
@@ -191,6 +194,7 @@ class CopyOperations:
         detail = f"{entry.instance_id} {copy.load_s:.2f}s"
         self._under_way.record(ledger, "copy loaded", "load-done", detail)
         copy.took = _took(copy, warm_up_s=float(reply.get("warm_up_s", 0.0)), now=copy.ready_since)
+        self._imported([str(name) for name in reply.get("modules", ())])
         self._ready_times.observe(ledger.desired.endpoint, copy.component.name, copy.took)
 
     async def _find_room(

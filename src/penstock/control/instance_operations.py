@@ -7,7 +7,7 @@ An instance that is to be stopped has what is under way on it and its copies can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +44,7 @@ class InstanceOperations:
         self._settings = settings
         self._under_way = under_way
         self._on_event = on_event
+        self._modules: set[str] = set()
         self._starts = asyncio.Semaphore(settings.starts_max)
         fleet.on_exit = self._on_exit
 
@@ -55,6 +56,12 @@ class InstanceOperations:
         self._under_way.begin(
             (entry.instance_id, None), self._start(ledger, entry), self._start_failed
         )
+
+    def keep_warm(self, modules: Iterable[str] = ()) -> None:
+        """Spares stand ready, with what instances of this server were seen to import."""
+        if self._settings.warm_instances:
+            self._modules.update(modules)
+            self._fleet.keep_warm(self._settings.warm_instances, sorted(self._modules))
 
     def stop(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         self._under_way.enter(entry, STOPPING)

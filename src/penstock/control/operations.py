@@ -56,6 +56,7 @@ class Operations:
             status=self.status,
             give_up_instance=self.instances.give_up,
             ready_times=ready_times or ReadyTimes(),
+            imported=self.instances.keep_warm,
         )
 
     def client(self, instance_id: str) -> InstanceClient | None:

@@ -110,6 +110,7 @@ class ControlPlane:
                     cache_dir=state_dir / "cache",
                     instance_settings={"artifact": artifact},
                     access=self._access,
+                    warm_instances=self._config.control.warm_instances,
                     starts_max=max(cores, 2),
                     loads_max=cores,
                 ),

@@ -89,7 +89,7 @@ class ReconcilerDriver:
         self._kept_times = (
             ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
         )
-        self._room = Room(catalogue.machine, self._held, available_bytes)
+        self._room = Room(catalogue.machine, self._held, available_bytes, fleet.spares)
         self.work = Operations(
             fleet=fleet,
             publisher=publisher,
@@ -121,6 +121,7 @@ class ReconcilerDriver:
         for record in await self._database.call(Store.all_endpoints):
             self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
             self._changed(record.name)
+        self.work.instances.keep_warm()
         self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
         self._task = asyncio.create_task(self._run(), name="reconciler")
 

@@ -27,6 +27,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ import orjson
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, ModelError, PenstockError, logged
-from penstock.instance import replies
+from penstock.instance import replies, spare
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
@@ -82,6 +83,7 @@ class InstanceServer:
         self._hosts: dict[int, ModelHost] = {}  #: of the copies, those that host target models
         self._loop_lag = LoopLag()
         self._loading: set[int] = set()
+        self._imported = frozenset(sys.modules)  #: before any model was loaded
         self._prepared: dict[int, Prepared] = {}
         self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
         self._connections: set[Connection] = set()
@@ -232,6 +234,7 @@ class InstanceServer:
             "digest": loaded.digest,
             "load_s": self.clock.monotonic() - started,
             "warm_up_s": loaded.warm_up_s,
+            "modules": spare.used(self._imported),
             "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
             **self._memory.measured(),
         }

@@ -21,6 +21,7 @@ class InstanceSettings:
     accelerators: int = 0
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
     artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
+    log_path: Path | None = None  #: where its errors are appended; None: where they go already
     platform: dict[str, str] = field(default_factory=dict)  #: `PlatformAccess`; {}: not told
 
     @classmethod
@@ -36,6 +37,7 @@ class InstanceSettings:
                 accelerators=int(fields.get("accelerators", 0)),
                 cache_dir=Path(fields["cache_dir"]),
                 artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
+                log_path=Path(fields["log_path"]) if fields.get("log_path") else None,
                 platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
             )
         except (ValueError, KeyError, TypeError) as error:
