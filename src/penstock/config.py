@@ -72,6 +72,8 @@ class ControlConfig:
     capacity: str = CAPACITY_MEASURED  #: measured or strict: reserve AWS's types, too
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
+    # One spare takes some 60 MB to 150 MB, by what it has imported; a laptop keeps none.
+    warm_instances: int = 0  #: instance processes that stand ready for whatever is started next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,7 @@ class Gateway:
     def __init__(self) -> None:
         self.connected: dict[str, str] = {}
         self.routes: dict[str, EndpointRoutes] = {}
+        self.requests: dict[int, int] = {}  #: copy -> requests in flight on it
         self.story: list[str] = []
         self.busy = asyncio.Event()  #: cleared: copies that drain have requests in flight
         self.busy.set()
@@ -62,6 +63,9 @@ class Gateway:
     def withdraw(self, endpoint: str) -> None:
         self.routes.pop(endpoint, None)
         self.story.append("withdraw")
+
+    def outstanding(self, copy: int) -> int:
+        return self.requests.get(copy, 0)
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
         self.story.append(f"drain {list(copies)}")

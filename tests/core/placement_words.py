@@ -66,7 +66,7 @@ def instances(count: int) -> list[InstanceObserved]:
 
 def copy(
     number: int, where: str, name: str = "x", ordinal: int = 0, *, phase: str = READY,
-    wants: CopyNeed | None = None, routed: bool = True,
+    wants: CopyNeed | None = None, routed: bool = True, outstanding: int = 0,
 ) -> CopyObserved:  # fmt: skip
     return CopyObserved(
         copy=number,
@@ -79,6 +79,7 @@ def copy(
         since=0.0,
         need=need(1.0) if wants is None else wants,
         routed=routed and phase in (READY, LOST),
+        outstanding=outstanding,
     )
 
 

@@ -62,6 +62,7 @@ def seen(
     since: float | None = 0.0,
     copy: int = 0,
     routed: bool = True,
+    outstanding: int = 0,
 ) -> Seen:
     """`phase` is the copy's where an instance has none of that name. A copy on an instance that
     broke its connection was ready."""
@@ -89,6 +90,7 @@ def seen(
         outstanding_max=8 if copy else 0,
         model={"name": "intent"} if copy else {},
         routed=routed and bool(copy) and phase in (READY, LOST, GONE),
+        outstanding=outstanding,
     )
     return Seen(instance, (loaded,))
 

@@ -32,7 +32,8 @@ def test_its_times_and_bounds_by_default() -> None:
             start_s_max=60.0,
             margin_s=10.0,
             gone_s_max=2.0,
-            drain_s_max=30.0,
+            drain_s_max=490.0,
+            drain_at_end_s_max=30.0,
         )
         == ReconcileSpec()
     )

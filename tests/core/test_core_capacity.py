@@ -74,6 +74,32 @@ def test_a_variant_comes_up_slot_by_slot() -> None:
     assert decided(wish(2), observed(*both)) == CapacityDecision(kept(*both), (), None)
 
 
+def test_of_those_alike_the_ones_with_the_most_left_to_do_are_kept() -> None:
+    """What goes has the least to finish. How far an instance is counts before that."""
+    by_work = (
+        seen("c", READY, ordinal=2, copy=3, outstanding=9),
+        seen("a", READY, ordinal=0, copy=1, outstanding=2),
+        seen("b", READY, ordinal=1, copy=2),
+        seen("d", READY, ordinal=3, copy=4),
+        seen("e", LOST, ordinal=4, copy=5, outstanding=20),
+    )
+    state = observed(*by_work[::-1])
+    for count in range(6):
+        assert decided(wish(count), state).kept == kept(*by_work[:count])
+
+
+def test_what_an_instance_has_left_to_do_is_that_of_all_its_copies() -> None:
+    """A copy that drains still has its requests."""
+    first, drains = sharing(seen("a", RUNNING), READY, DRAINING).copies
+    two = Seen(
+        seen("a", RUNNING, ordinal=1).instance,
+        (replace(first, outstanding=2), replace(drains, outstanding=2)),
+    )
+    (single,) = sharing(seen("b", RUNNING), READY).copies
+    one = Seen(seen("b", RUNNING).instance, (replace(single, outstanding=3),))
+    assert decided(wish(1, need=SHARES), observed(one, two)).kept == kept(two)
+
+
 def test_of_too_many_the_most_advanced_are_kept() -> None:
     """Ready before lost before loading before connected before started; then the oldest slot."""
     by_progress = (

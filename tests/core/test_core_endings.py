@@ -107,7 +107,23 @@ def test_a_copy_that_shares_its_instance_ends_alone() -> None:
     assert [one.phase for one in expired.observed.instances] == [RUNNING]
     assert [copy.phase for copy in expired.observed.copies] == [ENDING]
     draining = observed(sharing(seen("a", DRAINING, copy=1, since=3.0)))
-    assert expire(draining, now=33.0, spec=SPEC).actions == (UnloadCopy("a", 1, "drain-timeout"),)
+    assert expire(draining, now=493.0, spec=SPEC).actions == (UnloadCopy("a", 1, "drain-timeout"),)
+
+
+def test_a_drain_lasts_as_long_as_the_longest_stream_and_no_longer() -> None:
+    draining = observed(seen("a", DRAINING, copy=1, since=3.0))
+    assert expire(draining, now=492.9, spec=SPEC) == Expired((), draining, 493.0)
+    assert expire(draining, now=493.0, spec=SPEC).actions == (StopInstance("a", "drain-timeout"),)
+
+
+def test_a_drain_is_short_where_the_whole_endpoint_goes() -> None:
+    """Also one that began before: nobody waits eight minutes for a deletion."""
+    draining = observed(seen("a", DRAINING, copy=1, since=3.0))
+    assert expire(draining, now=32.9, spec=SPEC, ending=True) == Expired((), draining, 33.0)
+    over = expire(draining, now=33.0, spec=SPEC, ending=True)
+    assert over.actions == (StopInstance("a", "drain-timeout"),)
+    impatient = replace(SPEC, drain_s_max=5.0)
+    assert expire(draining, now=8.0, spec=impatient, ending=True).actions == over.actions
 
 
 def test_no_time_of_a_copy_runs_on_an_instance_that_does_not() -> None:

@@ -183,6 +183,19 @@ def test_spread_takes_copies_from_where_most_of_the_component_are() -> None:
     )
 
 
+def test_of_copies_alike_those_with_the_least_left_to_do_go_first() -> None:
+    """Where the strategy has no opinion: it says first on which instance one goes."""
+    busy, idle = copy(1, "a", ordinal=1, outstanding=4), copy(2, "b", ordinal=0)
+    decision = decided([component("x", 1)], instances(2), busy, idle)
+    assert decision.retires == (DrainCopy("b", 2, "copy-count"),)
+    crowd = copy(3, "b", ordinal=2, outstanding=9)
+    decision = decided([component("x", 2)], instances(2), busy, idle, crowd)
+    assert decision.retires == (DrainCopy("b", 2, "copy-count"),)
+    packed = [component("x", 2, strategy=BINPACK)]
+    decision = decided(packed, instances(2), busy, idle, crowd)
+    assert decision.retires == (DrainCopy("a", 1, "copy-count"),)
+
+
 def test_binpack_empties_the_instance_with_fewest_copies() -> None:
     state = [copy(1, "a"), copy(2, "b", ordinal=1), copy(3, "b", ordinal=2)]
     wish = [component("x", 2, strategy=BINPACK)]

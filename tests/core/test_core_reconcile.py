@@ -172,7 +172,7 @@ def test_an_update_keeps_the_old_serving_until_all_new_copies_are_ready() -> Non
     )
     draining = seen("a", DRAINING, copy=1, since=3.0)
     waiting = decide(wish, observed(draining, new, published=published), now=4.0)
-    assert waiting == ReconcileDecision((), 33.0)
+    assert waiting == ReconcileDecision((), 493.0)
     drained = seen("a", DRAINED, copy=1)
     assert decide(wish, observed(drained, new, published=published), now=5.0).actions == (
         StopInstance("a", "drained"),
@@ -231,7 +231,7 @@ def test_a_copy_that_never_drains_is_stopped_when_its_time_is_over() -> None:
     wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment(2))
     draining = seen("a", DRAINING, copy=1, since=3.0)
     new = seen("b", READY, generation=2, copy=2)
-    decision = decide(wish, observed(draining, new, published=routes((2, "b"))), now=33.0)
+    decision = decide(wish, observed(draining, new, published=routes((2, "b"))), now=493.0)
     assert decision.actions == (StopInstance("a", "drain-timeout"),)
 
 
@@ -525,6 +525,54 @@ def test_a_lower_count_withdraws_then_drains_the_newest() -> None:
         PublishRoutes(routes((1, "a")), "weights-changed"),
         DrainCopy("b", 2, "variant-count"),
         SetStatus(IN_SERVICE, "counts-reached", "", 1),
+    )
+
+
+def test_a_lower_count_takes_the_copy_with_the_least_left_to_do_and_then_stays_with_it() -> None:
+    """The whole of a scale-in: the idle copy goes although its slot is older, and although the
+    other has been idle for long by the time that it is gone."""
+    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+    both, one = routes((1, "a"), (2, "b")), routes((2, "b"))
+    kept = seen("b", READY, ordinal=1, copy=2, outstanding=1)
+    idle = seen("a", READY, copy=1)
+    assert decide(wish, observed(idle, kept, published=both), now=0.0).actions == (
+        PublishRoutes(one, "copies-changed"),
+        DrainCopy("a", 1, "variant-count"),
+    )
+    idle_now = seen("b", READY, ordinal=1, copy=2)
+    # A request had been on its way to it; it is the one that leaves all the same.
+    drains = seen("a", DRAINING, copy=1, since=0.0, outstanding=3)
+    assert decide(wish, observed(drains, idle_now, published=one), now=1.0).actions == ()
+    drained = seen("a", DRAINED, copy=1)
+    assert decide(wish, observed(drained, idle_now, published=one), now=2.0).actions == (
+        StopInstance("a", "drained"),
+    )
+    stops = seen("a", STOPPING, copy=1)
+    assert decide(wish, observed(stops, idle_now, published=one), now=3.0).actions == ()
+
+
+def test_with_a_stream_on_each_the_shorter_queue_goes_and_its_stream_may_take_its_time() -> None:
+    wish = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+    one = routes((2, "b"))
+    longer = seen("b", READY, ordinal=1, copy=2, outstanding=5)
+    shorter = seen("a", READY, copy=1, outstanding=1)
+    state = observed(shorter, longer, published=routes((1, "a"), (2, "b")))
+    assert decide(wish, state, now=0.0).actions == (
+        PublishRoutes(one, "copies-changed"),
+        DrainCopy("a", 1, "variant-count"),
+    )
+    streams = seen("a", DRAINING, copy=1, since=0.0, outstanding=1)
+    for now in (31.0, 480.0):
+        decision = decide(wish, observed(streams, longer, published=one), now=now)
+        assert decision == ReconcileDecision((), 490.0)
+
+
+def test_a_deletion_does_not_wait_for_a_drain_that_a_lower_count_began() -> None:
+    wish = EndpointDesired(endpoint="shop", status=DELETING, active=deployment())
+    streams = seen("a", DRAINING, copy=1, since=0.0, outstanding=1)
+    assert decide(wish, observed(streams), now=10.0) == ReconcileDecision((), 30.0)
+    assert decide(wish, observed(streams), now=30.0).actions == (
+        StopInstance("a", "drain-timeout"),
     )
 
 

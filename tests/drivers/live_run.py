@@ -128,9 +128,9 @@ def name_retries(live: LiveRun, retries: Retries) -> None:
     """Tells for which request it routes again: decisions alone do not name it."""
     route_again = retries._route_again
 
-    def named(invocation: Invocation, *, was_held: bool) -> str:
+    def named(invocation: Invocation, **how: Any) -> str:
         live.number = invocation.number
-        return route_again(invocation, was_held=was_held)
+        return route_again(invocation, **how)
 
     retries._route_again = named  # type: ignore[method-assign]
 
@@ -242,6 +242,15 @@ class InstanceLink:
         if self._pending.pop(invocation.ident, None) is not None:
             self.copy.cancel(self.requests[invocation.ident])
 
+    def tell(self, call: dict[str, Any]) -> None:
+        assert call["op"] == "give-back"
+
+        def ask() -> None:
+            given = self.copy.give_back_waiting(call["count"], self._replies)
+            self._live.later(lambda: gave_back(self._events, self._number, given))
+
+        self._live.later(ask)
+
     async def open(self, timeout_s: float) -> None:
         self.usable = True
         self._events.on_usable(f"i-{self._number}", fresh=True)
@@ -293,6 +302,11 @@ class InstanceLink:
             self._live.recorder.add(batcher_row(now, self._number, named))
 
 
+def gave_back(events: LinkEvents, copy: int, count: int) -> None:
+    """The instance's last word to a question for what waits."""
+    events.on_event(f"i-{copy}", {"event": "gave-back", "copy": copy, "count": count})
+
+
 class GeneratingLink:
     """A `Link` to an instance of one copy that generates; the engine is the twin's model of one."""
 
@@ -322,6 +336,20 @@ class GeneratingLink:
     def cancel(self, invocation: Invocation) -> None:
         if self._pending.pop(invocation.ident, None) is not None:
             self._engine.cancel(invocation.ident)
+
+    def tell(self, call: dict[str, Any]) -> None:
+        assert call["op"] == "give-back"
+
+        def ask() -> None:
+            given = self._engine.give_back(call["count"])
+            self._live.later(lambda: give_back(given))
+
+        def give_back(given: list[int]) -> None:
+            for number in given:
+                self._events.on_returned(self._pending.pop(number), "rebalanced")
+            gave_back(self._events, self._number, len(given))
+
+        self._live.later(ask)
 
     async def open(self, timeout_s: float) -> None:
         self.usable = True

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.instance.spare import settings_line
 from penstock.wire import frames
 
 
@@ -115,7 +116,7 @@ def _bytes_of(op: dict[str, Any], name: str) -> int:
 
 
 async def main() -> None:
-    settings = json.loads(sys.stdin.readline())
+    settings = json.loads(settings_line(sys.stdin.buffer))
     print("settings", json.dumps(settings), file=sys.stderr, flush=True)
     loop = asyncio.get_running_loop()
     instance = Instance()

@@ -93,6 +93,7 @@ class MemoryLink:
         self.usable = False
         self.sent: list[tuple[Invocation, int, int]] = []  #: (invocation, copy, deadline_ms)
         self.cancelled: list[Invocation] = []
+        self.told: list[dict[str, Any]] = []  #: calls whose outcome nobody waits for
 
     async def open(self, timeout_s: float) -> None:
         self.come_back()
@@ -107,6 +108,10 @@ class MemoryLink:
     def cancel(self, invocation: Invocation) -> None:
         self.cancelled.append(invocation)
         self.sent = [item for item in self.sent if item[0] is not invocation]
+
+    def tell(self, call: dict[str, Any]) -> None:
+        assert self.usable, "told over a link that can't take it"
+        self.told.append(call)
 
     def come_back(self) -> None:
         self.usable = True

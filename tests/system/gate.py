@@ -37,8 +37,12 @@ class Gate:
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
     @property
+    def port(self) -> int:
+        return int(self._listening.getsockname()[1])
+
+    @property
     def model(self) -> str:
-        return MODEL.replace("{port}", str(self._listening.getsockname()[1]))
+        return MODEL.replace("{port}", str(self.port))
 
     def shut(self) -> None:
         with self._lock:

@@ -47,8 +47,15 @@ class Observation:
                 found.setdefault(key, {})
                 if pool.component:
                     components.setdefault(key, {})[pool.component] = {}
+        ready_s: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
         for endpoint, view in self._views():
             key = endpoint, view.variant
+            for copy in view.copies:
+                model = component_of(copy.component) or view.variant
+                parts = self._plane.ready_times.parts_s(endpoint, model)
+                ready_s.setdefault(key, {}).update(
+                    ((model, part), value) for part, value in parts.items()
+                )
             states = found.setdefault(key, {})
             for state in view.states:
                 states[state] = states.get(state, 0) + 1
@@ -69,6 +76,7 @@ class Observation:
                 instances=tuple(instances.get((endpoint, variant), ())),
                 components=components.get((endpoint, variant), {}),
                 publishing=self._publishing(endpoint),
+                ready_s=ready_s.get((endpoint, variant), {}),
             )
             for (endpoint, variant), states in found.items()
         ]

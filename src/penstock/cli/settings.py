@@ -44,6 +44,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "limits.head_bytes_max": (1024, 1 << 20),
     "limits.connections_max": (1, 1_000_000),
     "limits.request_timeout_s": (0.001, 3600),
+    "control.warm_instances": (0, 64),
     "limits.stream_timeout_s": (0.001, 86_400),
     "scaling.high_resolution_period_s": (1, 3600),
     "scaling.high_resolution_high_periods": (1, 1000),

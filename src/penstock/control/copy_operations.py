@@ -7,8 +7,9 @@ A copy that has its instance to itself takes it along when it fails; any other f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 from penstock.control.entries import CopyEntry, InstanceEntry
@@ -20,7 +21,6 @@ from penstock.control.load_request import load_request
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
-from penstock.control.starts import note_ready
 from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec, is_permanent
@@ -36,6 +36,7 @@ from penstock.core.endpoint_state import (
     UNLOADING,
 )
 from penstock.core.memory_need import MemoryNeed
+from penstock.core.ready_times import ReadyTimes, TimeToReady
 from penstock.core.room import NO_ROOM, RoomDecision
 from penstock.errors import ModelError, NotNowError, PenstockError
 
@@ -82,8 +83,13 @@ class CopyOperations:
         status: InstanceStatus,
         record: TargetModelRecord,
         give_up_instance: GiveUpInstance,
+        ready_times: ReadyTimes,
+        imported: Callable[[list[str]], None],
     ) -> None:
+        """`imported`: modules that an instance has imported for a model."""
+        self._imported = imported
         self.settings = settings
+        self._ready_times = ready_times
         self._publisher = publisher
         self._spec = spec
         self._under_way = under_way
@@ -96,6 +102,9 @@ class CopyOperations:
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """A new copy, phase loading."""
         copy.asked_at = self._under_way.clock.monotonic()
+        if not entry.held_copies:
+            entry.held_copies = True
+            copy.came_with = entry
         ledger.copies[copy.copy] = copy
         self._under_way.enter(copy, LOADING, queued=True)
         self._begin(copy, self._load(ledger, entry, copy))
@@ -164,9 +173,11 @@ class CopyOperations:
         async with self._turn_to_load():
             self._under_way.enter(copy, LOADING)
             self._under_way.changed(endpoint)
+            began = self._under_way.clock.monotonic()
             reply = await client(entry.instance_id).call(
                 {**request, "op": "prepare"}, timeout_s=download_s
             )
+            copy.fetch_s = self._under_way.clock.monotonic() - began
         copy.digest = str(reply.get("digest", ""))
         await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
         if component.model.multi_model:
@@ -204,7 +215,6 @@ class CopyOperations:
         if story:
             raise TooLarge(story)
         copy.ready_since = self._under_way.clock.monotonic()
-        note_ready(ledger, entry, copy, copy.ready_since)
         entry.memory_bytes = sum(  # until the first status call
             one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
         )
@@ -212,6 +222,10 @@ class CopyOperations:
         self._under_way.enter(copy, READY)
         detail = f"{entry.instance_id} {copy.load_s:.2f}s"
         self._under_way.record(ledger, "copy loaded", "load-done", detail)
+        copy.took = _took(copy, warm_up_s=float(reply.get("warm_up_s", 0.0)), now=copy.ready_since)
+        self._imported([str(name) for name in reply.get("modules", ())])
+        name = copy.component.component or copy.variant
+        self._ready_times.observe(ledger.desired.endpoint, name, copy.took)
 
     async def _find_room(
         self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry, need: MemoryNeed
@@ -270,7 +284,7 @@ class CopyOperations:
                 await asyncio.wait([under_way])
             finally:
                 under_way.cancel()
-        timeout_s = self._spec.drain_s_max + self._spec.margin_s
+        timeout_s = self._spec.last_drain_s + self._spec.margin_s
         await self._under_way.client(copy.instance_id).unload(copy.copy, timeout_s=timeout_s)
         ledger.copies.pop(copy.copy, None)
         self._under_way.record(ledger, "copy unloaded", "unload-done", copy.instance_id)
@@ -301,6 +315,20 @@ class CopyOperations:
             permanent = is_permanent(error)
             story = _story(copy, error)
             self.give_up(ledger, entry, copy, story, error.code, permanent=permanent)
+
+
+def _took(copy: CopyEntry, *, warm_up_s: float, now: float) -> TimeToReady:
+    """From when it was asked for; an instance that was there already is no part of it."""
+    instance = copy.came_with
+    parts = TimeToReady(
+        start_s=0.0 if instance is None else instance.start_s,
+        connect_s=0.0 if instance is None else instance.connect_s,
+        fetch_s=copy.fetch_s,
+        load_s=max(copy.load_s - warm_up_s, 0.0),
+        warm_up_s=warm_up_s,
+    )
+    since = copy.asked_at if instance is None else instance.asked_at
+    return replace(parts, waited_s=max(now - since - parts.total_s, 0.0))
 
 
 def _story(copy: CopyEntry, error: PenstockError) -> str:

@@ -16,6 +16,7 @@ from penstock.core.endpoint_state import (
     InstanceObserved,
 )
 from penstock.core.memory_need import expected_now
+from penstock.core.ready_times import TimeToReady
 from penstock.core.room import PlacedInstance
 from penstock.core.wish import ComponentWish
 from penstock.fleet.base import InstanceType
@@ -42,7 +43,9 @@ class InstanceEntry:
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered
     asked_at: float = 0.0  #: when its start was asked for, monotonic s
-    running_at: float = 0.0  #: when it began to run
+    start_s: float = 0.0  #: until it accepted connections
+    connect_s: float = 0.0  #: from then on until requests could be sent
+    held_copies: bool = False  #: a copy was placed on it, which is what it was started for
     leaving: bool = False  #: it was decided to take it away while copies on it serve
 
     def observed(self) -> InstanceObserved:
@@ -90,6 +93,9 @@ class CopyEntry:
     routed: bool = False
     model_memory_bytes: int = 0  #: what loading it took, as the instance measured
     load_s: float = 0.0
+    came_with: InstanceEntry | None = None  #: its instance, where that was started for it
+    fetch_s: float = 0.0  #: bringing its artifact took
+    took: TimeToReady | None = None  #: until it was ready first
     digest: str = ""  #: of its artifact, which the cache must keep
     model_digests: frozenset[str] = frozenset()  #: the same of the target models that it hosts
 
@@ -97,7 +103,7 @@ class CopyEntry:
         """From the instance's status of this copy, where it is a host."""
         self.model_digests = frozenset(told.get("digests", ()))
 
-    def observed(self) -> CopyObserved:
+    def observed(self, outstanding: int = 0) -> CopyObserved:
         return CopyObserved(
             copy=self.copy,
             instance_id=self.instance_id,
@@ -112,6 +118,7 @@ class CopyEntry:
             outstanding_max=self.outstanding_max,
             model=self.model,
             routed=self.routed,
+            outstanding=outstanding,
         )
 
 

@@ -7,7 +7,7 @@ An instance that is to be stopped has what is under way on it and its copies can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +48,7 @@ class InstanceOperations:
         self._under_way = under_way
         self._record = record
         self._on_event = on_event
+        self._modules: set[str] = set()
         self._starts = asyncio.Semaphore(settings.starts_max)
         fleet.on_exit = self._on_exit
 
@@ -59,6 +60,12 @@ class InstanceOperations:
         self._under_way.begin(
             (entry.instance_id, None), self._start(ledger, entry), self._start_failed
         )
+
+    def keep_warm(self, modules: Iterable[str] = ()) -> None:
+        """Spares stand ready, with what instances of this server were seen to import."""
+        if self._settings.warm_instances:
+            self._modules.update(modules)
+            self._fleet.keep_warm(self._settings.warm_instances, sorted(self._modules))
 
     def stop(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         self._under_way.enter(entry, STOPPING)
@@ -104,6 +111,8 @@ class InstanceOperations:
             settings["work_dir"] = str(self._settings.work_dir)
             if self._settings.access is not None:
                 settings["platform"] = (await self._settings.access()).to_dict()
+            monotonic = self._under_way.clock.monotonic
+            began = monotonic()
             handle = await self._fleet.start(
                 InstanceSpec(
                     instance_id=entry.instance_id,
@@ -114,6 +123,7 @@ class InstanceOperations:
                 )
             )
             entry.pid, entry.address = handle.pid, handle.address
+            started = monotonic()
             self._under_way.clients[entry.instance_id] = await InstanceClient.connect(
                 entry.instance_id,
                 handle.address,
@@ -121,7 +131,7 @@ class InstanceOperations:
                 on_close=lambda: self._on_close(entry.instance_id),
             )
             await self._publisher.connect(entry.instance_id, handle.address)
-        entry.running_at = self._under_way.clock.monotonic()
+            entry.start_s, entry.connect_s = started - began, monotonic() - started
         self._under_way.enter(entry, RUNNING)
 
     def _start_failed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,7 +24,6 @@ from penstock.core.endpoint_state import (
     EndpointObserved,
     SlotFailure,
 )
-from penstock.core.start_times import StartTimes
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +60,6 @@ class EndpointLedger:
         self.published: EndpointRoutes | None = None
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
         self.released: dict[str, float] = {}  #: by variant, when one went as no copy needed it
-        self.start_times = StartTimes()  #: by variant and component
         self._failures: dict[Slot, SlotFailure] = {}
         self._spec = spec
 
@@ -158,10 +156,11 @@ class EndpointLedger:
                 if route.copy in self.copies:
                     self.copies[route.copy].routed = True
 
-    def observed(self) -> EndpointObserved:
+    def observed(self, outstanding: Callable[[int], int] = lambda copy: 0) -> EndpointObserved:
+        """`outstanding`: of a copy, at this moment."""
         return EndpointObserved(
             instances=tuple(entry.observed() for entry in self.instances.values()),
-            copies=tuple(copy.observed() for copy in self.copies.values()),
+            copies=tuple(copy.observed(outstanding(copy.copy)) for copy in self.copies.values()),
             failures=tuple(self._failures.values()),
             published=self.published,
             released=tuple(self.released.items()),

@@ -19,6 +19,7 @@ class OperationSettings:
     instance_settings: Mapping[str, object]  #: as `InstanceSpec.settings`
     #: waits until the platform listens, for what brings instances back before it does
     access: Callable[[], Awaitable[PlatformAccess]] | None = None
+    warm_instances: int = 0  #: spare processes that stand ready
     starts_max: int = 4  #: processes that start at once
     loads_max: int = 2  #: models that load at once: each takes a core
     #: ... until one has taken this long: it waits for a network, or hangs, and others need not

@@ -15,6 +15,7 @@ from penstock.control.room import Room
 from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec
+from penstock.core.ready_times import ReadyTimes
 from penstock.fleet.base import Fleet
 
 
@@ -35,6 +36,7 @@ class Operations:
         room_changed: Callable[[], None],
         record: TargetModelRecord,
         model_counted: ModelCounted = lambda *counted: None,
+        ready_times: ReadyTimes | None = None,
     ) -> None:
         """`room_changed` is called when an instance has ended, and when a load has."""
         self._model_counted = model_counted
@@ -57,6 +59,8 @@ class Operations:
             status=self.status,
             record=record,
             give_up_instance=self.instances.give_up,
+            ready_times=ready_times or ReadyTimes(),
+            imported=self.instances.keep_warm,
         )
 
     def client(self, instance_id: str) -> InstanceClient | None:

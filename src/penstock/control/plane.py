@@ -9,12 +9,13 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
-from penstock.config import CAPACITY_STRICT, ServerConfig
+from penstock.config import CAPACITY_STRICT, LimitConfig, ServerConfig
 from penstock.control import starts
 from penstock.control.hosts import MultiModel, multi_model_of
 from penstock.control.housekeeping import Housekeeping
@@ -32,6 +33,7 @@ from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.views import InstanceView, instance_view
 from penstock.core.attempts import ReconcileSpec
 from penstock.core.deployment import DeploymentSpec
+from penstock.core.ready_times import ReadyTimes
 from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
@@ -118,6 +120,7 @@ class ControlPlane:
                     work_dir=state_dir / "work",
                     instance_settings={"artifact": artifact},
                     access=self._access,
+                    warm_instances=self._config.control.warm_instances,
                     starts_max=max(cores, 2),
                     loads_max=cores,
                 ),
@@ -127,9 +130,10 @@ class ControlPlane:
                     log_dir=self._log_dir,
                     clock=self._clock,
                 ),
-                spec=self._spec,
+                spec=self._spec or _spec_for(self._config.limits),
                 record=self.target_models,
                 model_counted=self._model_counted,
+                ready_times_file=state_dir / "ready-times.json",
             )
             await self._reconciler.start()
         except BaseException:
@@ -190,16 +194,21 @@ class ControlPlane:
         self.wanted[key] = CapacityWanted(waiting=waiting, since=since)
 
     def start_s(self, endpoint: str, variant: str, component: str) -> float | None:
-        """What a copy takes to be ready, as the last starts did; None: none was seen."""
-        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
-        return None if ledger is None else ledger.start_times.fastest_s((variant, component))
+        """What a copy that is asked for now takes to be ready; None: no start was seen."""
+        return self.ready_times.forecast_s(endpoint, component or variant)
 
     def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
         """When a copy can be ready at the earliest, in s from now; None: not known."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
-        if ledger is None:
+        fastest_s = self.ready_times.fastest_s(endpoint, component or variant)
+        if ledger is None or fastest_s is None:
             return None
-        return starts.ready_in_s(ledger, variant, component, self._clock.monotonic())
+        return starts.ready_in_s(ledger, variant, component, fastest_s, self._clock.monotonic())
+
+    @property
+    def ready_times(self) -> ReadyTimes:
+        """What copies took to become ready, and what the next will take."""
+        return self._reconciler.ready_times if self._reconciler is not None else ReadyTimes()
 
     def activities(self, endpoint: str) -> list[Activity]:
         """What was done for an endpoint since this server started, and why; oldest first."""
@@ -281,6 +290,13 @@ class ControlPlane:
             if fault is not None and fault.code != told:
                 _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
             told = fault.code if fault is not None else ""
+
+
+def _spec_for(limits: LimitConfig) -> ReconcileSpec:
+    """A copy that is taken away is given the time of the longest request that it may have."""
+    spec = ReconcileSpec()
+    longest_s = max(limits.request_timeout_s, limits.stream_timeout_s)
+    return replace(spec, drain_s_max=longest_s + spec.margin_s)
 
 
 def _read_ring(store: Store, state_dir: Path) -> KeyRing:

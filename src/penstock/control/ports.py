@@ -39,5 +39,8 @@ class RoutePublisher(Protocol):
     def withdraw(self, endpoint: str) -> None:
         """The endpoint is no more. Unknown names are ignored."""
 
+    def outstanding(self, copy: int) -> int:
+        """Requests in flight on a copy that is routed to; 0 for one that is not known."""
+
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
         """Waits until none of the copies has a request in flight; False when time ran out."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from penstock.clock import Clock
@@ -22,6 +23,7 @@ from penstock.control.ledger import Activity, EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
 from penstock.control.ports import ModelCounted, RoutePublisher
+from penstock.control.ready_times_file import ReadyTimesFile
 from penstock.control.records import NotFound
 from penstock.control.room import Room
 from penstock.control.store import Store
@@ -46,6 +48,7 @@ from penstock.core.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
+from penstock.core.ready_times import ReadyTimes
 from penstock.core.reconcile import decide
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
@@ -76,6 +79,7 @@ class ReconcilerDriver:
         housekeeping: Housekeeping | None = None,
         spec: ReconcileSpec | None = None,
         model_counted: ModelCounted = lambda *counted: None,
+        ready_times_file: Path | None = None,
     ) -> None:
         """`available_bytes`: what the machine has free at this moment; None = not known."""
         self._database = database
@@ -84,7 +88,11 @@ class ReconcilerDriver:
         self._spec = spec or ReconcileSpec()
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
-        self._room = Room(catalogue.machine, self._held, available_bytes)
+        self.ready_times = ReadyTimes()
+        self._kept_times = (
+            ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
+        )
+        self._room = Room(catalogue.machine, self._held, available_bytes, fleet.spares)
         self.work = Operations(
             fleet=fleet,
             publisher=publisher,
@@ -96,6 +104,7 @@ class ReconcilerDriver:
             room_changed=self._room_changed,
             record=record,
             model_counted=model_counted,
+            ready_times=self.ready_times,
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}
@@ -111,9 +120,12 @@ class ReconcilerDriver:
 
     async def start(self) -> None:
         """Takes up every endpoint that is on record, oldest first."""
+        if self._kept_times is not None:
+            self._kept_times.read()
         for record in await self._database.call(Store.all_endpoints):
             self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
             self._changed(record.name)
+        self.work.instances.keep_warm()
         self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
         self._task = asyncio.create_task(self._run(), name="reconciler")
 
@@ -132,6 +144,8 @@ class ReconcilerDriver:
             await asyncio.wait([self._tidying])
             self._tidying = None
         await self.work.close()
+        if self._kept_times is not None:
+            await asyncio.to_thread(self._kept_times.write)
 
     def ledger(self, endpoint: str) -> EndpointLedger | None:
         """What is seen of an endpoint now; None if it is unknown."""
@@ -175,6 +189,8 @@ class ReconcilerDriver:
             self._status_due = now + _STATUS_INTERVAL_S
             self.work.status.ask()
             await self._look_for_wishes()
+            if self._kept_times is not None:
+                await asyncio.to_thread(self._kept_times.write)
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
             self._tidying = asyncio.create_task(self._tidy())
@@ -228,7 +244,7 @@ class ReconcilerDriver:
                 return
             decision = decide(
                 ledger.desired,
-                ledger.observed(),
+                ledger.observed(self._publisher.outstanding),
                 now=self._clock.monotonic(),
                 spec=self._spec,
             )
@@ -304,6 +320,7 @@ class ReconcilerDriver:
             case FinishDelete():
                 await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
+                self.ready_times.forget(key)
 
     async def _set_component(self, key: str, ledger: EndpointLedger, action: SetComponent) -> None:
         name, wall = ledger.desired.endpoint, self._clock.wall()

@@ -20,10 +20,11 @@ from penstock.core.room import (  # fmt: skip
     STARTING,
     InstanceNeed,
     MachineCapacity,
+    PlacedInstance,
     RoomDecision,
     decide,
 )
-from penstock.fleet.base import InstanceType
+from penstock.fleet.base import InstanceType, SpareSeen
 
 #: Other programs end without telling us.
 _ASK_AGAIN_S: Final = 2.0
@@ -38,7 +39,10 @@ class Room:
         machine: MachineCapacity,
         held: Callable[[], Iterable[tuple[InstanceEntry, Sequence[CopyEntry]]]],
         available_bytes: Callable[[], int | None],
+        spares: Callable[[], Sequence[SpareSeen]] = tuple,
     ) -> None:
+        """`spares`: processes that stand ready to become instances."""
+        self._spares = spares
         self._machine = machine
         self._held = held
         self._available_bytes = available_bytes
@@ -53,7 +57,9 @@ class Room:
             basis=NOMINAL if kind.promised else STARTING,
             accelerators=kind.accelerators,
         )
-        return decide(self._machine, [placed(*one) for one in self._held()], need)
+        others = [placed(*one) for one in self._held()]
+        # One of them becomes the very instance that is asked for.
+        return decide(self._machine, others + self._spares_placed()[1:], need)
 
     async def for_load(
         self,
@@ -103,7 +109,20 @@ class Room:
             (one, [other for other in copies if other is not copy]) for one, copies in self._held()
         ]
         others = [placed(one, copies) for one, copies in beside if one is not entry or copies]
+        others += self._spares_placed()
         return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
+
+    def _spares_placed(self) -> list[PlacedInstance]:
+        """What they take is set aside and taken, and no more will be."""
+        return [
+            PlacedInstance(
+                instance_id=f"spare-{one.pid}",
+                memory_bytes=one.memory_bytes,
+                expected_bytes=one.memory_bytes,
+                taken_bytes=one.memory_bytes,
+            )
+            for one in self._spares()
+        ]
 
     async def _change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.core.endpoint_state import READY, RUNNING
+from penstock.core.ready_times import TimeToReady
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class CopyView:
     model_memory_bytes: int  #: what loading it took
     cores: float = 0.0  #: set aside for it; 0 = it shares its instance's
     memory_bytes: int = 0  #: the same
+    took: TimeToReady | None = None  #: until it was ready; None: it is not yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path)
                 model_memory_bytes=copy.model_memory_bytes,
                 cores=copy.component.need.cores,
                 memory_bytes=copy.component.need.memory_bytes,
+                took=copy.took,
             )
             for copy in copies
         ),

@@ -29,7 +29,14 @@ class ReconcileSpec:
     start_s_max: float = 60.0  #: from asking the fleet to an accepted connection
     margin_s: float = 10.0  #: what the instance may be late with its own timeouts
     gone_s_max: float = 2.0  #: for the fleet to say why an instance broke its connection
-    drain_s_max: float = 30.0  #: for requests in flight on a copy that is taken away
+    # AWS ends a stream after 480 s: what began before the drain is over by then, by itself.
+    drain_s_max: float = 490.0  #: for requests in flight on a copy that is taken away
+    drain_at_end_s_max: float = 30.0  #: the same where its whole endpoint goes; never longer
+
+    @property
+    def last_drain_s(self) -> float:
+        """Where nobody is left who could want to wait."""
+        return min(self.drain_s_max, self.drain_at_end_s_max)
 
 
 @dataclass(frozen=True, slots=True)

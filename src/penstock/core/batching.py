@@ -316,6 +316,10 @@ class Batcher:
 
     # views
 
+    def waiting(self) -> tuple[int, ...]:
+        """The queued ids, oldest first."""
+        return tuple(self._waiting)
+
     @property
     def queue_rows(self) -> int:
         """Rows that wait."""

@@ -1,8 +1,10 @@
 """Which instances a variant should have: those to keep, those to start, those to take away.
 
-Of too many the least advanced go first: what serves stays, what is coming up goes. Of too few a
-slot at a time is filled, after the pause that its last failure asks for. It does not know which
-copies are wished where; of the copies it sees only how far they are.
+Of too many the least advanced go first: what serves stays, what is coming up goes; of those alike
+the ones with the least left to do, whose drains are over soonest. What drains is never taken back,
+so the choice holds however the counts change. Of too few a slot at a time is filled, after the
+pause that its last failure asks for. It does not know which copies are wished where; of the copies
+it sees only how far they are, and how many requests they have.
 """
 
 from __future__ import annotations
@@ -132,14 +134,16 @@ def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
 
 def _advance(
     one: InstanceObserved, copies: Collection[CopyObserved]
-) -> tuple[int, int, int, int, int, str]:
-    """Smaller is further: what serves most, else is nearest to it, then the oldest slot."""
+) -> tuple[int, int, int, int, int, int, str]:
+    """Smaller is further: what serves most, else is nearest to it, then has most left to do, then
+    the oldest slot."""
     phases = [copy.phase for copy in copies]
     return (
         -phases.count(READY),
         -phases.count(LOST),
         -phases.count(LOADING),
         _ALIVE[::-1].index(one.phase),
+        -sum(copy.outstanding for copy in copies),
         one.ordinal,
         one.instance_id,
     )

@@ -2,7 +2,8 @@
 
 A copy that has its instance to itself goes with it: a process that ends gives back everything, and
 what it had loaded can't be in the way of what comes next. Any other copy is unloaded, and its
-instance serves on. A copy that requests were routed to is drained first.
+instance serves on. A copy that requests were routed to is drained first: for as long as a stream
+may last, so that none is cut, but where the whole endpoint goes for a short time only.
 """
 
 from __future__ import annotations
@@ -51,8 +52,11 @@ class _Limit:
     permanent: bool = False
 
 
-def expire(observed: EndpointObserved, *, now: float, spec: ReconcileSpec) -> Expired:
-    """Ends what has been in one phase for too long."""
+def expire(
+    observed: EndpointObserved, *, now: float, spec: ReconcileSpec, ending: bool = False
+) -> Expired:
+    """Ends what has been in one phase for too long; `ending`: the whole endpoint goes."""
+    drain_s = spec.last_drain_s if ending else spec.drain_s_max
     actions: list[StopInstance | UnloadCopy] = []
     deadline: float | None = None
     ended_instances: set[str] = set()
@@ -68,7 +72,7 @@ def expire(observed: EndpointObserved, *, now: float, spec: ReconcileSpec) -> Ex
             )
         deadline = earliest(deadline, at)
         for copy in copies.get(one.instance_id, ()) if one.phase == RUNNING else ():
-            limit = _copy_limit(copy, spec)
+            limit = _copy_limit(copy, spec, drain_s)
             over, at = _is_over(limit, copy.since, now)
             deadline = earliest(deadline, at)
             if not over or limit is None:
@@ -134,7 +138,7 @@ def _instance_limit(one: InstanceObserved, spec: ReconcileSpec) -> _Limit | None
     return None
 
 
-def _copy_limit(copy: CopyObserved, spec: ReconcileSpec) -> _Limit | None:
+def _copy_limit(copy: CopyObserved, spec: ReconcileSpec, drain_s: float) -> _Limit | None:
     where = f"variant {copy.variant}, instance {copy.instance_id}"
     if copy.phase == LOADING:
         story = (
@@ -148,7 +152,7 @@ def _copy_limit(copy: CopyObserved, spec: ReconcileSpec) -> _Limit | None:
         story = f"{where}: its model's process ended and did not come back in time."
         return _Limit(copy.load_s_max + spec.margin_s, "copy-not-back", story)
     if copy.phase == DRAINING:
-        return _Limit(spec.drain_s_max, "drain-timeout")
+        return _Limit(drain_s, "drain-timeout")
     return None
 
 

@@ -94,6 +94,7 @@ class CopyObserved:
     outstanding_max: int = 0
     model: dict[str, object] = field(default_factory=dict)  #: description, for the routes
     routed: bool = False  #: routes that name it were published: requests may be in flight
+    outstanding: int = 0  #: requests in flight on it at this moment, streams included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
+from penstock.core.routing.rebalance import evenly
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationSpec:
@@ -94,6 +96,13 @@ class EngineModel:
     def drop_cancelled(self) -> None:
         """Between two steps: who was cancelled takes part in no further one."""
         self._running = [sequence for sequence in self._running if not sequence.gone]
+
+    def give_back(self, count: int) -> list[int]:
+        """Of those that wait at most `count`, spread over the queue: they are gone."""
+        chosen = evenly([each.number for each in self._waiting if not each.gone], count)
+        for number in chosen:
+            self.cancel(number)
+        return chosen
 
     def begin_step(self) -> float | None:
         """Lets requests join; how long the step takes, s. None: there is nothing to do."""

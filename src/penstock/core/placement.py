@@ -10,7 +10,8 @@ measures more than its copies were to take, less that. Among the instances that 
 and of two that are alike the lower slot, then the identifier. Where copies find no room one by one
 so, a search looks for places for all of them at once (`core/packing.py`). Of too many copies the
 least advanced go first, then those on the instance that the strategy would fill last (SPREAD: the
-one with most copies of the component, BINPACK: the one with fewest of any), then the highest slot.
+one with most copies of the component, BINPACK: the one with fewest of any), then those with the
+least left to do, then the highest slot.
 
 Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
 leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare
@@ -219,13 +220,13 @@ class _Turn:
 
     def _surplus_key(
         self, component: ComponentWish, copy: CopyObserved, beside: Mapping[str, int]
-    ) -> tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int, int]:
         """Larger goes first. `beside`: copies of the component that still count, by instance."""
         if component.strategy == BINPACK:
             crowd = -self._room[copy.instance_id].count
         else:
             crowd = beside[copy.instance_id]
-        return _PROGRESS[copy.phase], crowd, copy.ordinal, copy.copy
+        return _PROGRESS[copy.phase], crowd, -copy.outstanding, copy.ordinal, copy.copy
 
     def _choose(self, component: ComponentWish) -> InstanceRoom | None:
         fitting = [room for room in self._rooms if room.fits(component.need)]

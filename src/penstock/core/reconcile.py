@@ -83,7 +83,8 @@ def decide(
 ) -> ReconcileDecision:
     """The next actions for one endpoint. See the module for the rules."""
     spec = spec or ReconcileSpec()
-    expired = endings.expire(observed, now=now, spec=spec)
+    ending = desired.status in (DELETING, FAILED)
+    expired = endings.expire(observed, now=now, spec=spec, ending=ending)
     turn = _Turn(desired, expired.observed, now, spec)
     turn.actions += expired.actions
     turn.deadline = expired.next_deadline

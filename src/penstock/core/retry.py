@@ -13,7 +13,8 @@ A worker that died twice under a request is enough: the request is the model's f
 ends workers ends two of them, and its mates of the first batch are answered, each by itself. Where
 a worker computes many requests at once, being alone means: the only suspect there. What was given
 back without having begun (the copy drains, restarts, is not there) is counted by nobody: held
-between two tries, it costs time, which its deadline bounds.
+between two tries, it costs time, which its deadline bounds. What its copy was asked for, because
+another one has less to do (`routing/rebalance.py`), was no try at all.
 
 A driver asks at three moments and carries out the step it is told; times and counts are arguments:
 
@@ -37,6 +38,8 @@ from penstock.core.routing.copies import NoRoute, Routed
 #: Reasons of a RETURNED frame that count. All others say that the request had not begun.
 WORKER_DIED: Final = "worker-died"
 WORKER_DIED_IN_COMPANY: Final = "worker-died-in-company"
+#: It waited in the queue of a copy that was asked for it.
+REBALANCED: Final = "rebalanced"
 #: What a gateway says where the connection to the instance was lost.
 CONNECTION_LOST: Final = "connection-lost"
 
@@ -55,7 +58,7 @@ RETRY_S: Final = 0.05
 class Step(NamedTuple):
     """What the driver does now."""
 
-    do: str  #: route | send | hold | route-any-variant | give-up | fail
+    do: str  #: route | send | hold | route-any-copy | route-any-variant | give-up | fail
     reason: str
     releases: bool = False  #: the slot that the router has just reserved is not used
 
@@ -101,6 +104,7 @@ _FAIL_STREAM = Step("fail", "stream-broken")
 _SEND = Step("send", "copy-found")
 _HOLD_SAME_COPY = Step("hold", "only-the-copy-that-returned-it", releases=True)
 _HOLD = Step("hold", "no-copy-now")
+_ANY_COPY = Step("route-any-copy", "others-are-full")
 _ANY_VARIANT = Step("route-any-variant", "variant-gone")
 _FAIL_VARIANT = Step("fail", "variant-gone")
 _FAIL_SESSION = Step("fail", "session-gone")
@@ -119,13 +123,22 @@ def when_returned(past: Past, *, streamed: bool = False) -> Step:
 
 
 def when_picked(
-    answer: Routed | NoRoute, *, failures: tuple[int, ...], was_held: bool, pinned: bool = False
+    answer: Routed | NoRoute,
+    *,
+    failures: tuple[int, ...],
+    was_held: bool,
+    pinned: bool = False,
+    moves: bool = False,
 ) -> Step:
-    """`failures` are the copies that gave it back; `pinned`: its caller named the variant.
+    """`failures` are the copies that gave it back; `pinned`: its caller named the variant; `moves`:
+    it was picked for without the copy whose queue it left, which is as well as any.
 
-    After `route-any-variant` the driver picks without a variant and asks again, `pinned` or not.
+    After `route-any-variant` the driver picks without a variant and asks again, `pinned` or not;
+    after `route-any-copy` with all copies.
     """
     if isinstance(answer, NoRoute):
+        if moves and answer.reason == "all-copies-full":
+            return _ANY_COPY
         if answer.reason in ("session-lost", "session-unknown"):
             return _FAIL_SESSION  # its state is lost: no other copy can answer
         if answer.reason != "unknown-variant":

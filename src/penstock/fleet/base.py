@@ -5,7 +5,7 @@ A fleet starts and ends them and reports their death; it never carries requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -71,6 +71,15 @@ class InstanceExit:
     story: str  #: for people
 
 
+@dataclass(frozen=True, slots=True)
+class SpareSeen:
+    """A process that stands ready to become an instance, or is about to."""
+
+    pid: int
+    memory_bytes: int  #: that it takes now
+    ready: bool  #: the next start may take it
+
+
 class Fleet(Protocol):
     """Lifecycle only. `on_exit` is called once per instance that ended unasked."""
 
@@ -81,6 +90,13 @@ class Fleet(Protocol):
 
     async def stop(self, instance_id: str, *, grace_s: float) -> None:
         """SIGTERM, then SIGKILL after `grace_s`. Idempotent; unknown ids are ignored."""
+
+    def keep_warm(self, count: int, modules: Collection[str]) -> None:
+        """Keeps so many spare instances ready, with these modules imported; each is the next
+        `start`'s. A fleet that has no processes of its own to keep ignores it."""
+
+    def spares(self) -> Sequence[SpareSeen]:
+        """Those that there are now."""
 
     async def close(self) -> None:
         """Stops every instance."""

@@ -18,14 +18,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import orjson
 
 from penstock.errors import InternalError, NotNowError, logged
-from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec
+from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
+from penstock.fleet.spares import Spares
 from penstock.runtimes.environment import for_instances, with_huge_pages
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
@@ -64,8 +65,8 @@ def runtime_dir_for(state_dir: Path) -> Path:
     return made
 
 
-class _Child:
-    """One child process and what belongs to it.
+class Child:
+    """One child process and what belongs to it; `spares.py` keeps some for later.
 
     A thread waits for its end: asyncio's own wait ends only when every holder of the child's
     output is gone too, a worker that outlived its instance included.
@@ -82,6 +83,7 @@ class _Child:
         self.asked_to_stop = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.forgotten = asyncio.Event()
+        self.reads = False  #: `output` is connected
         self.output: asyncio.StreamReader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
         self.tasks: list[asyncio.Task[None]] = []
         threading.Thread(
@@ -90,6 +92,7 @@ class _Child:
 
     async def connect_output(self) -> None:
         loop = asyncio.get_running_loop()
+        self.reads = True
         assert self.process.stdout is not None
         await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self.output), self.process.stdout
@@ -113,6 +116,27 @@ class _Child:
         """The child leads its group (`start_new_session`), so its pid is the group's."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
+
+    def write(self, fields: dict[str, object]) -> None:
+        """One line on its standard input."""
+        line = orjson.dumps(fields) + b"\n"
+        assert len(line) < _PIPE_BYTES, "settings are larger than a pipe holds: they would block"
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it is dead: reading says so
+            self.process.stdin.write(line)
+
+    def log_to(self, log: BinaryIO, path: Path) -> None:
+        """A spare becomes an instance: what it wrote so far is of no interest to anybody."""
+        self.log.close()
+        self.log_path.unlink(missing_ok=True)
+        self.log, self.log_path, self.log_from = log, path, log.tell()
+
+    def discard(self) -> None:
+        """A spare that nobody took has ended."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.log.close()
+        self.log_path.unlink(missing_ok=True)
 
     def tell(self, words: str) -> None:
         """A line of ours in its log."""
@@ -146,24 +170,27 @@ class LocalFleet:
         self._command = tuple(command)
         self._start_s_max = start_s_max
         self._log_look_every_s = log_look_every_s
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, Child] = {}
         self._starting: set[str] = set()
         self._closing = False
         self._number = 0
         self._logs_task: asyncio.Task[None] | None = None
+        self._spares = Spares(self._spawn_spare)
 
     async def start(self, spec: InstanceSpec) -> InstanceHandle:
         if self._closing:
             raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
         if spec.instance_id in self._children:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
-        child = self._spawn(spec)
+        child = self._take_spare(spec) or self._spawn(spec.log_path, spec.instance_id)
+        warm = child.reads
         self._children[spec.instance_id] = child
         if self._logs_task is None:
             self._logs_task = asyncio.create_task(self._bound_logs())
         try:
-            await child.connect_output()
-            await self._hand_over(child, spec)
+            if not warm:
+                await child.connect_output()
+            await self._hand_over(child, spec, warm=warm)
         except BaseException:
             child.asked_to_stop = True
             child.kill_group()
@@ -190,8 +217,16 @@ class LocalFleet:
         child.kill_group()
         await child.forgotten.wait()
 
+    def keep_warm(self, count: int, modules: Collection[str]) -> None:
+        if not self._closing:
+            self._spares.keep(count, modules)
+
+    def spares(self) -> list[SpareSeen]:
+        return self._spares.seen()
+
     async def close(self, *, grace_s: float = 10.0) -> None:
         self._closing = True
+        await self._spares.close()
         await asyncio.gather(*(self.stop(one, grace_s=grace_s) for one in list(self._children)))
         if self._logs_task is not None:
             self._logs_task.cancel()
@@ -210,11 +245,22 @@ class LocalFleet:
                     await asyncio.to_thread(_put_aside, child.log_path)
                     child.log_from = 0
 
-    def _spawn(self, spec: InstanceSpec) -> _Child:
+    def _take_spare(self, spec: InstanceSpec) -> Child | None:
+        """One that stands ready, writing to the log of its instance from now on."""
+        child = self._spares.take()
+        if child is not None:
+            child.log_to(_open_log(spec.log_path), spec.log_path)
+        return child
+
+    def _spawn_spare(self) -> Child:
+        name = f"spare-{self._number + 1}"
+        return self._spawn(self._runtime_dir / f"{name}.log", name)
+
+    def _spawn(self, log_path: Path, name: str) -> Child:
         self._number += 1
         socket = self._runtime_dir / f"i{self._number}.sock"
         socket.unlink(missing_ok=True)
-        log = _open_log(spec.log_path)
+        log = _open_log(log_path)
         try:
             process = subprocess.Popen(
                 self._command,
@@ -229,14 +275,14 @@ class LocalFleet:
             log.close()
             raise NotNowError(
                 "instance-not-started",
-                f"the process of instance {spec.instance_id} could not be started: {error}",
+                f"the process of instance {name} could not be started: {error}",
                 hint="The machine may be out of memory or processes.",
             ) from error
-        return _Child(process, socket, log, spec.log_path)
+        return Child(process, socket, log, log_path)
 
-    async def _hand_over(self, child: _Child, spec: InstanceSpec) -> None:
-        """Gives the settings and waits for `ready`."""
-        line = orjson.dumps(
+    async def _hand_over(self, child: Child, spec: InstanceSpec, *, warm: bool) -> None:
+        """Gives the settings and waits for `ready`; a spare (`warm`) has another log so far."""
+        child.write(
             {
                 "instance_id": spec.instance_id,
                 "address": f"unix:{child.socket}",
@@ -244,13 +290,10 @@ class LocalFleet:
                 "memory_bytes": spec.instance_type.memory_bytes,
                 "accelerators": spec.instance_type.accelerators,
                 "cache_dir": str(spec.cache_dir),
+                **({"log_path": str(child.log_path)} if warm else {}),
                 **spec.settings,
             }
         )
-        assert child.process.stdin is not None
-        assert len(line) < _PIPE_BYTES, "settings are larger than a pipe holds: they would block"
-        with contextlib.suppress(BrokenPipeError):  # it is dead: reading says so
-            child.process.stdin.write(line + b"\n")
         try:
             async with asyncio.timeout(self._start_s_max):
                 if await _read_ready(child):
@@ -274,7 +317,7 @@ class LocalFleet:
         )
         raise logged(died, child.tell)
 
-    async def _watch(self, instance_id: str, child: _Child) -> None:
+    async def _watch(self, instance_id: str, child: Child) -> None:
         code = await child.ended
         child.kill_group()  # workers that it may have left behind
         await asyncio.wait(child.tasks[:1], timeout=1.0)  # its last output
@@ -296,7 +339,7 @@ class LocalFleet:
             child.forgotten.set()
 
 
-async def _read_ready(child: _Child) -> bool:
+async def _read_ready(child: Child) -> bool:
     """Copies lines to the log until one says `ready`; False when the output has ended before."""
     while True:
         try:
@@ -310,7 +353,7 @@ async def _read_ready(child: _Child) -> bool:
         _append(child.log, line)
 
 
-async def _copy_output(child: _Child) -> None:
+async def _copy_output(child: Child) -> None:
     while chunk := await child.output.read(65536):
         _append(child.log, chunk)
 

@@ -121,3 +121,12 @@ def _text(path: Path) -> str:
 def _accelerators(devices: Path) -> int:
     """NVIDIA devices that this process can see: nvidia0, nvidia1 …"""
     return sum(path.name.removeprefix("nvidia").isdigit() for path in devices.glob("nvidia[0-9]*"))
+
+
+def resident_bytes(pid: int) -> int:
+    """What a process takes of the memory now; 0 where that is not known, or it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

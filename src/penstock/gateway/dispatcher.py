@@ -29,7 +29,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
-from penstock.core.retry import CONNECTION_LOST, FRESH
+from penstock.core.retry import CONNECTION_LOST, FRESH, REBALANCED
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
 from penstock.errors import PenstockError
@@ -49,6 +49,7 @@ from penstock.gateway.invocation import (
 )
 from penstock.gateway.link import FrameLink, Link, LinkEvents
 from penstock.gateway.newcomers import OTHERS_WAIT, Newcomers, ReadyIn
+from penstock.gateway.rebalancing import Rebalancing
 from penstock.gateway.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.retries import Retries
@@ -116,6 +117,7 @@ class Dispatcher:
         self._waiting = self._retries.waiting
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._drains = DrainWatch(clock, timers)
+        self._rebalancing = Rebalancing(self.table, self._links)
 
     @property
     def in_flight(self) -> int:
@@ -422,7 +424,11 @@ class Dispatcher:
         self._fail(invocation, refusals.of_instance(reply))
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
-        self._retries.take_back(invocation, reason)
+        copy = invocation.copy
+        if reason == REBALANCED and copy is not None and self._rebalancing.expects(copy.copy):
+            self._retries.move(invocation)
+        else:
+            self._retries.take_back(invocation, reason)
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None:
         kind, copy = event.get("event"), event.get("copy")
@@ -430,6 +436,9 @@ class Dispatcher:
             self.table.set_lost(instance_id, copy, kind != "copy-ready")
             if kind == "copy-ready":
                 self._waiting.look()
+                self._rebalancing.copies_well(instance_id)
+        elif kind == "gave-back" and isinstance(copy, int):
+            self._rebalancing.gave_back(instance_id, copy)
         elif kind == "models-changed" and isinstance(copy, int):
             self.table.set_models(
                 instance_id,
@@ -442,6 +451,7 @@ class Dispatcher:
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
         self.table.set_usable(instance_id, True, fresh=fresh)
         self._waiting.look()
+        self._rebalancing.copies_well(instance_id)
 
     def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
         self.table.set_usable(instance_id, False)
@@ -450,6 +460,7 @@ class Dispatcher:
                 self._fail(invocation, refusals.stream_broken(invocation.endpoint))
             elif invocation.state == SENT:
                 self._retries.take_back(invocation, CONNECTION_LOST)
+        self._rebalancing.lost(instance_id)
 
     def on_paused(self, instance_id: str, paused: bool) -> None:
         self.table.set_paused(instance_id, paused)
@@ -458,13 +469,17 @@ class Dispatcher:
 
     def publish(self, routes: EndpointRoutes) -> None:
         """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
-        self._drains.add(self.table.publish(routes))
+        gone = self.table.publish(routes)
+        self._drains.add(gone)
         self._waiting.look()
+        self._rebalancing.routes_changed(routes.endpoint, [state.copy for state in gone])
 
     def withdraw(self, endpoint: str) -> None:
         """The endpoint is gone: new requests are told so, those in flight are still answered."""
-        self._drains.add(self.table.withdraw(endpoint))
+        gone = self.table.withdraw(endpoint)
+        self._drains.add(gone)
         self._waiting.look()
+        self._rebalancing.routes_changed(endpoint, [state.copy for state in gone])
 
     async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
         """Opens the link to an instance and keeps it open. A known id is connected anew.
@@ -482,6 +497,10 @@ class Dispatcher:
         if link is not None:
             self.table.forget_instance(instance_id)
             await link.close()
+
+    def outstanding(self, copy: int) -> int:
+        """Requests in flight on a copy that is routed to; 0 for one that is not known."""
+        return self.table.outstanding(copy)
 
     async def drained(self, copies: Iterable[int], timeout_s: float) -> bool:
         """Waits until copies that left the routes have answered all; False: out of time."""

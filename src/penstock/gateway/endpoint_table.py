@@ -188,6 +188,19 @@ class EndpointTable:
     def forget_instance(self, instance_id: str) -> None:
         self.set_usable(instance_id, False, fresh=True)
 
+    def place_of(self, copy: int) -> tuple[Endpoint, str] | None:
+        """The endpoint and the instance of a copy that is routed to."""
+        return self._copies.get(copy)
+
+    def copies_on(self, instance_id: str) -> list[int]:
+        """Those that are routed to."""
+        return [copy for copy, (_, owner) in self._copies.items() if owner == instance_id]
+
+    def outstanding(self, copy: int) -> int:
+        """Requests on a copy that is routed to; 0 for an unknown one."""
+        found = self._copies.get(copy)
+        return found[0].router.outstanding_on(copy) if found is not None else 0
+
     def healthy_copies(self, name: str, component: str | None = None) -> Iterator[int]:
         """Copies of an endpoint, or of one of its components, that may be picked now."""
         endpoint = self.endpoints.get(name)

@@ -16,7 +16,7 @@ from penstock.core.routing import NoRoute, Routed
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.endpoint_table import Endpoint, pick
-from penstock.gateway.invocation import STREAMING, Invocation, component_of
+from penstock.gateway.invocation import SENT, STREAMING, Invocation, component_of
 from penstock.gateway.timers import Timers
 from penstock.gateway.waiting import BLOCKS, GONE, STAYS, OnWaiting, Waiting
 
@@ -74,8 +74,23 @@ class Retries:
         """Of one that waits."""
         return self._route_again(invocation, was_held=True)
 
-    def _route_again(self, invocation: Invocation, *, was_held: bool) -> str:
-        """GONE: it is on its way or has failed for good. STAYS, BLOCKS: no copy can take it now."""
+    def move(self, invocation: Invocation) -> None:
+        """It left a queue, for another copy if one has room. It had not begun: this was no try."""
+        copy = invocation.copy
+        assert copy is not None
+        assert invocation.state == SENT, "an answer that has begun can't be taken back"
+        self._give_slot_back(invocation)
+        invocation.attempts -= 1
+        if self._route_again(invocation, was_held=False, leaves=(copy.copy,)) != GONE:
+            self._hold(invocation)
+
+    def _route_again(
+        self, invocation: Invocation, *, was_held: bool, leaves: tuple[int, ...] = ()
+    ) -> str:
+        """GONE: it is on its way or has failed for good. STAYS, BLOCKS: no copy can take it now.
+
+        `leaves`: the copy whose queue it left.
+        """
         endpoint: Endpoint = invocation.entry
         failures, pinned = invocation.copy_failures, invocation.pinned
         if self._endpoints.get(endpoint.name) is not endpoint:
@@ -83,8 +98,13 @@ class Retries:
         variant = invocation.variant
         router = endpoint.router
         now = self._monotonic()
-        answer = pick(router, invocation, variant, failures, now)
-        step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
+        answer = pick(router, invocation, variant, failures + leaves, now)
+        step = retry.when_picked(
+            answer, failures=failures, was_held=was_held, pinned=pinned, moves=bool(leaves)
+        )
+        if step.do == "route-any-copy":
+            answer = pick(router, invocation, variant, failures, now)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held, pinned=pinned)
         if step.do == "route-any-variant":
             answer = pick(router, invocation, None, failures, now)
             step = retry.when_picked(answer, failures=failures, was_held=was_held)
@@ -102,6 +122,8 @@ class Retries:
         if was_held:
             self.waiting.leave(invocation)
         invocation.variant = answer.variant
+        if leaves:
+            answer = answer._replace(reason=retry.REBALANCED)
         self._send(invocation, answer, invocation.deadline, now)
         return GONE
 

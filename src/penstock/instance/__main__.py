@@ -1,7 +1,8 @@
 """`python -m penstock.instance`: an instance process, started by a fleet.
 
-Reads one JSON line of settings from standard input, listens, prints `ready`. Standard input then
-stays open: its end means that the server is gone, and the instance ends at once with its workers.
+Reads one JSON line of settings from standard input (before it, as a spare, lines that say what to
+import), listens, prints `ready`. Standard input then stays open: its end means that the server is
+gone, and the instance ends at once with its workers.
 SIGTERM drains: what is queued is answered, then the process exits 0. Whatever ends the instance,
 its session reaper ends what it leaves behind; the kernel ends one that can't see its server die.
 """
@@ -15,12 +16,13 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import uvloop
 
 from penstock import scheduling
 from penstock.errors import PenstockError
-from penstock.instance import session_reaper
+from penstock.instance import session_reaper, spare
 from penstock.instance.memory.limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
 from penstock.instance.memory.use import MemoryUse
 from penstock.instance.server import InstanceServer
@@ -48,7 +50,9 @@ def main() -> int:
     scheduling.wait_for_messages()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     try:
-        settings = InstanceSettings.from_line(sys.stdin.buffer.readline())
+        settings = InstanceSettings.from_line(spare.settings_line(sys.stdin.buffer))
+        if settings.log_path is not None:
+            _write_to(settings.log_path)
         pipeline_platform.tell(settings.platform)
         return int(uvloop.run(_serve(settings)))
     except PenstockError as error:
@@ -59,6 +63,13 @@ def main() -> int:
     except OSError as error:
         print(f"error[instance-address]: {settings.address}: {error}", file=sys.stderr)
         return 1
+
+
+def _write_to(log_path: Path) -> None:
+    """A spare wrote elsewhere before it was an instance. Appends: others write there, too."""
+    descriptor = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.dup2(descriptor, sys.stderr.fileno())
+    os.close(descriptor)
 
 
 async def _serve(settings: InstanceSettings) -> int:

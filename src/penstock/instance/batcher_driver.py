@@ -114,6 +114,10 @@ class BatcherDriver(Generic[Item]):
         idents = self._batcher.give_back(now=self._clock.monotonic())
         return [self._items.pop(ident) for ident in idents]
 
+    def waiting(self) -> list[Item]:
+        """What is queued, oldest first."""
+        return [self._items[ident] for ident in self._batcher.waiting()]
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()

@@ -12,15 +12,19 @@ CHUNK frames and their END or ERROR, unless it was cancelled. What has streamed 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.clock import Clock
 from penstock.core.batching import Action, Batcher, BatchSpec, RunBatch
+from penstock.core.retry import REBALANCED
+from penstock.core.routing.rebalance import evenly
 from penstock.errors import PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import BatcherDriver, CallAt
-from penstock.instance.request import Item, Request
+from penstock.instance.request import Item, ReplySink, Request
+from penstock.wire import frames
 
 #: Larger bodies are read and written on a helper thread: parsing them would stall the loop.
 LOOP_BYTES_MAX = 65_536
@@ -55,6 +59,11 @@ class Work:
 
     def cancelled(self, request: Request) -> None:
         """Nobody wants its answer; what runs of it may be ended."""
+
+    def unbegun(self) -> list[Request]:
+        """Requests that left the queue and are not computed yet, oldest first; `cancelled` takes
+        them back."""
+        return []
 
     def lost(self) -> None:
         """No worker is left. What runs is answered now, or as the runtime tells of each."""
@@ -269,6 +278,30 @@ class Copy:
             request = item.whole or item
             if not request.answered:
                 self.give_back(request, reason)
+
+    def give_back_waiting(self, count: int, sink: ReplySink) -> int:
+        """Of the requests of one connection that have not begun, at most `count`, evenly over the
+        order in which they came; how many it was.
+
+        Those of a session stay: no other copy could answer them. So do those that are computed
+        alone: what befell them before is found out here.
+        """
+        queued = Counter(item.whole or item for item in self.driver.waiting())
+        waiting = [
+            request
+            for request in (*self._work.unbegun(), *queued)
+            if request.sink is sink
+            and not request.answered
+            and not request.alone
+            and (request.parts is None or queued[request] == len(request.parts))
+            and frames.decode_request_meta(request.meta).session_id is None
+        ]
+        chosen = evenly(waiting, count)
+        for request in chosen:
+            self.give_back(request, REBALANCED)
+        for request in chosen:  # only now: a slot that is freed takes who is next in the queue
+            self._work.cancelled(request)
+        return len(chosen)
 
     # the end
 

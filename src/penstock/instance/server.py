@@ -6,6 +6,8 @@
     unload   drains a copy for at most `drain_s`, then ends it
     status   copies with state, queue and batches; memory and processor time
     explain  one copy's batcher; of a host, one target model
+    give-back  requests of the asking connection that wait in a copy's queue; an EVENT `gave-back`
+             behind the last of them says that this was all
     models   of a host: a target model is to be loaded, unloaded, pinned; is described; all it knows
              of. With `wait_s` answered once that has come about, or with the error
     ping     {}
@@ -25,6 +27,7 @@ import logging
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +36,7 @@ import orjson
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, ModelError, PenstockError, logged
-from penstock.instance import replies
+from penstock.instance import replies, spare
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
@@ -80,6 +83,7 @@ class InstanceServer:
         self._hosts: dict[int, ModelHost] = {}  #: of the copies, those that host target models
         self._loop_lag = LoopLag()
         self._loading: set[int] = set()
+        self._imported = frozenset(sys.modules)  #: before any model was loaded
         self._prepared: dict[int, Prepared] = {}
         self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
         self._connections: set[Connection] = set()
@@ -162,6 +166,7 @@ class InstanceServer:
             "status": self._status,
             "explain": self._explain,
             "models": self._models,
+            "give-back": partial(self._give_back, connection),
             "ping": self._ping,
         }
         if name not in operations:
@@ -228,6 +233,8 @@ class InstanceServer:
             "description": loaded.described,
             "digest": loaded.digest,
             "load_s": self.clock.monotonic() - started,
+            "warm_up_s": loaded.warm_up_s,
+            "modules": spare.used(self._imported),
             "memory_bytes": workers or max(0, rss_bytes(os.getpid()) - memory_before),
             **self._memory.measured(),
         }
@@ -356,6 +363,18 @@ class InstanceServer:
             asked = call["list"]
             return host.index(after=str(asked["after"]), limit=int(asked["limit"]))
         return {}
+
+    async def _give_back(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
+        number, count = call.get("copy"), call.get("count")
+        if not isinstance(number, int) or not isinstance(count, int):
+            raise CallerError("bad-control-call", 'give-back needs "copy" and "count"')
+        copy = self.copies.get(number)
+        # A host's requests stay: where a model is loaded says more than the length of a queue.
+        given = 0
+        if isinstance(copy, Copy) and copy.state == "ready":
+            given = copy.give_back_waiting(count, connection)
+        connection.send(_event("gave-back", number, {"count": given}))
+        return {"count": given}
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
         fields: dict[str, Any] = {"event": event, "copy": number}

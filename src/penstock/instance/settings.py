@@ -23,6 +23,7 @@ class InstanceSettings:
     artifact: ArtifactSettings = field(default_factory=ArtifactSettings)
     #: what hosts' models do is noted there, for whoever finds the instance dead; None: nowhere
     work_dir: Path | None = None
+    log_path: Path | None = None  #: where its errors are appended; None: where they go already
     platform: dict[str, str] = field(default_factory=dict)  #: `PlatformAccess`; {}: not told
 
     @classmethod
@@ -39,6 +40,7 @@ class InstanceSettings:
                 cache_dir=Path(fields["cache_dir"]),
                 work_dir=Path(fields["work_dir"]) if fields.get("work_dir") else None,
                 artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
+                log_path=Path(fields["log_path"]) if fields.get("log_path") else None,
                 platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
             )
         except (ValueError, KeyError, TypeError) as error:

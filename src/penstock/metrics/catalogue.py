@@ -141,6 +141,13 @@ COPIES: Final = PrometheusMetric(
     (*_VARIANT, "state", _COMPONENT),
     "Copies of the variant's model by state.",
 )
+TIME_TO_READY: Final = PrometheusMetric(
+    "penstock_time_to_ready_seconds",
+    "gauge",
+    (*_VARIANT, "component", "part"),
+    "What the last copy took to become ready, by part: start, connect, fetch, load, warm_up, and "
+    "waited for a turn or for room; and the forecast of the next one.",
+)
 INSTANCE_CPU: Final = PrometheusMetric(
     "penstock_instance_cpu_ratio",
     "gauge",
@@ -332,6 +339,7 @@ PROMETHEUS: Final = (
     TOKENS,
     STREAMS_BROKEN,
     COPIES,
+    TIME_TO_READY,
     INSTANCE_CPU,
     INSTANCE_MEMORY,
     SEQUENCES,

@@ -46,6 +46,8 @@ class VariantObserved:
     #: inference component -> state -> its copies, one without any too
     components: dict[str, dict[str, int]] = field(default_factory=dict)
     publishing: Publishing = ALWAYS  #: how often what is published
+    #: (component, part of its last start | forecast) -> s
+    ready_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 class Observed(Protocol):
@@ -153,6 +155,7 @@ class MetricsDriver:
             held += one.instances
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
+            self._registry.set_ready(one.endpoint, one.variant, one.ready_s)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
             self._registry.set_publishing(one.endpoint, one.variant, one.publishing)
             for component, states in one.components.items():

@@ -68,6 +68,7 @@ class PenstockCollector(Collector):
         yield counter(catalogue.TOKENS, self._tokens())
         yield counter(catalogue.STREAMS_BROKEN, self._streams_broken())
         yield gauge(catalogue.COPIES, self._copies())
+        yield gauge(catalogue.TIME_TO_READY, self._time_to_ready())
         yield gauge(catalogue.INSTANCE_CPU, self._instance_cpu())
         yield gauge(catalogue.INSTANCE_MEMORY, self._instance_memory())
         yield gauge(catalogue.SEQUENCES, self._sequences())
@@ -135,6 +136,11 @@ class PenstockCollector(Collector):
                 continue
             for state, count in states.items():
                 yield (*variant_id, state), count
+
+    def _time_to_ready(self) -> Iterator[Row]:
+        for variant_id, parts in self._registry.ready_s.items():
+            for (component, part), seconds in parts.items():
+                yield (*variant_id, component, part), seconds
 
     def _instance_cpu(self) -> Iterator[Row]:
         for sample in self._registry.instances.values():

@@ -56,6 +56,8 @@ class MetricRegistry:
         self.components: dict[VariantId, dict[str, VariantTotals]] = {}
         self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
         self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}  #: by component
+        #: (component, part) -> s until its last copy was ready
+        self.ready_s: dict[VariantId, dict[tuple[str, str], float]] = {}
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
@@ -81,6 +83,7 @@ class MetricRegistry:
         self.components.pop((endpoint, variant), None)
         self.component_copies.pop((endpoint, variant), None)
         self.copies.pop((endpoint, variant), None)
+        self.ready_s.pop((endpoint, variant), None)
         self.models.remove((endpoint, variant))
         for instance_id, sample in list(self.instances.items()):
             if (sample.endpoint, sample.variant) == (endpoint, variant):
@@ -95,6 +98,12 @@ class MetricRegistry:
     def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
         """How many copies the variant has in each state."""
         self.copies[endpoint, variant] = dict(states)
+
+    def set_ready(
+        self, endpoint: str, variant: str, ready_s: Mapping[tuple[str, str], float]
+    ) -> None:
+        """What its copies took to become ready, by component and part."""
+        self.ready_s[endpoint, variant] = dict(ready_s)
 
     def set_instance_count(self, endpoint: str, variant: str, count: int) -> None:
         """How many instances share the variant's requests, for InvocationsPerInstance."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from penstock.core import retry
 from penstock.core.batching import Action, Batcher, RunBatch
+from penstock.core.routing.rebalance import evenly
 from penstock.sim.events import BATCHER_TIMER, LANE_DONE, Event
 from penstock.sim.outcome import Outcome
 from penstock.sim.record import Recorder, batcher_row
@@ -49,6 +50,8 @@ class SimulatedCopy(Protocol):
 
     def cancel(self, number: int, now: float) -> None: ...
 
+    def give_back(self, count: int, now: float) -> list[int]: ...
+
     def on_timer(self, now: float) -> None: ...
 
     def on_lane_done(self, lane: int, epoch: int, now: float) -> None: ...
@@ -64,7 +67,8 @@ class TwinCopy:
     """One copy on an instance of its own, whose model runs batch by batch."""
 
     __slots__ = (
-        "_ahead", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome", "_recorder",
+        "_ahead", "_alone", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome",
+        "_recorder",
         "_service", "_timer_at", "batcher",
     )  # fmt: skip
 
@@ -89,6 +93,7 @@ class TwinCopy:
         self._lanes: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
         #: what a busy lane holds ahead, and how long it will take
         self._ahead: list[tuple[RunBatch, float] | None] = [None] * scenario.batching.lanes
+        self._alone: set[int] = set()  #: requests that were sent to be computed alone
         self._epoch = 0  #: deaths so far: what an earlier worker ran is never done
         self._timer_at = _INF
 
@@ -96,6 +101,8 @@ class TwinCopy:
         self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
     ) -> None:
         """An INVOKE frame."""
+        if alone:
+            self._alone.add(number)
         actions = self.batcher.add(
             number,
             rows=arrival.rows,
@@ -112,6 +119,14 @@ class TwinCopy:
     def cancel(self, number: int, now: float) -> None:
         """A CANCEL frame. What runs already finishes unseen."""
         self.batcher.cancel(number, now=now)
+
+    def give_back(self, count: int, now: float) -> list[int]:
+        """Of what waits at most `count`, spread over the queue. What is alone stays."""
+        waiting = [number for number in self.batcher.waiting() if number not in self._alone]
+        chosen = evenly(waiting, count)
+        for number in chosen:
+            self.batcher.cancel(number, now=now)
+        return chosen
 
     def _carry_out(self, actions: list[Action], now: float) -> None:
         outcome = self._outcome

@@ -17,6 +17,7 @@ from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
 from penstock.sim.outcome import Outcome
+from penstock.sim.rebalancing import TwinRebalancing
 from penstock.sim.record import Recorder, admission_row, router_row
 from penstock.sim.scenario import Scenario
 from penstock.sim.workload import Arrival, Workload
@@ -77,6 +78,7 @@ class TwinGateway:
         self._closed_loop = scenario.workload.arrivals == "closed-loop"
         self._timeout_s = scenario.timeout_s
         copies = sum(len(variant.copies) for variant in routes.variants)
+        self._rebalancing = TwinRebalancing(self.router, self.copies, self._moves)
         self._lanes = copies * scenario.batching.lanes
         self._events = events
         self._recorder = recorder
@@ -284,6 +286,7 @@ class TwinGateway:
     def copy_ready(self, copy: int, now: float) -> None:
         self.router.set_healthy(copy, True)
         self._try_held(now)
+        self._rebalancing.copy_well(copy, now)
 
     # retries
 
@@ -300,21 +303,40 @@ class TwinGateway:
         elif self._route_again(request, now, was_held=False) != _GONE:
             self._hold(request, now)
 
-    def _route_again(self, request: Request, now: float, *, was_held: bool) -> str:
+    def _moves(self, number: int, copy: int, now: float) -> None:
+        """It left the queue of a copy, for another one if that has room."""
+        request = self.requests[number]
+        assert request.copy is not None, f"request {number} left a queue that it was not in"
+        self.router.release(request.copy)
+        request.copy = None
+        if self._route_again(request, now, was_held=False, leaves=(copy,)) != _GONE:
+            self._hold(request, now)
+
+    def _pick(self, request: Request, exclude: tuple[int, ...], now: float) -> Routed | NoRoute:
+        prompt = self._prompt(request.number, request.arrival)
+        answer = self.router.pick(variant=request.variant, exclude=exclude, prompt=prompt)
+        self._recorder.add(router_row(now, request.number, answer))
+        return answer
+
+    def _route_again(
+        self, request: Request, now: float, *, was_held: bool, leaves: tuple[int, ...] = ()
+    ) -> str:
         """Whether it is on its way, and else whether others of its line may be.
 
         (Variants do not leave here, and there are no sessions.)
         """
-        prompt = self._prompt(request.number, request.arrival)
-        answer = self.router.pick(variant=request.variant, exclude=request.failures, prompt=prompt)
-        self._recorder.add(router_row(now, request.number, answer))
-        step = retry.when_picked(answer, failures=request.failures, was_held=was_held)
+        failures = request.failures
+        answer = self._pick(request, failures + leaves, now)
+        step = retry.when_picked(answer, failures=failures, was_held=was_held, moves=bool(leaves))
+        if step.do == "route-any-copy":
+            answer = self._pick(request, failures, now)
+            step = retry.when_picked(answer, failures=failures, was_held=was_held)
         if isinstance(answer, NoRoute):
             return _BLOCKS
         if step.releases:
             self.router.release(answer.state)
             return _STAYS
-        self._outcome.retries += request.met
+        self._outcome.retries += request.met and not leaves  # what only moved was no try
         self._leave(request)
         request.variant = answer.variant
         self._send(request, answer.state, now)

@@ -55,6 +55,10 @@ class TwinGenerationCopy:
         """A CANCEL frame: the sequence leaves with the present step."""
         self._engine.cancel(number)
 
+    def give_back(self, count: int, now: float) -> list[int]:
+        """Of what waits for room in the engine."""
+        return self._engine.give_back(count)
+
     def _begin(self, now: float) -> None:
         step_s = self._engine.begin_step()
         self._started = None if step_s is None else now

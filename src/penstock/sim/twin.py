@@ -44,7 +44,7 @@ class Twin:
             for variant in scenario.routes().variants
             for route in variant.copies
         }
-        self.gateway.copies = self.copies
+        self.gateway.copies.update(self.copies)
 
     def _copy(self, number: int, seed: int) -> SimulatedCopy:
         scenario, gateway, events = self._scenario, self.gateway, self._events

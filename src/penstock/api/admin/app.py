@@ -9,6 +9,7 @@ GET /admin/usage                           what target models took of their inst
 GET /admin/alarms                          how each alarm came to its state
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
+GET /admin/endpoints/{name}/ready-times    what its copies took to become ready, and will take
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
 GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
 GET /admin/endpoints/{name}/scaling?at=S   why it has the capacity it has (`scaling.py`)
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def routes(services: AdminServices) -> list[Route]:
         Route("/alarms", pages.alarms),
         Route("/requests/{request_id}", pages.request_story),
         Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
+        Route("/endpoints/{name}/ready-times", pages.ready_times),
         Route("/endpoints/{name}/activities", pages.activities),
         Route("/endpoints/{name}/logs", pages.logs),
         *target_models.routes(services.target_models),
@@ -150,6 +152,22 @@ class _Pages:
             )
         return JSONResponse(story)
 
+    async def ready_times(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            await self._plane.database.call(Store.describe_endpoint, name)
+        except PenstockError as error:
+            return error_answer(error)
+        components = {
+            component: {
+                "last": asdict(seen.last),
+                "forecast_s": seen.forecast_s,
+                "count": seen.count,
+            }
+            for component, seen in self._plane.ready_times.seen(name).items()
+        }
+        return JSONResponse({"endpoint": name, "components": components})
+
     async def activities(self, request: Request) -> Response:
         name = request.path_params["name"]
         rows = [
@@ -217,6 +235,7 @@ def _row(
         "memory_bytes_max": view.memory_bytes_max,
         "models": {key: loaded[key] for key in _MODELS if key in loaded} or None,
         "load_s": copy.load_s if copy is not None else 0.0,
+        "time_to_ready": asdict(copy.took) if copy is not None and copy.took is not None else None,
         "proof": loaded.get("proof"),
     }
 

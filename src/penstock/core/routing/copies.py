@@ -56,7 +56,7 @@ class Routed(NamedTuple):
     state: CopyState
     variant: str
     #: only-copy | least-outstanding | random | round-robin | prefix-match | prefix-spill | session
-    #: | retry | paused-copy | model-loaded | model-loading | model-cold
+    #: | retry | rebalanced | paused-copy | model-loaded | model-loading | model-cold
     reason: str
     outstanding: int  #: on that copy, this request included
     helper: CopyState | None = None  #: is to load the target model as well: it is hot

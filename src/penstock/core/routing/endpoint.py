@@ -34,6 +34,7 @@ from penstock.core.routing.pools import (
     Pool,
     PoolChoice,
 )
+from penstock.core.routing.rebalance import CopyLoad, Group
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
 from penstock.core.routing.strategies import strategy_of
 from penstock.core.routing.target_models import ModelsSeen, choose
@@ -275,6 +276,33 @@ class EndpointRouter:
         state = self._states.get(copy)
         if state is not None:
             state.models = models
+
+    def groups(self) -> tuple[Group, ...]:
+        """What `loads` may be asked for: copies that any request of theirs may go to."""
+        return tuple(self._pools)
+
+    def group_of(self, copy: int) -> Group | None:
+        """The group of a routed copy."""
+        state = self._states.get(copy)
+        return (state.variant, state.component) if state is not None else None
+
+    def loads(self, group: Group) -> list[CopyLoad]:
+        """Of the copies of a group that may be picked and between which requests may move.
+
+        None where each request names a target model: which copy has it loaded says more than its
+        count. Those of a paused copy are not asked for: it would hear of it late.
+        """
+        found = self._pools.get(group)
+        if found is None or found.multi_model:
+            return []
+        return [
+            CopyLoad(state.copy, state.outstanding, state.outstanding_max) for state in found.open
+        ]
+
+    def outstanding_on(self, copy: int) -> int:
+        """Requests in flight on a routed copy; 0 for any other."""
+        state = self._states.get(copy)
+        return state.outstanding if state is not None else 0
 
     def outstanding(self, variant: str) -> int:
         """Requests in flight on a variant, draining copies included."""

@@ -110,6 +110,12 @@ class Sequences(Work):
             self._runtime.cancel([sequence.ident])
             self._leave(sequence)
 
+    def unbegun(self) -> list[Request]:
+        """What waits inside the engine, as it said last: the newest of those without a token."""
+        waiting = self._runtime.statistics.waiting
+        silent = [each.request for each in self._running.values() if each.first is None]
+        return silent[-waiting:] if waiting else []
+
     def _leave(self, sequence: Sequence) -> None:
         """It is over; its slot takes the next request."""
         self._running.pop(sequence.ident, None)

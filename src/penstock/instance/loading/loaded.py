@@ -41,6 +41,7 @@ class Loaded:
     #: (tensors, encode) -> what its work's queue takes; None: it has no calls from other models
     taken: Callable[..., Any] | None = None
     warms: Warms | None = None  #: where it was not warmed up while it loaded
+    warm_up_s: float = 0.0  #: that the artifact's own warm-up requests took
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
 
     async def close(self) -> None:

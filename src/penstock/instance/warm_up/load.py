@@ -40,6 +40,7 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
     loaded = await load_cold(model, listener)
     if not context.description.warmup:
         return loaded
+    began = loop.time()
     try:
         async with asyncio.timeout_at(until):
             await _warm_up(loaded, context.model_dir, context.description.warmup)
@@ -53,6 +54,7 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
     except BaseException:
         await loaded.close()
         raise
+    loaded.warm_up_s = loop.time() - began
     return loaded
 
 

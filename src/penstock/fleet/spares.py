@@ -1,0 +1,163 @@
+"""Instance processes that stand ready: started, their modules imported, and nobody's yet.
+
+`core/warm_pool.py` says how many are started; this class starts them through its fleet, hands each
+to one instance at most, and replaces those that were taken or died. A spare has no name, no socket
+and no model; what it is told when it is taken makes it an instance like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.warm_pool import SparesObserved, decide
+from penstock.errors import PenstockError
+from penstock.fleet.base import SpareSeen
+from penstock.fleet.machine import resident_bytes
+
+if TYPE_CHECKING:
+    from penstock.fleet.local import Child
+
+_log = logging.getLogger(__name__)
+
+#: Importing takes a second or two; a busy laptop gets a minute.
+WARM_S_MAX: Final = 60.0
+
+
+class Spares:
+    """Of one fleet. `keep` says how many; `close` ends those that nobody took."""
+
+    def __init__(self, spawn: Callable[[], Child]) -> None:
+        """`spawn` starts a process that waits for its settings."""
+        self._spawn = spawn
+        self._wished = 0
+        self._modules: frozenset[str] = frozenset()
+        self._ready: list[Child] = []  #: oldest first
+        self._warming: Child | None = None
+        self._failures = 0
+        self._failed_at = 0.0
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._ends: set[asyncio.Task[None]] = set()
+
+    def keep(self, count: int, modules: Collection[str]) -> None:
+        """So many from now on, each with these modules imported."""
+        fresh = frozenset(modules) - self._modules
+        self._modules |= fresh
+        self._wished = count
+        if fresh:
+            # Those that stand ready lack some: taken, they import them when these are needed.
+            _log.debug("spares import %d modules more", len(fresh))
+        if count and self._task is None:
+            self._task = asyncio.create_task(self._run(), name="spares")
+        self._changed.set()
+
+    def take(self) -> Child | None:
+        """A spare, which is then the caller's alone; None where none stands ready."""
+        while self._ready:
+            child = self._ready.pop(0)
+            self._changed.set()
+            if not child.ended.done():
+                self._failures = 0
+                return child
+        return None
+
+    def seen(self) -> list[SpareSeen]:
+        """Those that there are, in whatever state, with what they take now."""
+        there = [(one, True) for one in self._ready]
+        if self._warming is not None:
+            there.append((self._warming, False))
+        return [
+            SpareSeen(one.process.pid, resident_bytes(one.process.pid), ready)
+            for one, ready in there
+            if not one.ended.done()
+        ]
+
+    async def close(self) -> None:
+        self._wished = 0
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        left, self._ready = self._ready, []
+        await asyncio.gather(*(_end(child) for child in left))
+        if self._ends:
+            await asyncio.wait(self._ends)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._changed.clear()
+            self._drop_dead(loop.time())
+            observed = SparesObserved(
+                ready=len(self._ready),
+                starting=0,
+                failures=self._failures,
+                failed_at=self._failed_at,
+            )
+            decision = decide(self._wished, observed, now=loop.time())
+            for _ in range(decision.stop):
+                self._end_later(self._ready.pop())
+            if decision.start:
+                await self._start()
+                continue
+            due = decision.next_deadline
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    def _drop_dead(self, now: float) -> None:
+        for child in [one for one in self._ready if one.ended.done()]:
+            self._ready.remove(child)
+            self._end_later(child)
+            self._failed(now, "a spare instance ended")
+
+    def _failed(self, now: float, what: str) -> None:
+        self._failures += 1
+        self._failed_at = now
+        _log.warning("%s; another is started", what)
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        child = None
+        try:
+            child = self._warming = self._spawn()
+            await child.connect_output()
+            child.write({"warm": sorted(self._modules)})
+            async with asyncio.timeout(WARM_S_MAX):
+                warm = await child.output.readline() == b"warm\n"
+        except (PenstockError, OSError, TimeoutError) as error:
+            _log.debug("a spare instance could not be started: %s", error)
+            warm = False
+        except BaseException:
+            if child is not None:
+                child.kill_group()
+                child.discard()
+            raise
+        finally:
+            self._warming = None
+        if child is not None and warm and not child.ended.done():
+            child.ended.add_done_callback(lambda _: self._changed.set())
+            self._ready.append(child)
+            return
+        if child is not None:
+            await _end(child)
+        self._failed(loop.time(), "a spare instance could not be started")
+
+    def _end_later(self, child: Child) -> None:
+        task = asyncio.create_task(_end(child))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+
+async def _end(child: Child) -> None:
+    """It holds nothing: there is nothing to wait for."""
+    child.kill_group()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.shield(child.ended)
+    child.discard()

@@ -1,0 +1,112 @@
+"""A copy that is asked gives back what waits: the oldest first, spread over the queue, and nothing
+that has begun."""
+
+from __future__ import annotations
+
+from tests.instance.test_copy import Rig, Sink
+from tests.instance.test_sequences import Rig as SlotsRig
+
+from penstock.core.batching import BatchSpec
+from penstock.instance.codecs.base import Decoded
+from penstock.instance.copy import Copy
+from penstock.instance.engines.batches import Batches
+from penstock.instance.engines.payload import PayloadEngine
+from penstock.instance.request import Request
+from penstock.runtimes.statistics import EngineStatistics
+from penstock.wire import frames
+
+BACK = "returned rebalanced"
+
+
+def test_every_other_one_of_the_queue_goes_and_what_runs_stays() -> None:
+    rig = Rig(rows_max=1)
+    rig.read(*[b"%d" % number for number in range(1, 8)])
+    assert rig.copy.give_back_waiting(3, rig.sink) == 3
+    assert rig.sink.said == [(2, BACK), (4, BACK), (6, BACK)]
+    assert (rig.copy.unanswered, rig.copy.driver.queue_rows) == (4, 3)
+    for _ in range(4):
+        rig.finish()
+    assert rig.sink.said[3:] == [(1, "1"), (3, "3"), (5, "5"), (7, "7")]
+    assert rig.copy.unanswered == 0
+
+
+def test_no_more_is_given_back_than_waits() -> None:
+    rig = Rig(rows_max=1)
+    rig.read(b"a", b"b", b"c")
+    assert rig.copy.give_back_waiting(9, rig.sink) == 2
+    assert rig.copy.give_back_waiting(9, rig.sink) == 0
+    rig.finish()
+    assert rig.sink.said == [(2, BACK), (3, BACK), (1, "a")]
+
+
+def test_each_connection_gets_back_its_own_only() -> None:
+    """Another gateway asked for none, and would count them as returned."""
+    rig = Rig(rows_max=1)
+    other = Sink()
+    rig.read(b"a", b"b")
+    now = rig.clock.monotonic()
+    rig.copy.accept(Request(other, 1, b"", b"c", now, None, 0), now)
+    assert rig.copy.give_back_waiting(9, other) == 1
+    assert (rig.sink.said, other.said) == ([], [(1, BACK)])
+
+
+def test_what_is_computed_alone_and_what_belongs_to_a_session_stays() -> None:
+    rig = Rig(rows_max=1)
+    rig.read(b"a")
+    rig.accept_alone(2, b"b")
+    meta = frames.encode_request_meta(frames.RequestMeta(session_id="s"))
+    now = rig.clock.monotonic()
+    rig.copy.accept(Request(rig.sink, 3, meta, b"c", now, None, 0), now)
+    assert rig.copy.give_back_waiting(9, rig.sink) == 0
+    assert rig.copy.unanswered == 3
+
+
+class _Cut(PayloadEngine):
+    def cut(self, data: object, start: int, stop: int) -> object:
+        return data
+
+
+def test_a_request_of_several_parts_goes_whole_or_not_at_all() -> None:
+    """Each is one request, however many places it has in the queue."""
+    rig = Rig()
+    rig.copy = Copy(
+        7,
+        Batches(_Cut(rig.runtime)),
+        BatchSpec(rows_max=1),
+        clock=rig.clock,
+        call_at=rig.timers.call_at,
+    )
+    rig.read(b"a")
+    now = rig.clock.monotonic()
+    large = [Request(rig.sink, ident, b"", b"", now, None, 0) for ident in (2, 3)]
+    for request in large:
+        rig.copy.accept_read(request, (Decoded({}, 3, lambda _: (None, b"")), None, 0), now)
+    parts = large[0].parts
+    assert parts is not None
+    assert rig.copy.driver.cancel(parts[0].number)  # it has left the queue: it is computed
+    assert rig.copy.give_back_waiting(9, rig.sink) == 1
+    assert rig.sink.said == [(3, BACK)]
+    assert rig.copy.driver.queue_rows == 2
+
+
+def test_a_slot_is_given_back_where_the_engine_has_not_begun_with_it() -> None:
+    """Its cache is full: of four with a slot one waits inside, the newest without a token."""
+    rig = SlotsRig()
+    rig.ask(11, 12, 13, 14)
+    rig.token(1)
+    rig.runtime.statistics = EngineStatistics(1, 1, 1.0, 0)
+    assert rig.copy.give_back_waiting(2, rig) == 2
+    assert rig.said == [(12, BACK), (13, BACK)]
+    assert list(rig.runtime.prompts) == [1, 3]  # 14 has the slot now
+    rig.token(1, f="length")
+    rig.token(3, f="length")
+    assert [ident for ident, _ in rig.said[2:]] == [11, 14]
+    assert rig.copy.unanswered == 0
+
+
+def test_what_an_engine_computes_stays() -> None:
+    rig = SlotsRig()
+    rig.ask(11, 12, 13)
+    assert rig.copy.give_back_waiting(9, rig) == 1
+    assert rig.said == [(13, BACK)]
+    assert list(rig.runtime.prompts) == [1, 2]

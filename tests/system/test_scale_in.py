@@ -1,0 +1,134 @@
+"""A lower count: which copy goes, and that nothing which it has to do is cut.
+
+Streams are pipelines whose step waits at a gate, so what is in flight at a moment is a fact.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.system.gate import Gate
+from tests.system.harness import Server, wait_until
+
+pytestmark = pytest.mark.system
+
+DECLARED = """
+schema: 1
+requests_max: 16
+steps:
+  - name: say
+    python: {function: say}
+    inputs: {name: $request.name}
+    emit: [{kind: said, data: {said: $piece}}]
+"""
+STEP = """
+import socket
+
+def say(name):
+    yield "begun"
+    with socket.create_connection(("127.0.0.1", {port})) as gate:
+        gate.sendall(name.encode() + b"\\n")
+        gate.recv(1)
+    yield "ended"
+"""
+
+
+class Stream:
+    """An answer that has begun and waits at the gate."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        body = json.dumps({"name": name, "stream": True})
+        self._connection.request("POST", "/endpoints/talk/invocations", body)
+        self._answer = self._connection.getresponse()
+        self._first = self._answer.read1(1)
+        assert self._first
+
+    def to_the_end(self) -> list[str]:
+        """The kinds of its events; raises where it was cut."""
+        said = (self._first + self._answer.read()).decode()
+        self._connection.close()
+        return [line[len("event: ") :] for line in said.splitlines() if line.startswith("event: ")]
+
+
+WHOLE = ["said", "said", "done"]
+
+
+@contextmanager
+def talking(server: Server, folder: Path) -> Iterator[Gate]:
+    """An endpoint of two copies, and the shut gate at which its streams wait."""
+    with Gate() as gate:
+        (folder / "code").mkdir(parents=True)
+        (folder / "pipeline.yaml").write_text(DECLARED)
+        (folder / "code" / "steps.py").write_text(STEP.replace("{port}", str(gate.port)))
+        server.deploy("talk", folder, count=2)
+        gate.shut()
+        try:
+            yield gate
+        finally:
+            gate.open()
+
+
+def set_count(server: Server, count: int) -> None:
+    server.client("sagemaker").update_endpoint_weights_and_capacities(
+        EndpointName="talk",
+        DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": count}],
+    )
+    server.wait_in_service("talk")
+
+
+def busy(server: Server) -> dict[int, int]:
+    """Copy -> requests on it."""
+    return {copy["copy"]: copy["outstanding"] for copy in server.copies("talk") if copy["copy"]}
+
+
+def test_of_two_copies_the_idle_one_goes_and_the_stream_ends_by_itself(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    """The idle copy is the older one, which would stay if slots alone decided."""
+    server = fresh_server
+    with talking(server, tmp_path / "talk") as gate:
+        short, long = Stream(server, "short"), Stream(server, "long")
+        wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both at the gate")
+        assert sorted(busy(server).values()) == [1, 1]
+        older, newer = sorted(busy(server))
+        gate.let_one()
+        assert short.to_the_end() == WHOLE
+        wait_until(lambda: busy(server) == {older: 0, newer: 1}, seconds=20, what="one idle")
+        set_count(server, 1)
+        wait_until(lambda: busy(server) == {newer: 1}, seconds=20, what="the idle one is gone")
+        activities = server.get("/admin/endpoints/talk/activities")["activities"]
+        assert [one["reason"] for one in activities if one["what"] == "drain copy"] == [
+            "variant-count"
+        ]
+        gate.open()
+        assert long.to_the_end() == WHOLE
+
+
+def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stands(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    server = fresh_server
+    with talking(server, tmp_path / "talk") as gate:
+        streams = [Stream(server, str(number)) for number in range(3)]
+        wait_until(lambda: len(gate.waiting) == 3, seconds=20, what="all at the gate")
+        (more,) = [copy for copy, count in busy(server).items() if count == 2]
+        (less,) = [copy for copy, count in busy(server).items() if count == 1]
+        set_count(server, 1)
+
+        def states() -> dict[int, str]:
+            return {copy["copy"]: copy["state"] for copy in server.copies("talk")}
+
+        drains = {more: "ready", less: "draining"}
+        wait_until(lambda: states() == drains, seconds=20, what="a drain")
+        late = Stream(server, "late")
+        assert busy(server)[more] == 3
+        assert states() == drains
+        gate.open()
+        assert [each.to_the_end() for each in (*streams, late)] == [WHOLE] * 4
+        wait_until(lambda: states() == {more: "ready"}, seconds=20, what="the drained one is gone")
