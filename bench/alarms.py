@@ -97,6 +97,7 @@ async def measured(kind: Kind, count: int, seconds: int) -> Cost:
         await database.open()
         try:
             driver = AlarmsDriver(database, metrics, clock, no_policies)
+            await driver.tick()  # alarms that it finds at its start wait for their time
             await database.call(_put, [_alarm(kind, number) for number in range(count)])
             if kind.name != NEVER:
                 _fill(metrics, kind, count, seconds)

@@ -143,6 +143,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
         "core/alarms/test_alarm_evaluate.py",
         "core/alarms/test_alarm_properties.py",
     ),
+    "core/alarms/moments.py": ("core/alarms/test_alarm_moments.py",),
     "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
     "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
     "core/alarms/words.py": (
