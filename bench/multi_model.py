@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="of each cold call")
     parser.add_argument("--calls", type=int, default=400, help="of each cached latency")
     parser.add_argument("--models", type=int, default=24, help="of each trace")
-    parser.add_argument("--seconds", type=float, default=25.0, help="of each trace")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each trace")
     parser.add_argument("--rate", type=float, default=12.0, help="calls per second of a trace")
     parser.add_argument("--parts", default="latency,overhead,room,caches")
     options = parser.parse_args(arguments)

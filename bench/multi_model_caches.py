@@ -36,6 +36,9 @@ _PATIENCE_S = 120.0
 #: Of the instance's memory: so much that about half of the traces' models fit.
 _SHARE = 0.3
 _SWEPT_S = 8.0
+#: Traces are a day in half a minute: what would be called once in hours is called every two
+#: seconds. So a model stays for a tenth of the time that it stays by default, at least.
+_RESIDENCY_S_MIN = 1.0
 
 
 class RaySetting(NamedTuple):
@@ -156,6 +159,7 @@ def ours(prefix: Path, policy: str) -> Iterator[tuple[str, Door]]:
         environment = {
             "PENSTOCK_MODEL_CACHE_POLICY": policy,
             "PENSTOCK_MODEL_CACHE_SHARE": str(_SHARE),
+            "PENSTOCK_MODEL_RESIDENCY_SECONDS_MIN": str(_RESIDENCY_S_MIN),
         }
         door = multi_model(
             base_url, "cache", prefix, instance_type="ml.local.small", environment=environment

@@ -23,14 +23,14 @@ pytestmark = pytest.mark.system
 MODELS = 24
 SECONDS = 60.0
 #: Of the instance's 1 GiB: about half of the models fit beside its process.
-SHARE = 0.45
+SHARE = 0.25
 CALLERS = 4
 #: A model that was loaded again more often than this had been thrown out for nothing.
 LOADS_PER_MINUTE_MAX = 20
 
 
 def made(prefix: Path) -> list[str]:
-    """Encoders of one shape and different weights, of some 25 MB of memory each."""
+    """Encoders of one shape and different weights, of some 15 MB of memory each."""
     sys.path.insert(0, str(EXAMPLES / "support"))
     try:
         import embedder

@@ -49,6 +49,14 @@ def load_tensor_runtime(context: LoadContext) -> TensorRuntime:
     raise _unknown(description.runtime)
 
 
+def import_library(runtime: str) -> None:
+    """What loading a first model of that runtime would import, where that is much. Blocks."""
+    if runtime == "openvino":
+        from penstock.runtimes.openvino import shared_core
+
+        shared_core()
+
+
 def load_seq2seq_model(context: LoadContext) -> Any:
     """A `Seq2SeqModel`. Blocks as above, and raises as above."""
     generation = context.description.generation or Generation()

@@ -29,6 +29,7 @@ from penstock.instance.models.shared import SharedProcesses
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up.load import load
 from penstock.runtimes.base import LaneListener
+from penstock.runtimes.loader import import_library
 
 #: While a model is loaded: the height of it may last no longer.
 _LOOK_LOADING_S = 0.1
@@ -62,6 +63,7 @@ class Loader:
         self._clock = clock
         self._kin = KinMemory()
         self._turn = asyncio.Lock()
+        self._settled = False  #: its first model is on its way
         self._highest_bytes = 0
 
     async def prepare(self, name: str) -> tuple[Prepared, str, Footprint, bool]:
@@ -96,6 +98,10 @@ class Loader:
     async def load(self, model: Prepared, listener: LaneListener) -> Took:
         """Raises what loading raises; nothing of the model is left then."""
         async with self._turn:
+            if not self._settled:
+                self._settled = True
+                await asyncio.to_thread(import_library, model.context.description.runtime)
+                memory.settle()
             started = self._clock.monotonic()
             before = (await self.measured()).host_bytes
             height = asyncio.create_task(self._height())
