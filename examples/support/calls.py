@@ -1,7 +1,8 @@
 """Calls of the support desk's endpoints, timed, over a few connections.
 
-Latency counts from the moment a call was due, whether or not a connection was free by then. Knows
-the day's calls and the wire; not what is measured with them. Needs the standard library alone.
+A call waits for a free connection from the moment that it is due: how late it left is kept apart
+from how long it was answered. Knows the day's calls and the wire; not what is measured with them.
+Needs the standard library alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Answer:
     """What came of one call."""
 
     call: Call
-    spent_s: float  #: from when it was due
+    late_s: float  #: from when it was due to when it left
+    spent_s: float  #: from then to its answer
     said: str  #: what went wrong; empty: nothing
     first: bool  #: nobody had called the model before
 
@@ -142,8 +144,9 @@ class Callers:
         while (asked := self._work.get()) is not None:
             call, due = asked
             first = answers.is_first(call)
+            left = time.monotonic()
             said = connection.call(call)
-            answers.add(Answer(call, time.monotonic() - due, said, first))
+            answers.add(Answer(call, left - due, time.monotonic() - left, said, first))
         connection.close()
 
 

@@ -3,9 +3,9 @@
     python examples/support/day.py --url http://127.0.0.1:8080 --minutes 2
 
 Calls leave when they are due, whether or not earlier ones were answered, up to `--connections` at
-once; latency counts from the moment a call was due. The first call of each model has its time of
-its own: if the endpoints are fresh, it is a cold start. Needs the standard library alone. Prints a
-line for each hour, and last one JSON object.
+once; one that is due when none is free leaves late, and the table says how late. The first call of
+each model has its time of its own: if the endpoints are fresh, it is a cold start. Needs the
+standard library alone. Prints a line for each hour, and last one JSON object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def play(given: argparse.Namespace, answers: Answers) -> float:
 
 def by_hour(answers: Sequence[Answer]) -> list[str]:
     """A table: how much was asked, of how many models, and how long it took."""
-    lines = ["hour (UTC)  calls  models  first calls    P50 ms    P99 ms"]
+    lines = ["hour (UTC)  calls  models  first calls    P50 ms    P99 ms  late by s"]
     for hour in range(24):
         found = [one for one in answers if int(one.call.at_s // 3600) % 24 == hour]
         if not found:
@@ -47,7 +47,9 @@ def by_hour(answers: Sequence[Answer]) -> list[str]:
         first = sum(one.first for one in found)
         times = [one.spent_s * 1000.0 for one in found]
         half, most = percentile(times, 0.5), percentile(times, 0.99)
-        lines.append(f"{hour:10}  {len(found):5}  {models:6}  {first:11}  {half:8.1f}  {most:8.1f}")
+        late = percentile([one.late_s for one in found], 0.5)
+        counts = f"{hour:10}  {len(found):5}  {models:6}  {first:11}"
+        lines.append(f"{counts}  {half:8.1f}  {most:8.1f}  {late:9.2f}")
     return lines
 
 
@@ -63,6 +65,7 @@ def figures_of(answers: Answers, took_s: float) -> dict[str, object]:
         "seconds": round(took_s, 1),
         "latency_ms_p50": round(percentile(every, 0.5), 1),
         "latency_ms_p99": round(percentile(every, 0.99), 1),
+        "late_s_p50": round(percentile([answer.late_s for answer in good], 0.5), 2),
         "first_call_ms_p50": round(statistics.median(first), 1) if first else None,
     }
 
