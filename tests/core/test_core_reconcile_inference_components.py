@@ -213,13 +213,14 @@ def test_a_new_specification_comes_up_beside_the_old_one_and_takes_over_as_a_who
         LoadCopy("a", "chat/2", 1, 0, "copy-count"),
     )
     both = (copy(1), copy(2, of="chat/2", routed=False))
+    new = replace(routes(chat=((2, "a"),)).variants[0], model={"name": "chat/2"})
+    after = replace(seen, variants=(new,))
     assert actions(update, A, copies=both, published=seen) == (
+        PublishRoutes(after, "copies-changed"),
         SetComponent("chat", IN_SERVICE, 1, "revision-ready", "", 2),
     )
     serves = replace(SERVES, components=(chat(1, active=revision(2)),))
-    changed = replace(routes(chat=((2, "a"),)).variants[0], model={"name": "chat/2"})
-    assert actions(serves, A, copies=both, published=seen) == (
-        PublishRoutes(replace(seen, variants=(changed,)), "copies-changed"),
+    assert actions(serves, A, copies=both, published=after) == (
         DrainCopy("a", 1, "old-generation"),
     )
 

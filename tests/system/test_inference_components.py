@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ import os
 def model_fn(model_dir): return os.environ["NAME"]
 def predict_fn(data, model): return {"name": model, "pid": os.getpid()}
 """
+#: One copy after the other.
+ROLLING = {
+    "RollingUpdatePolicy": {
+        "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+        "WaitIntervalInSeconds": 0,
+    }
+}
 SMALL = {"MinMemoryRequiredInMb": 128, "NumberOfCpuCoresRequired": 0.25}
 
 
@@ -30,6 +38,7 @@ class Site:
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
         self.client = server.client("sagemaker")
+        self.runtime = server.client("sagemaker-runtime")
         self._folder = folder
 
     def endpoint(self, name: str = "shop", **variant: Any) -> dict[str, Any]:
@@ -89,6 +98,21 @@ class Site:
 
         wait_until(missing, seconds=60, what=f"{name} gone")
 
+    def ask(self, component: str) -> dict[str, Any]:
+        """The answer of a component: its name, and the process that it came from."""
+        answer = self.runtime.invoke_endpoint(
+            EndpointName="shop",
+            InferenceComponentName=component,
+            ContentType="application/json",
+            Body=b"[1]",
+        )
+        return dict(json.loads(answer["Body"].read()))
+
+    def set_copies(self, component: str, copies: int) -> None:
+        self.client.update_inference_component_runtime_config(
+            InferenceComponentName=component, DesiredRuntimeConfig={"CopyCount": copies}
+        )
+
     def states(self) -> dict[str, list[str]]:
         """Of the copies, by component; "" for an instance without any."""
         found: dict[str, list[str]] = {}
@@ -116,6 +140,7 @@ def test_one_component_comes_into_service_on_one_instance_and_goes(site: Site) -
         "PlacementStatus": [{"InstanceType": "ml.local.medium", "CurrentCopyCount": 1}],
     }
     assert site.states() == {"red": ["ready"]}
+    assert site.ask("red")["name"] == "red"
     site.client.delete_inference_component(InferenceComponentName="red")
     site.gone("red")
     assert site.states() == {"": ["running"]}
@@ -134,12 +159,15 @@ def test_two_components_grow_shrink_go_to_zero_and_leave_in_a_row(site: Site) ->
     places = [one["instance"] for one in site.server.copies("shop") if one["component"] == "red"]
     assert len(set(places)) == 2
     for copies in (4, 1, 0, 1):
-        site.client.update_inference_component_runtime_config(
-            InferenceComponentName="red", DesiredRuntimeConfig={"CopyCount": copies}
-        )
+        site.set_copies("red", copies)
         assert site.describe("red")["RuntimeConfig"]["DesiredCopyCount"] == copies
         seen = site.settled("red", copies=copies)
         assert (seen["InferenceComponentStatus"], seen.get("FailureReason")) == ("InService", None)
+        assert site.ask("blue")["name"] == "blue"
+        if copies:
+            answers = [site.ask("red") for _ in range(20)]
+            assert {one["name"] for one in answers} == {"red"}
+            assert len({one["pid"] for one in answers}) <= copies
     assert site.settled("blue", copies=1)["InferenceComponentStatus"] == "InService"
     wait_until(
         lambda: site.states() == {"red": ["ready"], "blue": ["ready"]}, seconds=60, what="one each"
@@ -173,9 +201,7 @@ def test_a_component_that_fits_nowhere_fails_and_says_what_is_short(site: Site) 
     assert "64 accelerators" in site.settled("fast")["FailureReason"]
     site.component("red", "red")
     site.settled("red", copies=1)
-    site.client.update_inference_component_runtime_config(
-        InferenceComponentName="red", DesiredRuntimeConfig={"CopyCount": 40}
-    )
+    site.set_copies("red", 40)
     seen = site.settled("red")
     current = seen["RuntimeConfig"]["CurrentCopyCount"]
     assert (seen["InferenceComponentStatus"], seen["RuntimeConfig"]["DesiredCopyCount"]) == (
@@ -228,6 +254,7 @@ def test_a_server_killed_in_the_middle_of_an_update_ends_where_it_was_told(site:
         "InService", "blue",
     )  # fmt: skip
     assert site.settled("late", copies=0)["InferenceComponentStatus"] == "InService"
+    assert site.ask("red")["name"] == "blue"
     wait_until(lambda: site.states() == {"red": ["ready"] * 3}, seconds=60, what="three copies")
 
 
@@ -253,6 +280,7 @@ def test_status_shows_components_and_the_copies_of_each(site: Site) -> None:
     site.settled("red", copies=1)
     command = [sys.executable, "-m", "penstock", "status", "shop", "--url", site.server.url]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    shown = shown.replace("│", " ")
     assert "inference components" in shown
     assert [row.split()[:5] for row in shown.splitlines() if "1/1" in row and "red" in row] == [
         ["red", "shop", "all", "InService", "1/1"]
@@ -260,3 +288,45 @@ def test_status_shows_components_and_the_copies_of_each(site: Site) -> None:
     told = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout
     (component,) = json.loads(told)["components"]
     assert component["InferenceComponentName"] == "red"
+
+
+def test_an_update_under_load_loses_no_request_and_answers_with_the_one_or_the_other(
+    site: Site,
+) -> None:
+    site.endpoint()
+    for name in ("red", "blue"):
+        site.model(name)
+    site.component("red", "red", 2)
+    site.settled("red", copies=2)
+    seen: list[str] = []
+    failures: list[Exception] = []
+    done = threading.Event()
+
+    def call() -> None:
+        while not done.is_set():
+            try:
+                seen.append(site.ask("red")["name"])
+            except Exception as error:
+                failures.append(error)
+                return
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    try:
+        for model, policy in (("blue", None), ("red", ROLLING)):
+            config = {"DeploymentConfig": policy} if policy else {}
+            site.client.update_inference_component(
+                InferenceComponentName="red",
+                Specification={"ModelName": model, "ComputeResourceRequirements": SMALL},
+                **config,
+            )
+            site.settled("red", copies=2)
+            before = len(seen)
+            wait_until(lambda low=before: len(seen) > low + 20, seconds=30, what="answers")
+            assert set(seen[before + 10 :]) == {model}
+    finally:
+        done.set()
+        for caller in callers:
+            caller.join(30)
+    assert failures == []

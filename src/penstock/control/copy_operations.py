@@ -142,7 +142,8 @@ class CopyOperations:
         elif name == "copy-failed" and copy.phase in (READY, LOST):
             fields = event.get("error") or {}
             story = fields.get("message") or event.get("reason") or "its process keeps ending"
-            message = f"Variant {entry.variant}: {story}"
+            where = _of(copy)
+            message = f"{where[0].upper()}{where[1:]}: {story}"
             self.give_up(ledger, entry, copy, message, "copy-failed", permanent=False)
         else:
             return
@@ -289,6 +290,12 @@ def _story(copy: CopyEntry, error: PenstockError) -> str:
     """For FailureReason: which model, what happened, what to do."""
     hint = f" {error.hint}" if error.hint else ""
     return (
-        f"Model {copy.component.model.model_name} of variant {copy.variant} could not be"
+        f"Model {copy.component.model.model_name} of {_of(copy)} could not be"
         f" loaded: {error.message}{'' if error.message.endswith('.') else '.'}{hint}"
     )
+
+
+def _of(copy: CopyEntry) -> str:
+    """Whose it is, for people."""
+    component = copy.component.component
+    return f"inference component {component}" if component else f"variant {copy.variant}"
