@@ -1,5 +1,6 @@
-"""What the metrics that scaling goes by count as in flight: the ways in which other systems' scalers
-were blind, each by the complaint it caused.
+"""What the metrics that scaling goes by count as in flight.
+
+The ways in which other systems' scalers were blind, each by the complaint that it caused.
 """
 
 from __future__ import annotations
