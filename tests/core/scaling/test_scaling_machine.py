@@ -335,3 +335,12 @@ def test_the_story_has_the_observation_the_wishes_and_the_reason() -> None:
     assert [(one.policy, one.capacity, one.reason) for one in told.wishes] == [
         ("a", 8, "target-tracking")
     ]
+
+
+def test_bounds_that_move_during_a_rollout_hold_for_the_count_after_it() -> None:
+    machine = scaler(low=1, high=9)
+    machine.configure(scaler(low=3, high=9).spec, ())
+    assert machine.on_observed(seen(0.0, 1, scalable=False)) == []
+    assert asked(machine.on_observed(seen(1.0, 1))) == [(1, 3, "minimum-capacity")]
+    machine.on_refused()
+    assert machine.on_observed(seen(2.0, 1)) == []  # set by hand meanwhile: it stays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -56,10 +57,12 @@ def action_of(record: ScheduleRecord) -> ScheduledAction:
     )
 
 
-def zone_of(name: str) -> ZoneInfo:
+def zone_of(name: str) -> tzinfo:
     """Raises `CronError`."""
+    if name in ("", "UTC"):  # a machine without a database of time zones has this one
+        return UTC
     try:
-        return ZoneInfo(name or "UTC")
+        return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise CronError(f"{name!r} is no time zone") from error
 

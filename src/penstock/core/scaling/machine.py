@@ -74,8 +74,14 @@ class TargetScaler:
         self._open = ""  #: id of the activity under way
         self._asked: SetCapacity | None = None  #: unanswered
         self._blocked_until = 0.0
+        self._bounds_moved = False  #: and the count has not been looked at since it could be moved
         self._told: dict[str, str] = {}  #: policy's ARN -> the reason that was told last
         self._decisions: deque[ScalingDecision] = deque(maxlen=DECISIONS_KEPT)
+
+    @property
+    def spec(self) -> ScalingSpec:
+        """What is wished of the target now."""
+        return self._spec
 
     # What it is told
 
@@ -83,7 +89,10 @@ class TargetScaler:
         self, spec: ScalingSpec, schedules: Iterable[tuple[ScheduledAction, float]]
     ) -> None:
         """A new wish, and each schedule with when it is due."""
-        self._spec = spec
+        before, self._spec = self._spec.target, spec
+        bounds = (spec.target.capacity_min, spec.target.capacity_max)
+        if bounds != (before.capacity_min, before.capacity_max):
+            self._bounds_moved = True
         self._schedules = {one.name: (one, due) for one, due in schedules}
         kept = {one.arn for one in spec.policies}
         for of_policies in (self._wishes, self._looked_at_s, self._told):
@@ -99,7 +108,7 @@ class TargetScaler:
     def on_observed(self, observed: LoadObserved) -> list[Action]:
         """A look at the target; one a second."""
         self._window.add(observed)
-        return [*self._settled(observed), *self._fast(observed)]
+        return [*self._settled(observed), *self._within_bounds(observed), *self._fast(observed)]
 
     def on_alarm(self, fired: AlarmFired, observed: LoadObserved) -> list[Action]:
         """An alarm's action is due, for one of the policies; others are passed over."""
@@ -291,6 +300,14 @@ class TargetScaler:
         )
         return self._ask(observed, asked, trigger)
 
+    def _within_bounds(self, observed: LoadObserved) -> list[Action]:
+        """Bounds that were moved during a rollout hold for the count once that can be changed."""
+        if not self._bounds_moved or not observed.scalable or self._asked is not None:
+            return []
+        self._bounds_moved = False
+        asked = within_bounds(self._spec.target, observed.capacity)
+        return [] if asked is None else self._ask(observed, asked, asked.cause)
+
     def _settled(self, observed: LoadObserved) -> list[Action]:
         """The end of the activity under way, once it is seen."""
         last, dimension = self._last, self._spec.target.dimension
@@ -338,6 +355,7 @@ class TargetScaler:
             self._spec = replace(
                 self._spec, target=replace(target, capacity_min=low, capacity_max=high)
             )
+            self._bounds_moved = observed is None or not observed.scalable
             if observed is not None and observed.scalable:
                 scale = within_bounds(self._spec.target, observed.capacity)
         if observed is not None:
