@@ -136,7 +136,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
     "core/reconcile.py": _RECONCILE,
-    "core/alarms/evaluate.py": ("core/alarms/test_alarm_evaluate.py",),
+    "core/alarms/evaluate.py": (
+        "core/alarms/test_alarm_evaluate.py",
+        "core/alarms/test_alarm_properties.py",
+    ),
+    "core/alarms/moments.py": ("core/alarms/test_alarm_moments.py",),
     "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
     "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
     "core/alarms/words.py": (

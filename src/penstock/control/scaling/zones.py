@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from penstock.core.scaling.cron import CronError
 from penstock.core.scaling.schedule import Zone
 
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - of the zone's own clock
+_EPOCH: Final = datetime(1970, 1, 1)  # of the zone's own clock
 
 
 class NamedZone:

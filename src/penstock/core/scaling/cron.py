@@ -1,8 +1,11 @@
 """Cron expressions of six fields: minutes, hours, day of month, month, day of week, year.
 
 The dialect is Application Auto Scaling's (Quartz's fields without seconds): `* , - / ? L W #`,
-names of months and days, 1 = Sunday. A day has to match both day fields. Times are those of some clock on
-a wall, in seconds since its 1 January 1970: which zone it hangs in is not known here.
+names of months and days, 1 = Sunday. A day has to match both day fields. Times are those of a clock
+on some wall, in seconds since its 1 January 1970: which zone it hangs in is not known here.
+
+Days are numbered by the arithmetic of the Gregorian calendar (Howard Hinnant, "chrono-Compatible
+Low-Level Date Algorithms", `days_from_civil`).
 """
 
 from __future__ import annotations
