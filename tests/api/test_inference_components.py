@@ -28,8 +28,6 @@ SHOP = f"{ARN}:endpoint/shop"
 def plane(tmp_path: Path) -> Iterator[Plane]:
     """Model `chat`, and endpoint `shop` in service, which takes components."""
     made = Plane(tmp_path / "state")
-    made.doorbell.copy_counts = lambda endpoint: made.doorbell.counts  # type: ignore[attr-defined]
-    made.doorbell.kept_counts = lambda endpoint: {"blue": 2}  # type: ignore[attr-defined]
     model(made, "chat")
     assert config(made)[0] == 200
     assert made.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="takes")[0] == 200
@@ -81,7 +79,7 @@ def test_describe_says_what_create_was_given_and_what_is_there(plane: Plane) -> 
     }
     assert create(plane, Specification=specification) == (200, {"InferenceComponentArn": CHAT})
     assert plane.doorbell.rung == ["shop"]
-    plane.doorbell.counts = {"chat": 1}
+    plane.doorbell.copies = {"chat": 1}
     described = describe(plane)
     created = described.pop("CreationTime")
     assert described.pop("LastModifiedTime") == created
@@ -376,9 +374,10 @@ def test_managed_instances_are_shown_and_follow_nobodys_count(plane: Plane) -> N
     assert config(plane, "managed", ProductionVariants=[variant])[0] == 200
     plane.call("CreateEndpoint", EndpointName="m", EndpointConfigName="managed")
     in_service(plane, "m")
+    plane.doorbell.counts = {"blue": 2}
     described = plane.call("DescribeEndpoint", EndpointName="m")[1]["ProductionVariants"][0]
     assert described["ManagedInstanceScaling"] == managed
-    assert (described["DesiredInstanceCount"], described["CurrentInstanceCount"]) == (2, 0)
+    assert (described["DesiredInstanceCount"], described["CurrentInstanceCount"]) == (2, 2)
     status, answer = plane.call(
         "UpdateEndpointWeightsAndCapacities", EndpointName="m",
         DesiredWeightsAndCapacities=[{"VariantName": "blue", "DesiredInstanceCount": 3}],

@@ -40,6 +40,7 @@ class Doorbell:
     def __init__(self) -> None:
         self.rung: list[str] = []
         self.counts: dict[str, int] = {}
+        self.copies: dict[str, int] = {}
 
     def notify(self, endpoint: str) -> None:
         self.rung.append(endpoint)
@@ -49,6 +50,9 @@ class Doorbell:
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         return self.counts
+
+    def copy_counts(self, endpoint: str) -> dict[str, int]:
+        return self.copies
 
 
 class Plane:

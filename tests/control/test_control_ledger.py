@@ -1,4 +1,4 @@
-"""`control/ledger.py` of an endpoint with inference components: attempts, counts, who is awaited."""
+"""`control/ledger.py` of an endpoint with inference components: attempts, counts, waiting."""
 
 from __future__ import annotations
 

@@ -69,6 +69,10 @@ def test_out_goes_at_once_as_far_as_the_maximum_goes() -> None:
     assert decided([component("x", 40, HALF)], instances(1), *full) == ManagedDecision(
         4, "copies-need-more"
     )
+    six = [on("abc"[at // 2], at, ordinal=at) for at in range(6)]
+    assert decided([component("x", 7, HALF)], instances(3), *six) == ManagedDecision(
+        4, "copies-need-more"
+    )
     four = [on("abcd"[at // 2], at, ordinal=at) for at in range(8)]
     assert decided([component("x", 9, HALF)], instances(4), *four) == ManagedDecision(
         4, "at-maximum"
@@ -79,6 +83,8 @@ def test_what_fits_on_no_instance_asks_for_none_beyond_the_one_that_shows_it() -
     wish = [component("x", 1, need(9.0))]
     assert decided(wish, []) == ManagedDecision(1, "copies-need-more")
     assert decided(wish, instances(1), now=30.0).instances == 1
+    beside = [component("y", 1, HALF), *wish]
+    assert decided(beside, instances(1), on("a", 1, "y")) == ManagedDecision(1, "steady")
     # The process of an instance takes some of its memory: a copy can't have all of it.
     assert decided([component("x", 1, need(8.0))], instances(1), now=30.0).instances == 1
 
@@ -117,6 +123,12 @@ def test_an_instance_that_a_missing_copy_needs_is_not_idle() -> None:
         left = on("b", 3, "y", phase=phase)
         wish = [component("x", 2, HALF), component("y", int(phase == LOADING), HALF)]
         assert decided(wish, instances(2), *full, left) == ManagedDecision(2, "steady")
+
+
+def test_a_copy_that_leaves_is_none_of_those_that_are_wished() -> None:
+    left = [on("a", 1, phase=DRAINING), on("a", 2, "y")]
+    wish = [component("x", 1, HALF), component("y", 1, HALF)]
+    assert decided(wish, instances(1), *left) == ManagedDecision(2, "copies-need-more")
 
 
 def test_all_copies_gone_all_instances_go_but_the_minimum() -> None:

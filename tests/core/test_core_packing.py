@@ -60,12 +60,30 @@ def test_an_arrangement_is_found_if_and_only_if_brute_force_finds_one(
 
 
 def test_where_the_largest_first_is_wrong_every_order_is_tried() -> None:
-    """6 and 4 fill one room, 5 and 5 the other; best fit puts 6 and 5 apart and has no 5 left."""
-    needs = [need(float(gib)) for gib in (4, 5, 5, 6, 4, 4, 2)]
-    rooms: list[CopyNeed | None] = [need(10.0), need(10.0), need(10.0)]
+    """4, 3 and 3 fill a room, twice; the largest first would put 4 and 4 together."""
+    needs = [need(float(gib)) for gib in (3, 4, 3, 3, 4, 3)]
+    rooms: list[CopyNeed | None] = [None, need(10.0), need(10.0)]
     found = assign(needs, rooms)
     assert found is not None
     assert holds(needs, rooms, tuple(found))
+    assert assign([*needs, need(1.0)], rooms) is None
+    # Of accelerators and cores alike.
+    for kind in ("accelerators", "cores"):
+        wide = [need(0.0, **{kind: at}) for at in (3, 4, 3, 3, 4, 3)]
+        two = [need(0.0, **{kind: 10}), need(0.0, **{kind: 10})]
+        places = assign(wide, two)
+        assert places is not None
+        assert holds(wide, two, tuple(places))
+
+
+def test_a_search_that_would_take_for_ever_ends_with_nothing() -> None:
+    """Twelve of different sizes for eleven rooms of different sizes, each of which holds one."""
+    needs = [need(3.0 + at / 16) for at in range(ITEMS_MAX)]
+    rooms = [need(5.0 + at / 16) for at in range(ITEMS_MAX - 1)]
+    assert assign(needs, rooms) is None
+    found = assign(needs, [*rooms, need(5.75)])
+    assert found is not None
+    assert sorted(found) == list(range(ITEMS_MAX))
 
 
 def test_more_copies_than_are_searched_for_are_placed_largest_first() -> None:

@@ -117,22 +117,66 @@ def test_what_came_back_and_what_never_left_wait_in_one_line() -> None:
     bench.dispatcher.on_event("i1", {"event": "copy-lost", "copy": 1})
     newcomer, _ = bench.invoke()
     bench.link(1).give_back("copy-lost")
-    assert waiting(bench) == 2
+    bench.timers.advance(0.05)
+    assert bench.wanted == [("echo", "AllTraffic", "", 1), ("echo", "AllTraffic", "", 2)]
     bench.dispatcher.on_event("i1", {"event": "copy-ready", "copy": 1})
-    assert set(sent(bench)) == {accepted, newcomer}
+    assert sent(bench) == [newcomer, accepted], "in the order in which they began to wait"
+
+
+def test_one_that_came_back_keeps_nobody_from_standing_in_line() -> None:
+    """The line has newcomers and others: who comes now goes behind them, and is not refused."""
+    bench = Bench(1, zero_capacity="hold")
+    bench.invoke()
+    bench.dispatcher.on_event("i1", {"event": "copy-lost", "copy": 1})
+    for _ in range(2):
+        bench.invoke()
+    bench.link(1).give_back("copy-lost")
+    bench.dispatcher.publish(routes(1, outstanding_max=1))
+    bench.dispatcher.on_event("i1", {"event": "copy-ready", "copy": 1})
+    assert (len(sent(bench)), waiting(bench)) == (1, 2)
+    _, told = bench.invoke()
+    assert (told.told, waiting(bench)) == ([], 3)
+
+
+def test_where_the_first_finds_no_place_nobody_behind_it_is_tried() -> None:
+    """Thousands may wait: a look costs one pick for all of them."""
+    bench = asleep()
+    turns = []
+    turn = bench.dispatcher._waiting._turn
+
+    def counted_turn(invocation: Invocation) -> str:
+        turns.append(invocation)
+        return turn(invocation)
+
+    bench.dispatcher._waiting._turn = counted_turn
+    first, *_ = [bench.invoke()[0] for _ in range(5)]
+    bench.timers.advance(0.1)
+    assert turns == [first, first]
 
 
 def test_who_named_no_variant_goes_to_the_first_that_has_a_copy() -> None:
     bench = asleep()
     parts = [routes(variant=name).variants[0] for name in ("blue", "green")]
     bench.dispatcher.publish(EndpointRoutes(endpoint="echo", variants=tuple(parts)))
-    (anyone, _), (pinned, _) = bench.invoke(), bench.invoke(variant="blue")
+    (pinned, _), (anyone, _) = bench.invoke(variant="blue"), bench.invoke()
+    other, _ = bench.invoke(variant="green")
     parts[1] = routes(2, variant="green").variants[0]
     bench.dispatcher.publish(EndpointRoutes(endpoint="echo", variants=tuple(parts)))
-    assert (sent(bench, 2), waiting(bench)) == ([anyone], 1)
+    assert (sent(bench, 2), waiting(bench)) == ([anyone, other], 1)
     parts[0] = routes(1, variant="blue").variants[0]
     bench.dispatcher.publish(EndpointRoutes(endpoint="echo", variants=tuple(parts)))
     assert sent(bench) == [pinned]
+
+
+def test_who_waits_for_a_variant_that_leaves_is_told_so_and_who_named_none_waits_on() -> None:
+    bench = asleep()
+    parts = [routes(variant=name).variants[0] for name in ("blue", "green")]
+    bench.dispatcher.publish(EndpointRoutes(endpoint="echo", variants=tuple(parts)))
+    (_, told), (anyone, _) = bench.invoke(variant="blue"), bench.invoke()
+    bench.dispatcher.publish(EndpointRoutes(endpoint="echo", variants=tuple(parts[1:])))
+    assert (told.told, waiting(bench)) == ([("error", "variant-not-found")], 1)
+    bench.dispatcher.publish(routes(2, variant="green"))
+    assert sent(bench, 2) == [anyone]
 
 
 def test_endpoints_wait_apart() -> None:
@@ -287,6 +331,23 @@ def test_a_server_that_drains_refuses_those_that_never_met_a_copy() -> None:
         return told.told, await drained
 
     assert asyncio.run(drain()) == ([("error", "stopping")], True)
+
+
+def test_a_server_that_drains_still_waits_for_the_copies_of_what_it_had_accepted() -> None:
+    bench = Bench(1, zero_capacity="hold")
+    invocation, told = bench.invoke()
+    bench.dispatcher.on_event("i1", {"event": "copy-lost", "copy": 1})
+    bench.link(1).give_back("copy-lost")
+
+    async def drain() -> bool:
+        drained = asyncio.ensure_future(bench.dispatcher.drain(5.0))
+        await asyncio.sleep(0)
+        bench.dispatcher.on_event("i1", {"event": "copy-ready", "copy": 1})
+        bench.link(1).reply()
+        bench.dispatcher.written(invocation)
+        return await drained
+
+    assert (asyncio.run(drain()), told.told) == (True, [("reply", b"answer")])
 
 
 def test_an_endpoint_that_is_deleted_takes_its_waiting_requests_along() -> None:

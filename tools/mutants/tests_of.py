@@ -120,6 +120,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endings.py": ("core/test_core_endings.py", *_RECONCILE),
     "core/endpoint_state.py": ("core/test_core_endpoint_state.py", *_RECONCILE),
     "core/final_failures.py": ("core/test_core_final_failures.py", *_RECONCILE),
+    "core/generation.py": ("core/test_core_component_properties.py", *_RECONCILE),
     "core/grants.py": ("core/test_core_grants.py",),
     "core/head_check.py": ("core/test_core_head_check.py",),
     "core/host_gate.py": ("core/test_core_host_gate.py",),

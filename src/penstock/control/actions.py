@@ -12,7 +12,7 @@ from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.ledger import EndpointLedger, Slot
 from penstock.control.operations import Operations
 from penstock.control.room import Room
-from penstock.core.components.spec import copies_wish
+from penstock.core.components.spec import component_of, copies_wish
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
     LOADING,
@@ -152,8 +152,9 @@ class Actions:
 def told(action: Action) -> tuple[str, str, str]:
     """(what, reason, detail) for the history."""
     match action:
-        case LoadCopy(instance_id=where):
-            return "load copy", action.reason, where
+        case LoadCopy(instance_id=where, component=name):
+            what = f"load copy of {name}" if component_of(name) else "load copy"
+            return what, action.reason, where
         case PublishRoutes(routes=routes):
             copies = ", ".join(
                 f"{v.component or v.name}: {len(v.copies)} copies" for v in routes.variants

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from penstock.core.wish import CopyNeed
 
-#: As many are searched for exhaustively. A step takes some microseconds, so that a search that
-#: finds nothing ends within tens of milliseconds.
+#: As many are searched for exhaustively. A step takes some ten microseconds, so that a search that
+#: finds nothing ends within a tenth of a second.
 ITEMS_MAX = 12
-_STEPS_MAX = 20_000
+_STEPS_MAX = 5_000
 
 _Vector = tuple[float, float, float]
 

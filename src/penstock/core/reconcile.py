@@ -39,39 +39,28 @@ one that is not published.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
-from penstock.core import capacity, endings, final_failures, managed_instances, placement, routes
+from penstock.core import capacity, endings, final_failures, generation, routes
 from penstock.core.attempts import ReconcileSpec, earliest
 from penstock.core.components import life
-from penstock.core.components import rollout as components_rollout
-from penstock.core.components.rollout import RolloutDecision
 from penstock.core.components.spec import ComponentDesired
-from penstock.core.deployment import DeploymentSpec, VariantSpec
+from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
-    CONSOLIDATED,
     DELETING,
     FAILED,
     IN_SERVICE,
-    READY,
-    RELEASES,
-    RUNNING,
     UPDATING,
     Action,
-    CopyObserved,
-    DrainCopy,
     EndpointDesired,
     EndpointObserved,
     FinishDelete,
     ForgetComponent,
-    InstanceObserved,
     SetComponent,
     SetStatus,
-    UnloadCopy,
 )
-from penstock.core.managed_instances import COPIES_NEED_MORE
-from penstock.core.wish import ComponentWish, VariantWish, raised, wished
+from penstock.core.generation import Held
+from penstock.core.wish import raised
 
 #: SageMaker bounds FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
@@ -110,62 +99,6 @@ def decide(
     elif desired.active is not None:
         turn.hold(desired.active, desired.previous)
     return ReconcileDecision(tuple(turn.actions), turn.deadline)
-
-
-@dataclass(slots=True)
-class _Held:
-    """What one generation has, of what it should have."""
-
-    wishes: tuple[VariantWish, ...] = ()
-    instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
-    copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
-    #: copies to be taken from instances that stay
-    retires: list[DrainCopy | UnloadCopy] = field(default_factory=list)
-    #: by variant whose instances are managed, why some of them go
-    releases: dict[str, str] = field(default_factory=dict)
-    rollouts: dict[str, RolloutDecision] = field(default_factory=dict)  #: by component
-
-    def component_counts(self) -> frozenset[tuple[str, str]]:
-        return frozenset(
-            (wish.name, one.name)
-            for wish in self.wishes
-            for one in wish.components
-            if one.component
-        )
-
-    def serving(self, component: ComponentDesired) -> ComponentDesired:
-        """As it is to be routed to: a new revision that is complete serves before its record says
-        so, so that whoever reads the record finds it serving."""
-        rollout = self.rollouts.get(component.name)
-        if rollout is None or not rollout.complete or component.target is None:
-            return component
-        return replace(component, active=component.target, target=None)
-
-    def instance_ids(self) -> set[str]:
-        return {one.instance_id for kept in self.instances.values() for one in kept}
-
-    def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
-        """Whether these counts are reached: (variant, component), "" for instances."""
-        return all(self._reaches(wish, counts) for wish in self.wishes)
-
-    def _reaches(self, wish: VariantWish, counts: Collection[tuple[str, str]]) -> bool:
-        running = sum(one.phase == RUNNING for one in self.instances[wish.name])
-        if running < wish.instances and (wish.name, "") in counts:
-            return False
-        return self.reaches_copies(wish, counts)
-
-    def reaches_copies(
-        self, wish: VariantWish, counts: Collection[tuple[str, str]] | None = None
-    ) -> bool:
-        """As `reaches`, of one variant's copies; None: of all."""
-        ready: dict[str, int] = {}
-        for copy in self.copies[wish.name]:
-            ready[copy.component] = ready.get(copy.component, 0) + (copy.phase == READY)
-        return all(
-            ready.get(one.name, 0) >= one.copies
-            or (counts is not None and (wish.name, one.name) not in counts)
-            for one in wish.components
-        )
 
 
 class _Turn:
@@ -215,7 +148,7 @@ class _Turn:
         if active is None:
             self._take_away([new], {target.generation})
             return
-        old = _Held()
+        old = Held()
         if self._was_seen(active):
             old = self._keep_up(active, "variant-count", components)
         self._publish(active, old, "copies-changed")
@@ -272,85 +205,29 @@ class _Turn:
         components: tuple[ComponentDesired, ...],
         *,
         first: bool = False,
-    ) -> _Held:
+    ) -> Held:
         """Loads and starts what is missing. What is too much is taken away only after routes
-        without it are published, by `_take_away`. `first`: the generation has not served yet."""
-        held = _Held()
-        found: dict[str, tuple[ComponentWish, ...]] = {}
-        copies = [one for one in self._observed.copies if one.generation == deployment.generation]
-        for component in components:
-            rollout = components_rollout.decide(component, copies, now=self._now)
-            held.rollouts[component.name] = rollout
-            found[component.variant] = found.get(component.variant, ()) + rollout.wishes
-            self.deadline = earliest(self.deadline, rollout.next_deadline)
-        variants = {one.name: one for one in deployment.variants}
-        held.wishes = tuple(
-            self._managed(variants[wish.name], wish, held, first=first)
-            for wish in wished(deployment, found)
-        )
-        for wish in held.wishes:
-            reason = start_reason if variants[wish.name].managed is None else COPIES_NEED_MORE
-            self._keep_variant(wish, held, start_reason if first else reason)
-        return held
-
-    def _managed(
-        self, variant: VariantSpec, wish: VariantWish, held: _Held, *, first: bool
-    ) -> VariantWish:
-        """With as many instances as the copies need, where they follow them."""
-        if variant.managed is None:
-            return wish
-        decision = managed_instances.decide(
-            variant.managed,
-            wish,
-            capacity.alive(wish, self._observed),
+        without it are published, by `_take_away`."""
+        held = generation.keep_up(
+            deployment,
+            components,
             self._observed,
             now=self._now,
-            instances_min=variant.instance_count if first else 0,
+            spec=self._spec,
+            start_reason=start_reason,
+            first=first,
         )
-        self.deadline = earliest(self.deadline, decision.next_deadline)
-        if decision.reason in RELEASES:
-            held.releases[wish.name] = decision.reason
-        return replace(wish, instances=decision.instances)
+        self.actions += held.actions
+        self.deadline = earliest(self.deadline, held.next_deadline)
+        return held
 
-    def _keep_variant(self, wish: VariantWish, held: _Held, start_reason: str) -> None:
-        instances = capacity.decide(
-            wish, self._observed, now=self._now, spec=self._spec, start_reason=start_reason
-        )
-        copies = placement.decide(
-            wish, instances.kept, self._observed, now=self._now, spec=self._spec
-        )
-        held.instances[wish.name] = instances.kept
-        held.copies[wish.name] = copies.kept
-        held.retires += copies.retires
-        self.actions += [*copies.loads, *copies.refusals, *instances.starts]
-        self.deadline = earliest(self.deadline, instances.next_deadline, copies.next_deadline)
-        if held.releases.get(wish.name) == CONSOLIDATED and not held.reaches_copies(wish):
-            self._hold_back(wish, held)
-
-    def _hold_back(self, wish: VariantWish, held: _Held) -> None:
-        """What is to be taken away serves until its copies are ready on the others."""
-        staying = {one.instance_id for one in held.instances[wish.name]}
-        going = [
-            one for one in capacity.alive(wish, self._observed) if one.instance_id not in staying
-        ]
-        ids = {one.instance_id for one in going}
-        names = {one.name for one in wish.components}
-        held.instances[wish.name] += tuple(going)
-        held.copies[wish.name] += tuple(
-            copy
-            for copy in self._observed.copies
-            if copy.instance_id in ids
-            and copy.generation == wish.generation
-            and copy.component in names
-        )
-
-    def _publish(self, deployment: DeploymentSpec, held: _Held, reason: str) -> None:
+    def _publish(self, deployment: DeploymentSpec, held: Held, reason: str) -> None:
         serving = [held.serving(one) for one in self._wish.components]
         self.actions += routes.decide(
             deployment, held.copies, self._observed.published, reason, serving
         )
 
-    def _take_away(self, held: list[_Held], generations: set[int]) -> None:
+    def _take_away(self, held: list[Held], generations: set[int]) -> None:
         kept = {name for one in held for name in one.instance_ids()}
         reasons: dict[str, str] = {}
         for one in held:

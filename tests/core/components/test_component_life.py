@@ -56,7 +56,8 @@ def test_a_new_one_fails_by_a_final_failure_of_one_of_its_copies_and_by_no_other
     new = chat(2, CREATING)
     tries = (failed(count=2), failed(of="other/1"), replace(failed(), generation=2))
     assert decided(new, failures=tries) == ()
-    assert decided(new, failures=(failed(1), failed(0, at=4.0))) == (
+    later = replace(failed(1), message="the later one")
+    assert decided(new, failures=(later, failed(0, at=4.0))) == (
         SetComponent("chat", FAILED, 2, "component-failed", "chat/1 can't be had.", 1),
     )
     assert decided(new, copy(1), failures=(failed(1, count=1, permanent=True),)) == (
@@ -73,6 +74,8 @@ def test_an_instance_that_can_not_be_had_is_the_failure_of_a_copy_that_has_no_pl
         SetComponent("chat", FAILED, 2, "component-failed", "an instance can't be had.", 1),
     )
     assert decided(chat(2, CREATING), copy(1), copy(2, 1, phase=LOADING), failures=short) == ()
+    leaves = copy(2, 1, phase=DRAINING)
+    assert decided(chat(2, CREATING), copy(1), leaves, failures=short) != ()
     both = (failed(of="", at=1.0), failed(1, at=9.0))
     (action,) = decided(chat(2, CREATING), copy(1), failures=both)
     assert isinstance(action, SetComponent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.components.component_words import chat, copy, revision
 
@@ -40,6 +42,8 @@ def test_without_an_update_there_is_one_revision_with_the_wished_copies() -> Non
 def test_copies_of_other_components_and_variants_are_not_its_own() -> None:
     other = copy(9, of="other/1")
     assert not decide(chat(1), [other], now=0.0).complete
+    elsewhere = replace(copy(9), variant="green")
+    assert not decide(chat(1), [elsewhere], now=0.0).complete
 
 
 @pytest.mark.parametrize("status", [FAILED, DELETING])
@@ -87,3 +91,6 @@ def test_between_two_batches_there_is_a_pause_and_after_the_last_one_as_well() -
     baking = decide(component, [*olds(1), *news(2, since=50.0)], now=79.0)
     assert (baking.complete, baking.next_deadline) == (False, 80.0)
     assert decide(component, news(2, since=50.0), now=80.0).complete
+    # The pause begins with the last of them.
+    apart = [*news(1, since=10.0), copy(9, 1, of="chat/2", since=50.0)]
+    assert decide(component, apart, now=79.0).next_deadline == 80.0

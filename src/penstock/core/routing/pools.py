@@ -123,7 +123,7 @@ class ByComponent:
     __slots__ = ("_pools", "only")
 
     def __init__(self, pools: Iterable[Pool]) -> None:
-        self._pools = {pool.component: pool for pool in pools if pool.component}
+        self._pools = {pool.component: pool for pool in pools}
         self.only: Pool | None = None
 
     def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
