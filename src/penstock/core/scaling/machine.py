@@ -36,6 +36,7 @@ from penstock.core.scaling.spec import Policy, ScalingSpec, StepPolicy, TargetSp
 DECISIONS_KEPT: Final = 1_000
 #: After a count was out of reach: the machine is full, and will not be empty the next second.
 OUT_OF_REACH_S: Final = 60.0
+_BOUNDS: Final = ("minimum-capacity", "maximum-capacity")
 #: Reasons that alarms meet every period in ordinary times: no activity is made of them.
 _UNTOLD: Final = frozenset(
     {
@@ -55,7 +56,7 @@ def within_bounds(target: TargetSpec, capacity: int) -> SetCapacity | None:
     return SetCapacity(
         was=capacity,
         to=to,
-        reason="minimum-capacity" if out else "maximum-capacity",
+        reason=_BOUNDS[0] if out else _BOUNDS[1],
         cause=activity.bound_cause(out=out, bound=to),
         base=to,
     )
@@ -192,10 +193,11 @@ class TargetScaler:
             )
         ]
 
-    def on_refused(self) -> None:
+    def on_refused(self, asked: SetCapacity) -> None:
         """A `SetCapacity` was not written: the count was another one meanwhile, or is not to be
-        changed now. The next alarm decides anew."""
+        changed now. The next alarm decides anew, and bounds that were moved at the next look."""
         self._asked = None
+        self._bounds_moved |= asked.reason in _BOUNDS
 
     # What it decides
 
