@@ -102,9 +102,13 @@ class EndpointRouter:
             return self._pick_in_session(
                 session, opens, variant, exclude, prefix, prompt, model, component, now
             )
-        choice = self._choice
-        chosen = choice.only
-        if chosen is None or variant is not None or component is not None:
+        choice, chosen = self._choice, None
+        if component is None:  # the usual ones, without another call
+            if variant is not None:
+                chosen = choice.named.get(variant)
+            else:
+                chosen = choice.only or choice.drawn()
+        if chosen is None:
             found = choice.choose(variant, component)
             if isinstance(found, NoRoute):
                 return found

@@ -74,9 +74,14 @@ class PoolChoice(Protocol):
 
     Attributes:
         only: the pool of a request that names nothing, where there is nothing to draw.
+        named: variant -> its pool, if that is open and the variant is enough to name it.
     """
 
     only: Pool | None
+    named: dict[str, Pool]
+
+    def drawn(self) -> Pool | None:
+        """The pool of a request that names nothing; None: `choose` says why there is none."""
 
     def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
         """A pool with an open copy, or why there is none."""
@@ -88,11 +93,12 @@ class ByVariant:
     others, but a full one does not: traffic meant for one must not flood another.
     """
 
-    __slots__ = ("_drawn", "_pools", "_rng", "_weights", "only")
+    __slots__ = ("_drawn", "_last", "_pools", "_random", "_total", "_weights", "named", "only")
 
     def __init__(self, pools: Iterable[Pool], rng: random.Random) -> None:
-        self._rng = rng
+        self._random = rng.random  # bound once: it is asked for every request
         self._pools = {pool.name: pool for pool in pools}
+        self.named = {name: pool for name, pool in self._pools.items() if pool.open}
         self._drawn: list[Pool] = []  #: who takes part in the draw by weight
         self._weights: list[float] = []  #: running sums of their weights
         total = 0.0
@@ -101,7 +107,16 @@ class ByVariant:
                 total += pool.weight
                 self._drawn.append(pool)
                 self._weights.append(total)
+        self._total = total
+        self._last = len(self._drawn) - 1
         self.only = self._drawn[0] if len(self._drawn) == 1 else None
+
+    def drawn(self) -> Pool | None:
+        drawn = self._drawn
+        if not drawn:
+            return None
+        at = self._random() * self._total
+        return drawn[bisect_right(self._weights, at, 0, self._last)]
 
     def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
         if component is not None:
@@ -111,20 +126,21 @@ class ByVariant:
             if pool is None:
                 return UNKNOWN_VARIANT
             return pool if pool.open else _none_open((pool,))
-        if self._drawn:
-            at = self._rng.random() * self._weights[-1]
-            return self._drawn[bisect_right(self._weights, at, 0, len(self._weights) - 1)]
-        return _none_open([pool for pool in self._pools.values() if pool.weight > 0])
+        return self.drawn() or _none_open([one for one in self._pools.values() if one.weight > 0])
 
 
 class ByComponent:
     """Every request names a component, and a component has one variant."""
 
-    __slots__ = ("_pools", "only")
+    __slots__ = ("_pools", "named", "only")
 
     def __init__(self, pools: Iterable[Pool]) -> None:
         self._pools = {pool.component: pool for pool in pools}
         self.only: Pool | None = None
+        self.named: dict[str, Pool] = {}
+
+    def drawn(self) -> Pool | None:
+        return None
 
     def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
         if component is None:
