@@ -1,4 +1,4 @@
-"""What is seen of a target, each second, and what the last hour of it says.
+"""What is seen of a target, each second, and what the last minutes of it say.
 
 A window is asked for what it holds since a moment. What it does not cover is unknown, and unknown
 is not idle: `covers` says so.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-KEPT_S: Final = 3600.0  #: longer than the longest alarm of a policy by default
+KEPT_S: Final = 1200.0  #: longer than the alarms of policies look back by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
