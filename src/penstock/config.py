@@ -45,6 +45,12 @@ class LimitConfig:
     request_timeout_s: float = 60.0  #: AWS gives a model 60 s to answer; a caller may ask for less
     stream_timeout_s: float = 480.0  #: an answer in pieces, as AWS; at least request_timeout_s
     drain_s_max: float = 30.0  #: on SIGTERM, how long requests in flight may take
+    # hold: a client that waits some seconds is better off than one that is refused as long.
+    zero_capacity: str = "hold"  #: what comes when no copy can take it: hold, or refuse as AWS does
+    # A few minutes of a busy endpoint's calls, or as many connections as half of the most.
+    held_requests_max: int = 4096  #: of one endpoint, that wait for a copy
+    # A quarter of all bodies: an endpoint that is asleep must not starve those that serve.
+    held_bytes_max: int = 128 * 2**20  #: their bodies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

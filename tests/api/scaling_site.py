@@ -53,8 +53,11 @@ class Plane:
     def current_counts(self, endpoint: str) -> dict[str, int]:
         return dict(self._site.ready.get(endpoint, {}))
 
-    def instances(self, endpoint: str) -> list[Any]:
-        return []
+    def copy_counts(self, endpoint: str) -> dict[str, int]:
+        return {}
+
+    def start_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        return None
 
 
 class ScalingSite:

@@ -24,6 +24,7 @@ from penstock.wire.aws.sigv4 import seconds_of
 
 KEY, SECRET, TOKEN = "PENSEXAMPLE", "a secret", "psk_token"
 LIST_ENDPOINTS = {"x-amz-target": "SageMaker.ListEndpoints"}
+DESCRIBE_TARGETS = {"x-amz-target": "AnyScaleFrontendService.DescribeScalableTargets"}
 LIST_METRICS = {"x-amz-target": "GraniteServiceVersion20100801.ListMetrics"}
 FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
@@ -127,6 +128,7 @@ def test_nothing_else_is_open(site: Site, path: str) -> None:
     ("path", "service", "headers"),
     [
         ("/", "sagemaker", LIST_ENDPOINTS),
+        ("/", "application-autoscaling", DESCRIBE_TARGETS),
         ("/", "monitoring", LIST_METRICS),
         ("/", "monitoring", FORM),
         ("/endpoints/shop/invocations", "sagemaker", {"content-type": "text/csv;  a=b"}),
@@ -138,7 +140,7 @@ def test_a_signature_passes_for_the_service_it_was_made_for_and_for_no_other(
     site: Site, path: str, service: str, headers: dict[str, str]
 ) -> None:
     site.check(path, site.sign(path, service=service, headers=headers))
-    other = {"sagemaker": "monitoring", "monitoring": "sagemaker"}[service]
+    other = "monitoring" if service == "sagemaker" else "sagemaker"
     code, message = site.refusal(path, site.sign(path, service=other, headers=headers))
     assert (code, message) == (
         "InvalidSignatureException",

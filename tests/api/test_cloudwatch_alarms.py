@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from tests.api.alarm_site import ACCOUNT, T0, AlarmSite
 
 from penstock.api.cloudwatch.alarms import put_metric_alarm
 from penstock.api.cloudwatch.alarms.tags import TAG_COUNT_MAX
+from penstock.control.alarms import rows
+from penstock.control.store import Store
 
 POLICY = (
     f"arn:aws:autoscaling:eu-central-1:{ACCOUNT}:scalingPolicy:1:"
@@ -299,9 +303,7 @@ def test_known_alarms_are_deleted_even_if_others_are_unknown(client: Any) -> Non
     assert names(client) == []
 
 
-def test_an_update_keeps_state_tags_and_the_policy_that_made_it(
-    site: AlarmSite, client: Any
-) -> None:
+def test_an_update_keeps_state_and_tags(client: Any) -> None:
     client.put_metric_alarm(**plain(Tags=[{"Key": "team", "Value": "search"}]))
     client.set_alarm_state(AlarmName="busy", StateValue="ALARM", StateReason="set")
     client.put_metric_alarm(**plain(Threshold=7, Tags=[{"Key": "ignored", "Value": "x"}]))
@@ -309,6 +311,29 @@ def test_an_update_keeps_state_tags_and_the_policy_that_made_it(
     assert (alarm["StateValue"], alarm["StateReason"], alarm["Threshold"]) == ("ALARM", "set", 7.0)
     tags = client.list_tags_for_resource(ResourceARN=arn("busy"))["Tags"]
     assert tags == [{"Key": "team", "Value": "search"}]
+
+
+def test_an_alarm_that_a_policy_made_is_an_ordinary_one(site: AlarmSite, client: Any) -> None:
+    """It is shown, may be changed and deleted by hand, and stays its policy's."""
+    client.put_metric_alarm(**plain("AlarmHigh"))
+
+    def owned(store: Store) -> list[str]:
+        with store.begin() as db:
+            return [record.name for record in rows.find_owned(db, POLICY)]
+
+    def adopt(store: Store) -> None:
+        with store.begin() as db:
+            record = rows.get(db, "AlarmHigh")
+            assert record is not None
+            rows.put(db, replace(record, owner=POLICY), now=T0)
+
+    asyncio.run(site.database.call(adopt))
+    client.put_metric_alarm(**plain("AlarmHigh", Threshold=9))
+    (alarm,) = client.describe_alarms(AlarmNamePrefix="AlarmH")["MetricAlarms"]
+    assert alarm["Threshold"] == 9.0
+    assert asyncio.run(site.database.call(owned)) == ["AlarmHigh"]
+    client.delete_alarms(AlarmNames=["AlarmHigh"])
+    assert asyncio.run(site.database.call(owned)) == []
 
 
 def test_tags_belong_to_one_alarm_and_go_with_it(client: Any) -> None:

@@ -40,12 +40,19 @@ class Doorbell:
     def __init__(self) -> None:
         self.rung: list[str] = []
         self.counts: dict[str, int] = {}
+        self.copies: dict[str, int] = {}
 
     def notify(self, endpoint: str) -> None:
         self.rung.append(endpoint)
 
     def current_counts(self, endpoint: str) -> dict[str, int]:
         return self.counts
+
+    def kept_counts(self, endpoint: str) -> dict[str, int]:
+        return self.counts
+
+    def copy_counts(self, endpoint: str) -> dict[str, int]:
+        return self.copies
 
 
 class Plane:
@@ -341,6 +348,63 @@ def test_an_update_keeps_weights_and_counts_only_where_asked(
     with_config.call("UpdateEndpoint", EndpointName="shop", EndpointConfigName="second", **flags)
     (variant,) = with_config.store(Store.describe_endpoint, "shop").target.variants
     assert (variant.weight, variant.instance_count) == (weight, count)
+
+
+def test_a_variant_may_be_set_to_zero_instances_and_no_further(with_config: Plane) -> None:
+    with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="first")
+    in_service(with_config)
+
+    def set_to(count: int) -> tuple[int, dict[str, Any]]:
+        return with_config.call(
+            "UpdateEndpointWeightsAndCapacities",
+            EndpointName="shop",
+            DesiredWeightsAndCapacities=[{"VariantName": "blue", "DesiredInstanceCount": count}],
+        )
+
+    assert set_to(0) == (200, {"EndpointArn": f"{ARN}:endpoint/shop"})
+    (variant,) = with_config.store(Store.describe_endpoint, "shop").shown.variants
+    assert variant.instance_count == 0
+    in_service(with_config)
+    status, told = set_to(-1)
+    assert (status, told["__type"]) == (400, "ValidationException")
+
+
+def test_how_often_metrics_are_published_is_checked_and_shown(with_config: Plane) -> None:
+    def configured(name: str, publish_s: int) -> tuple[int, dict[str, Any]]:
+        return with_config.call(
+            "CreateEndpointConfig",
+            EndpointConfigName=name,
+            ProductionVariants=[VARIANT],
+            MetricsConfig={
+                "EnableEnhancedMetrics": True,
+                "MetricPublishFrequencyInSeconds": publish_s,
+            },
+        )
+
+    assert configured("odd", 15) == error(
+        "MetricsConfig: MetricPublishFrequencyInSeconds is 15; use one of 10, 30, 60, 120, 180,"
+        " 240, 300."
+    )
+    assert configured("fine", 30)[0] == 200
+    with_config.call("CreateEndpoint", EndpointName="shop", EndpointConfigName="fine")
+    in_service(with_config)
+    _, described = with_config.call("DescribeEndpoint", EndpointName="shop")
+    assert described["MetricsConfig"] == {
+        "EnableEnhancedMetrics": True,
+        "MetricPublishFrequencyInSeconds": 30,
+    }
+
+
+def test_what_happens_at_zero_copies_is_one_of_two_words(plane: Plane) -> None:
+    container = {
+        "ModelDataUrl": "file:///models/shop",
+        "Environment": {"PENSTOCK_ZERO_CAPACITY": "drop"},
+    }
+    made = plane.call("CreateModel", ModelName="shop", PrimaryContainer=container)
+    assert made == error(
+        "PENSTOCK_ZERO_CAPACITY in the environment of model 'shop' is 'drop'; use one of hold,"
+        " refuse."
+    )
 
 
 def test_lists_are_paged_newest_first_and_can_be_filtered(plane: Plane) -> None:

@@ -207,6 +207,14 @@ def test_old_history_and_too_much_of_it_goes(store: Store, monkeypatch: pytest.M
     ]
 
 
+def test_a_summary_is_at_most_as_long_as_clients_expect(store: Store) -> None:
+    with store.begin() as db:
+        rows.put(db, record("a" * 255), now=1.0)
+        (item,) = history.listed(db, HistoryQuery())
+    assert item.summary == 'Alarm "' + "a" * 248
+    assert item.alarm == "a" * 255
+
+
 def test_an_older_database_gets_the_tables(tmp_path: Path) -> None:
     state_dir = tmp_path / "state"
     state_dir.mkdir()

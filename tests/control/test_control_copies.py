@@ -1,6 +1,6 @@
 """Many copies on one instance: a real instance process loads, drains and unloads them one by one.
 
-Today's wishes have one copy per instance; what the copies below share is what others will stand on.
+What the copies below share is what inference components stand on.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.control.keys import AccessKeys
+from penstock.control.records import ListQuery
 from penstock.control.schema import MIGRATIONS, SCHEMA_VERSION
 from penstock.control.store import Store
 from penstock.core.grants import Grant
@@ -48,6 +49,16 @@ def test_keys_from_before_there_were_scopes_stay_what_they_were(old_state: Path)
     new = AccessKeys(again, old_state).create_bearer_key("new", now=3.0, grant=Grant("invoke"))
     assert {one.key_id for one in again.list_keys()} == {SIGV4_ID, BEARER_ID, new.key_id}
     again.close()
+
+
+def test_tables_that_came_later_are_made_when_an_old_database_is_opened(old_state: Path) -> None:
+    store = Store(old_state)
+    assert store.list_components(ListQuery()).items == ()
+    store.close()
+    with sqlite3.connect(old_state / "penstock.db") as database:
+        (version,) = database.execute("SELECT value FROM settings WHERE name = 'schema_version'")
+    database.close()
+    assert version == (str(SCHEMA_VERSION),)
 
 
 def test_two_processes_may_open_an_old_database_at_once(old_state: Path) -> None:

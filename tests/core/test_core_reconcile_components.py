@@ -1,7 +1,8 @@
 """`core/reconcile.py` where copies share instances: timelines of a variant with two components.
 
-No configuration makes such a wish yet; here it stands in the place of the one that `core/wish.py`
-makes: two instances, as many copies of the variant's model as its count says, one of another.
+The wish stands in the place of the one that `core/wish.py` makes of a variant with a model: two
+instances, as many copies of the variant's model as its count says, one of another. With inference
+components, and their life: `test_core_reconcile_inference_components.py`.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def name_retries(live: LiveRun, retries: Retries) -> None:
     """Tells for which request it routes again: decisions alone do not name it."""
     route_again = retries._route_again
 
-    def named(invocation: Invocation, *, was_held: bool) -> bool:
+    def named(invocation: Invocation, *, was_held: bool) -> str:
         live.number = invocation.number
         return route_again(invocation, was_held=was_held)
 

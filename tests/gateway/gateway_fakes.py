@@ -160,14 +160,15 @@ class Counting:
     def __init__(self) -> None:
         self.told: list[tuple[Any, ...]] = []
 
-    def recorder(self, endpoint: str, variant: str) -> Any:
-        return _CountingRecorder(self.told, endpoint, variant)
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> Any:
+        names = (variant, component) if component else (variant,)
+        return _CountingRecorder(self.told, endpoint, *names)
 
 
 class _CountingRecorder:
-    def __init__(self, told: list[tuple[Any, ...]], endpoint: str, variant: str) -> None:
+    def __init__(self, told: list[tuple[Any, ...]], *who: str) -> None:
         self._told = told
-        self._who = (endpoint, variant)
+        self._who = who
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *args: self._told.append((*self._who, name, *args))
@@ -207,7 +208,12 @@ class Bench:
         outstanding_max: int = 4,
         timeout_s: float = 60.0,
         stream_timeout_s: float = 480.0,
+        zero_capacity: str = "refuse",
+        **limits: Any,
     ) -> None:
+        """`zero_capacity`: most tests see by a refusal that no copy could take a request."""
+        self.wanted: list[tuple[str, str, str, int]] = []  #: what was told of those that wait
+        self.ready_in_s: float | None = None  #: what is known of the next start
         self.clock = ManualClock(monotonic_s=100.0)
         self.timers = ManualTimers(self.clock)
         self.links: dict[str, MemoryLink] = {}
@@ -216,10 +222,17 @@ class Bench:
             clock=self.clock,
             timers=self.timers,
             rng=random.Random(1),
-            limits=LimitConfig(request_timeout_s=timeout_s, stream_timeout_s=stream_timeout_s),
+            limits=LimitConfig(
+                request_timeout_s=timeout_s,
+                stream_timeout_s=stream_timeout_s,
+                zero_capacity=zero_capacity,
+                **limits,
+            ),
             recorders=self.counting,
             ids=RequestIds(PREFIX),
             link_factory=self._link,
+            on_waiting=lambda *waiting: self.wanted.append(waiting),
+            ready_in_s=lambda *pool: self.ready_in_s,
         )
         for copy in copies:
             self.connect(f"i{copy}")

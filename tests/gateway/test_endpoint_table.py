@@ -16,8 +16,8 @@ TEXT, PLAIN = {"task": "text-generation"}, {"task": "text-classification"}
 class NoRecorders:
     """Nothing is recorded here."""
 
-    def recorder(self, endpoint: str, variant: str) -> Any:
-        return f"{endpoint}/{variant}"
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> Any:
+        return f"{endpoint}/{variant}{f'/{component}' if component else ''}"
 
 
 def routes(*models: dict[str, Any], copies: int = 1) -> EndpointRoutes:

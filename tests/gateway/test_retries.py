@@ -142,7 +142,7 @@ def test_closing_says_nothing_to_those_that_ended_while_they_waited() -> None:
     bench = Bench(1)
     cancelled, told = held(bench)
     bench.dispatcher.cancel(cancelled)
-    assert waiting(bench) == 1, "it is taken out at the next look"
+    assert waiting(bench) == 0, "nobody keeps its body"
     asyncio.run(bench.dispatcher.close())
     assert (told.told, waiting(bench)) == ([], 0)
 

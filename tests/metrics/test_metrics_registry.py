@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.errors import CallerError
 from penstock.metrics import catalogue
 from penstock.metrics.cost import Charge
-from penstock.metrics.instances import InstanceSample
+from penstock.metrics.instances import CopySample, InstanceSample
 from penstock.metrics.model_delta import ModelDelta
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantRecorder
@@ -196,7 +196,7 @@ def test_a_sample_that_comes_after_publication_is_left_out_and_a_request_is_not(
     assert totals(store, "Invocations") == {0: (1, 1)}
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"since":1,"variants":[["a","b",1,{}]]}'])
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"since":1,"variants":[["a","b","",1,{}]]}'])
 def test_a_torn_export_is_refused_whole(data: bytes) -> None:
     registry = MetricRegistry()
     with pytest.raises(CallerError) as caught:
@@ -293,6 +293,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
     registry = MetricRegistry(store)
     recorder = registry.recorder("shop", "main")
     answer(recorder)
+    answer(registry.recorder("shop", "main", "chat"))
     recorder.no_capacity()
     recorder.streamed(0.5)
     recorder.generated(5, 11, 0.5, 0.02)
@@ -318,6 +319,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
             sequences_running=1,
             sequences_waiting=1,
             cache_percent=1.0,
+            copies=(CopySample(component="chat", cpu_percent=1.0, memory_percent=1.0),),
         ),
         T0,
     )

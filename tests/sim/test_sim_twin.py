@@ -134,7 +134,7 @@ def test_a_lost_copy_gives_back_what_it_had_and_others_answer_it() -> None:
     assert sorted(outcome.latencies_s[0]) == [1.0, 1.75, 3.0]
 
 
-def test_without_another_copy_accepted_requests_are_held_and_new_ones_refused() -> None:
+def test_without_another_copy_accepted_requests_are_held_and_new_ones_behind_them() -> None:
     wanted = scenario(0.0, 0.75, faults=(Fault(at_s=0.5, copy=1, back_after_s=0.5),))
     rows, outcome = run(wanted)
     assert rows[0:3] == [
@@ -143,12 +143,20 @@ def test_without_another_copy_accepted_requests_are_held_and_new_ones_refused() 
         (0.5, "router", 1, None, None, "no-healthy-copy", 1.0),
     ]
     assert (0.75, "router", 2, None, None, "no-healthy-copy", 1.0) in rows
-    assert rows[-2:] == [
+    assert rows[-4:] == [
         (1.0, "router", 1, 1, "blue", "retry", 1),
         (1.0, "batcher", 1, "run", 0, (1,), 1, 0, 0.0, 0, "single"),
+        (1.0, "router", 2, 1, "blue", "only-copy", 2),
+        (2.0, "batcher", 1, "run", 0, (2,), 1, 0, 1.0, 0, "single"),
     ]
-    assert outcome.latencies_s == [[2.0]]
-    assert outcome.ends == {"router: no-healthy-copy": 1}
+    assert outcome.latencies_s == [[2.0, 2.25]]
+    assert (outcome.ends, outcome.retries) == ({}, 1)
+
+
+def test_a_copy_that_is_not_back_in_time_leaves_those_that_wait_to_their_deadlines() -> None:
+    wanted = scenario(0.0, 0.75, faults=(Fault(at_s=0.5, copy=1, back_after_s=100.0),))
+    _, outcome = run(wanted)
+    assert outcome.ends == {"gateway: deadline-passed": 1, "gateway: no-capacity-in-time": 1}
 
 
 def test_a_request_under_which_two_workers_died_fails() -> None:

@@ -120,6 +120,13 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code, error.read()
 
+    def in_flight(self) -> int:
+        """Requests in flight of all endpoints, those that wait for a copy included."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        rows = [line for line in lines if line.startswith("penstock_in_flight{")]
+        return int(sum(float(row.rpartition(" ")[2]) for row in rows))
+
     def copies(self, endpoint: str) -> list[dict[str, Any]]:
         return [
             copy for copy in self.get("/admin/copies")["copies"] if copy["endpoint"] == endpoint

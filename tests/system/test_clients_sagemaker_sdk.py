@@ -118,6 +118,9 @@ def runs(site: Site) -> Iterator[dict[str, subprocess.Popen[str]]]:
     artifact = (EXAMPLES / "echo" / "python").as_uri()
     started = {
         "plain": site.start(V2, SCRIPTS / "sagemaker_plain.py", artifact, "plain", s3=False),
+        "component": site.start(
+            V2, SCRIPTS / "sagemaker_component.py", artifact, "component", s3=False
+        ),
         "v2": site.start(V2, SCRIPTS / "sagemaker_tour.py"),
         "v3": site.start(V3, "v3.py"),
     }
@@ -169,3 +172,10 @@ def test_a_model_deploys_with_the_servers_address_alone(
     runs: dict[str, subprocess.Popen[str]],
 ) -> None:
     assert printed(runs["plain"]) == {"answer": {"a": 1}}
+
+
+def test_a_model_deploys_as_an_inference_component(
+    runs: dict[str, subprocess.Popen[str]],
+) -> None:
+    told = {"answer": {"a": 1}, "based": True, "listed": True}
+    assert printed(runs["component"]) == told

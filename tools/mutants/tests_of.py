@@ -39,6 +39,7 @@ _DISPATCH = (
     "gateway/test_dispatcher_copies.py",
     "gateway/test_dispatcher_streams.py",
     "gateway/test_retries.py",
+    "gateway/test_newcomers.py",
     "gateway/test_awaited_reply.py",
     "gateway/test_responders_that_raise.py",
 )
@@ -51,6 +52,7 @@ _LINK = (
 )
 _ROUTING = (
     "core/test_core_routing.py",
+    "core/test_core_routing_components.py",
     "core/test_core_routing_prefix.py",
     "core/test_core_routing_sessions.py",
     "core/test_core_routing_properties.py",
@@ -58,13 +60,23 @@ _ROUTING = (
 _RECONCILE = (
     "core/test_core_reconcile.py",
     "core/test_core_reconcile_components.py",
+    "core/test_core_reconcile_inference_components.py",
     "core/test_core_reconcile_properties.py",
 )
-_PLACEMENT = ("core/test_core_placement.py", "core/test_core_instance_room.py")
+_PLACEMENT = (
+    "core/test_core_placement.py",
+    "core/test_core_placement_search.py",
+    "core/test_core_instance_room.py",
+)
 _BATCHING = ("core/test_core_batching.py", "core/test_core_batching_properties.py")
 _RESIDENCY = tuple(
     f"core/residency/test_residency_{name}.py"
     for name in ("requests", "room", "lifecycle", "memory", "value", "complaints", "explain")
+)
+_SCALING = (
+    "core/scaling/test_scaling_machine.py",
+    "core/scaling/test_scaling_crash.py",
+    "core/scaling/test_scaling_zero.py",
 )
 _PREPARE = (
     "artifacts/test_artifact_prepare.py",
@@ -95,6 +107,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/batching.py": (*_BATCHING, "core/test_core_service_level.py"),
     "core/body_budget.py": ("core/test_core_body_budget.py",),
     "core/capacity.py": ("core/test_core_capacity.py", *_RECONCILE),
+    "core/components/life.py": ("core/components/test_component_life.py", *_RECONCILE),
+    "core/components/memory.py": ("core/components/test_component_memory.py",),
+    "core/components/rollout.py": ("core/components/test_component_rollout.py", *_RECONCILE),
+    "core/components/spec.py": ("core/components/test_component_rollout.py", *_RECONCILE),
     "core/connections.py": ("core/test_core_connections.py",),
     "core/deployment.py": (
         "core/test_core_deployment.py",
@@ -105,21 +121,28 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/endpoint_state.py": ("core/test_core_endpoint_state.py", *_RECONCILE),
     "core/final_failures.py": ("core/test_core_final_failures.py", *_RECONCILE),
     "core/generation_steps.py": ("core/test_core_generation_steps.py",),
+    "core/generation.py": ("core/test_core_component_properties.py", *_RECONCILE),
     "core/grants.py": ("core/test_core_grants.py",),
     "core/head_check.py": ("core/test_core_head_check.py",),
     "core/host_gate.py": ("core/test_core_host_gate.py",),
     "core/hot_shapes.py": ("core/test_core_hot_shapes.py",),
     "core/instance_room.py": _PLACEMENT,
     "core/instruction_sets.py": ("core/test_instruction_sets.py",),
+    "core/managed_instances.py": ("core/test_core_managed_instances.py", *_RECONCILE),
     "core/memory_need.py": ("core/test_core_memory_need.py",),
     "core/nested_calls.py": ("core/test_core_nested_calls.py",),
+    "core/packing.py": ("core/test_core_packing.py", *_PLACEMENT),
     "core/pipeline.py": ("core/test_core_pipeline.py",),
     "core/pipeline_actions.py": ("core/test_core_pipeline.py",),
     "core/pipeline_spec.py": ("core/test_core_pipeline.py",),
     "core/placement.py": (*_PLACEMENT, *_RECONCILE),
     "core/proof.py": ("core/test_proof.py",),
     "core/reconcile.py": _RECONCILE,
-    "core/alarms/evaluate.py": ("core/alarms/test_alarm_evaluate.py",),
+    "core/alarms/evaluate.py": (
+        "core/alarms/test_alarm_evaluate.py",
+        "core/alarms/test_alarm_properties.py",
+    ),
+    "core/alarms/moments.py": ("core/alarms/test_alarm_moments.py",),
     "core/alarms/schedule.py": ("core/alarms/test_alarm_schedule.py",),
     "core/alarms/spec.py": ("core/alarms/test_alarm_evaluate.py",),
     "core/alarms/words.py": (
@@ -140,12 +163,32 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/residency/story.py": _RESIDENCY,
     "core/residency/table.py": _RESIDENCY,
     "core/residency/victims.py": ("core/residency/test_residency_victims.py", *_RESIDENCY),
+    "core/scaling/actions.py": _SCALING,
+    "core/scaling/activity.py": _SCALING,
+    "core/scaling/bounds.py": _SCALING,
+    "core/scaling/choose.py": _SCALING,
+    "core/scaling/cooldown.py": _SCALING,
+    "core/scaling/cron.py": ("core/scaling/test_scaling_schedule.py",),
+    "core/scaling/evidence.py": ("core/scaling/test_scaling_crash.py", *_SCALING),
+    "core/scaling/fast.py": ("core/scaling/test_scaling_fast.py",),
+    "core/scaling/machine.py": (*_SCALING, "core/scaling/test_scaling_fast.py"),
+    "core/scaling/metrics.py": ("core/scaling/test_scaling_metrics.py",),
+    "core/scaling/observed.py": ("core/scaling/test_scaling_crash.py", *_SCALING),
+    "core/scaling/resource.py": ("core/scaling/test_scaling_metrics.py",),
+    "core/scaling/schedule.py": ("core/scaling/test_scaling_schedule.py",),
+    "core/scaling/spec.py": _SCALING,
+    "core/scaling/step.py": ("core/scaling/test_scaling_steps.py",),
+    "core/scaling/story.py": _SCALING,
+    "core/scaling/tracking.py": ("core/scaling/test_scaling_tracking.py", *_SCALING),
     "core/retry.py": ("core/test_core_retry.py",),
+    "core/holding.py": ("core/test_core_holding.py",),
+    "core/start_times.py": ("core/test_core_start_times.py",),
     "core/room.py": ("core/test_core_room.py",),
     "core/routes.py": ("core/test_core_routes.py", *_RECONCILE),
     "core/routing/copies.py": _ROUTING,
     "core/routing/endpoint.py": _ROUTING,
     "core/routing/pickers.py": _ROUTING,
+    "core/routing/pools.py": _ROUTING,
     "core/routing/prefix_aware.py": _ROUTING,
     "core/routing/prefixes.py": _ROUTING,
     "core/routing/sessions.py": _ROUTING,
@@ -180,6 +223,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/recording.py": ("gateway/test_recording.py", *_DISPATCH),
     "gateway/refusals.py": ("gateway/test_refusals.py", *_DISPATCH),
     "gateway/request_id.py": ("gateway/test_request_ids.py", *_DISPATCH),
+    "gateway/newcomers.py": ("gateway/test_newcomers.py", "core/test_core_holding.py"),
+    "gateway/waiting.py": ("gateway/test_newcomers.py", "gateway/test_retries.py"),
     "gateway/retries.py": (*_DISPATCH, "core/test_core_retry.py"),
     "gateway/server.py": ("gateway/test_server.py",),
     "gateway/streaming.py": ("gateway/test_stream_seen.py", *_DISPATCH),

@@ -43,8 +43,9 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
 
     async def get_root(_request: Request) -> Response:
         return PlainTextResponse(
-            "Penstock serves here: the SageMaker, SageMaker Runtime and CloudWatch APIs, the Open"
-            " Inference Protocol below /v2 and OpenAI's API below /v1. Metrics are at /metrics.\n"
+            "Penstock serves here: the SageMaker, SageMaker Runtime, Application Auto Scaling and"
+            " CloudWatch APIs, the Open Inference Protocol below /v2 and OpenAI's API below /v1."
+            " Metrics are at /metrics.\n"
         )
 
     async def get_metrics(request: Request) -> Response:

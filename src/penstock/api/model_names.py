@@ -1,7 +1,8 @@
 """The names by which models are asked for where a protocol has one word for them.
 
-`endpoint`, or `endpoint:target` for a target model of a multi-model endpoint. Names of endpoints
-hold no colon, so the first one ends them; whatever follows is the target's, slashes and colons too.
+`endpoint`, or `endpoint:target` for a target model of a multi-model endpoint, or for an inference
+component of an endpoint that takes components. Names of endpoints hold no colon, so the first one
+ends them; whatever follows is the target's, slashes and colons too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ class ModelName(NamedTuple):
     endpoint: str
     target: str | None = None
 
+    def bound(self, *, takes_components: bool) -> tuple[str | None, str | None]:
+        """(target model, inference component): what the target is at its endpoint."""
+        return (None, self.target) if takes_components else (self.target, None)
+
     def __str__(self) -> str:
         return self.endpoint if self.target is None else f"{self.endpoint}:{self.target}"
 
@@ -36,7 +41,8 @@ def parse(name: str) -> ModelName:
             "target-model-invalid",
             f"{name[:256]!r} names no target model",
             hint="Write ENDPOINT:TARGET_MODEL, the target as it lies below the endpoint's prefix: "
-            f"1 to {TARGET_CHARS_MAX} printable ASCII characters, not a space first.",
+            f"1 to {TARGET_CHARS_MAX} printable ASCII characters, not a space first; or"
+            " ENDPOINT:COMPONENT.",
         )
     return ModelName(endpoint, target)
 

@@ -5,41 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.api.copy_usage import CopyUsage
 from penstock.clock import Clock
 from penstock.control.plane import ControlPlane
 from penstock.control.views import InstanceView
+from penstock.core.components.spec import component_of
+from penstock.core.deployment import EndpointRoutes
 from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.loop_lag import LagSeen
+from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
 
 
 class Observation:
     """Reads the control plane. Utilization is what processes used between two samples."""
 
     def __init__(
-        self, plane: ControlPlane, endpoint_names: Callable[[], Sequence[str]], clock: Clock
+        self,
+        plane: ControlPlane,
+        published: Callable[[], Sequence[EndpointRoutes]],
+        clock: Clock,
     ) -> None:
         self._plane = plane
-        self._endpoint_names = endpoint_names
+        self._published = published
         self._clock = clock
+        self._copies = CopyUsage()
         self._used: dict[str, tuple[float, float]] = {}  #: instance -> (monotonic s, cpu s)
 
     def variants(self) -> list[VariantObserved]:
-        """Copies of every endpoint that the gateway routes to, by variant and state."""
+        """Copies of every endpoint that the gateway routes to, by variant and state. A variant
+        without any instance is there as well: its requests may wait for one."""
         found: dict[tuple[str, str], dict[str, int]] = {}
+        components: dict[tuple[str, str], dict[str, dict[str, int]]] = {}
         instances: dict[tuple[str, str], list[InstanceHeld]] = {}
         serving: dict[tuple[str, str], int] = {}
-        for endpoint in self._endpoint_names():  # a variant at zero instances is not gone
-            for variant in self._plane.current_counts(endpoint):
-                key = endpoint, variant
-                found[key], serving[key], instances[key] = {}, 0, []
+        for routes in self._published():
+            for pool in routes.variants:
+                key = routes.endpoint, pool.name
+                found.setdefault(key, {})
+                if pool.component:
+                    components.setdefault(key, {})[pool.component] = {}
         for endpoint, view in self._views():
             key = endpoint, view.variant
             states = found.setdefault(key, {})
             for state in view.states:
                 states[state] = states.get(state, 0) + 1
+            for copy in view.copies:
+                of_component = components.get(key, {}).get(component_of(copy.component))
+                if of_component is not None:
+                    of_component[copy.phase] = of_component.get(copy.phase, 0) + 1
             serving[key] = serving.get(key, 0) + view.serves
             kind = self._plane.catalogue.resolve(view.instance_type)
             machine_bytes = self._plane.catalogue.machine.memory_bytes
@@ -49,11 +65,19 @@ class Observation:
                 endpoint=endpoint,
                 variant=variant,
                 copies=states,
-                serving_count=serving[endpoint, variant],
-                instances=tuple(instances[endpoint, variant]),
+                serving_count=serving.get((endpoint, variant), 0),
+                instances=tuple(instances.get((endpoint, variant), ())),
+                components=components.get((endpoint, variant), {}),
+                publishing=self._publishing(endpoint),
             )
             for (endpoint, variant), states in found.items()
         ]
+
+    def _publishing(self, endpoint: str) -> Publishing:
+        shown = self._plane.shown(endpoint)
+        if shown is None:
+            return ALWAYS
+        return publishing_of(shown.metrics_publish_s, enhanced=shown.metrics_enhanced)
 
     async def samples(self) -> list[InstanceSample]:
         """One measurement of each instance; those that do not answer are left out."""
@@ -76,17 +100,19 @@ class Observation:
                     memory_percent=memory_percent(status, view),
                     loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
                     loaded_model_count=loaded_models(status),
+                    copies=self._copies.samples(view, status, now),
                     **engines(status),
                 )
             )
         self._used = used
+        self._copies.keep_instances(set(used))
         return taken
 
     def _views(self) -> list[tuple[str, InstanceView]]:
         return [
-            (endpoint, view)
-            for endpoint in self._endpoint_names()
-            for view in self._plane.instances(endpoint)
+            (routes.endpoint, view)
+            for routes in self._published()
+            for view in self._plane.instances(routes.endpoint)
         ]
 
 

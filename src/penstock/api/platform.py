@@ -131,6 +131,8 @@ class Platform:
             rng=random.Random(),
             limits=config.limits,
             recorders=self._registry,
+            on_waiting=self._capacity_wanted,
+            ready_in_s=self._ready_in_s,
         )
         self._plane = ControlPlane(
             config,
@@ -154,7 +156,7 @@ class Platform:
                 self._registry,
                 self._store,
                 clock,
-                Observation(self._plane, self._dispatcher.endpoint_names, clock),
+                Observation(self._plane, self._dispatcher.published, clock),
                 config.state_dir / "metrics.jsonl",
             )
             stack.push_async_callback(metrics.stop)
@@ -174,6 +176,13 @@ class Platform:
         self, endpoint: str, variant: str, instance_id: str, told: dict[str, Any]
     ) -> None:
         self._registry.add_models(endpoint, variant, instance_id, told, self._clock.wall())
+
+    def _capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
+        self._plane.capacity_wanted(endpoint, variant, component, count)
+        self._scaling.driver.capacity_wanted(endpoint, variant, component, count)
+
+    def _ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        return self._plane.ready_in_s(endpoint, variant, component)
 
     async def stop(self) -> None:
         """Refuses what is new, answers what is in flight, ends the instances. Idempotent."""

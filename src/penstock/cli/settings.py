@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from penstock.config import CAPACITY_MODES, ServerConfig
+from penstock.core.holding import ZERO_CAPACITY_MODES
 from penstock.core.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
 
@@ -31,6 +32,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 CHOICES: dict[str, tuple[str, ...]] = {
     "log_level": LOG_LEVELS,
     "control.capacity": CAPACITY_MODES,
+    "limits.zero_capacity": ZERO_CAPACITY_MODES,
 }
 
 #: Inclusive bounds of numbers, by path; everything else only has to be positive or zero.

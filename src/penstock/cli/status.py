@@ -24,11 +24,14 @@ def status(
     endpoints = [describe(client, endpoint) for endpoint in names]
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
+    components = list_components(client, name)
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
         costs = [cost for cost in costs if cost["endpoint"] == name]
     if json_:
-        found = {"endpoints": endpoints, "copies": copies, "costs": costs}
+        found = {
+            "endpoints": endpoints, "components": components, "copies": copies, "costs": costs
+        }  # fmt: skip
         print_json({"server": client.url} | found)
         return
     print_table(
@@ -36,9 +39,17 @@ def status(
         ("endpoint", "status", "variant", "weight", "instances", "reason"),
         [row for endpoint in endpoints for row in _rows(endpoint)],
     )
+    if components:
+        print()
+        print_table(
+            "inference components",
+            ("component", "endpoint", "variant", "status", "copies", "reason"),
+            [_component_row(one) for one in components],
+        )
     if copies:
         print()
-        columns = ("copy", "endpoint", "variant", "instance", "state", "outstanding", "pid")
+        of = ("component",) if components else ()
+        columns = ("copy", "endpoint", "variant", *of, "instance", "state", "outstanding", "pid")
         rows = [
             [*map(copy.get, columns), (copy.get("proof") or {}).get("state")] for copy in copies
         ]
@@ -56,6 +67,17 @@ def status(
 def list_names(client: Client) -> list[str]:
     """All endpoint names, page by page, oldest first."""
     return [str(each["EndpointName"]) for each in list_all(client, "ListEndpoints", "Endpoints")]
+
+
+def list_components(client: Client, endpoint: str = "") -> list[dict[str, Any]]:
+    """Inference components as they are described, of one endpoint or of all."""
+    filters = {"EndpointNameEquals": endpoint} if endpoint else {}
+    return [
+        client.sagemaker(
+            "DescribeInferenceComponent", InferenceComponentName=one["InferenceComponentName"]
+        )
+        for one in list_all(client, "ListInferenceComponents", "InferenceComponents", **filters)
+    ]
 
 
 def list_all(
@@ -84,6 +106,18 @@ def _cost_row(cost: dict[str, Any]) -> list[object]:
         None if request is None else f"{request * 1000:.4g}",
         None if joules is None else f"{joules:.4g}",
         None if tokens is None else f"{tokens:.4g}",
+    ]
+
+
+def _component_row(one: dict[str, Any]) -> list[object]:
+    runtime = one["RuntimeConfig"]
+    return [
+        one["InferenceComponentName"],
+        one["EndpointName"],
+        one["VariantName"],
+        one["InferenceComponentStatus"],
+        f"{runtime['CurrentCopyCount']}/{runtime['DesiredCopyCount']}",
+        one.get("FailureReason", ""),
     ]
 
 

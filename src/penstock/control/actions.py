@@ -12,17 +12,21 @@ from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.ledger import EndpointLedger, Slot
 from penstock.control.operations import Operations
 from penstock.control.room import Room
+from penstock.core.components.spec import component_of, copies_wish
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
     LOADING,
+    RELEASES,
     STARTING,
     Action,
     DrainCopy,
     EndpointDesired,
     FinishDelete,
+    ForgetComponent,
     LoadCopy,
     PublishRoutes,
     RefuseCopy,
+    SetComponent,
     SetStatus,
     StartInstance,
     StopInstance,
@@ -30,7 +34,7 @@ from penstock.core.endpoint_state import (
     WithdrawRoutes,
 )
 from penstock.core.room import NO_ROOM, WAIT
-from penstock.core.wish import VariantWish, wished
+from penstock.core.wish import ComponentWish, wished
 from penstock.errors import CallerError
 from penstock.fleet.catalogue import InstanceCatalogue
 
@@ -89,6 +93,7 @@ class Actions:
 
     def stop(self, ledger: EndpointLedger, action: StopInstance) -> None:
         entry = ledger.instances[action.instance_id]
+        self._note_release(ledger, entry, action.reason)
         if action.failure:
             self._work.instances.give_up(
                 ledger, entry, action.failure, action.reason, permanent=action.permanent
@@ -98,14 +103,14 @@ class Actions:
 
     def load(self, ledger: EndpointLedger, action: LoadCopy) -> None:
         entry = ledger.instances[action.instance_id]
-        wish = _variant_wish(ledger.desired, action.generation, entry.variant)
+        component = _component_wish(ledger.desired, action, entry.variant)
         self._copy_last += 1
         copy = CopyEntry(
             copy=self._copy_last,
             instance_id=entry.instance_id,
             variant=entry.variant,
             generation=action.generation,
-            component=wish.component(action.component),
+            component=component,
             ordinal=action.ordinal,
             phase=LOADING,
             since=None,
@@ -113,6 +118,7 @@ class Actions:
         self._work.copies.load(ledger, entry, copy)
 
     def drain(self, ledger: EndpointLedger, action: DrainCopy) -> None:
+        self._note_release(ledger, ledger.instances[action.instance_id], action.reason)
         self._work.copies.drain(ledger, ledger.copies[action.copy])
 
     def unload(self, ledger: EndpointLedger, action: UnloadCopy) -> None:
@@ -133,16 +139,26 @@ class Actions:
             component=action.component,
             ordinal=action.ordinal,
         )
-        ledger.fail(slot, action.failure, permanent=True, now=self._clock.monotonic())
+        now = self._clock.monotonic()
+        ledger.fail(slot, action.failure, permanent=True, now=now, refused=True)
+
+    def _note_release(self, ledger: EndpointLedger, entry: InstanceEntry, reason: str) -> None:
+        """An instance whose copies are served elsewhere goes, and does not count any more."""
+        if reason in RELEASES and not entry.leaving:
+            entry.leaving = True
+            ledger.released[entry.variant] = self._clock.monotonic()
 
 
 def told(action: Action) -> tuple[str, str, str]:
     """(what, reason, detail) for the history."""
     match action:
-        case LoadCopy(instance_id=where):
-            return "load copy", action.reason, where
+        case LoadCopy(instance_id=where, component=name):
+            what = f"load copy of {name}" if component_of(name) else "load copy"
+            return what, action.reason, where
         case PublishRoutes(routes=routes):
-            copies = ", ".join(f"{v.name}: {len(v.copies)} copies" for v in routes.variants)
+            copies = ", ".join(
+                f"{v.component or v.name}: {len(v.copies)} copies" for v in routes.variants
+            )
             return "publish routes", action.reason, copies
         case DrainCopy(instance_id=where):
             return "drain copy", action.reason, where
@@ -155,6 +171,10 @@ def told(action: Action) -> tuple[str, str, str]:
             return "stop instance", action.reason, where
         case SetStatus(status=status):
             return f"status {status}", action.reason, action.failure_reason
+        case SetComponent(component=component, status=status):
+            return f"component {component} {status}", action.reason, action.failure_reason
+        case ForgetComponent(component=component):
+            return f"forget component {component}", action.reason, ""
         case WithdrawRoutes():
             return "withdraw routes", action.reason, ""
         case FinishDelete():
@@ -175,5 +195,11 @@ def _instance_type(desired: EndpointDesired, action: StartInstance) -> str:
     return next(one.instance_type for one in variants if one.name == action.variant)
 
 
-def _variant_wish(desired: EndpointDesired, generation: int, variant: str) -> VariantWish:
-    return next(one for one in wished(_deployment(desired, generation)) if one.name == variant)
+def _component_wish(desired: EndpointDesired, action: LoadCopy, variant: str) -> ComponentWish:
+    for component in desired.components:
+        for revision in component.revisions():
+            wish = copies_wish(component, revision, component.copies)
+            if wish.name == action.component:
+                return wish
+    wishes = wished(_deployment(desired, action.generation))
+    return next(one for one in wishes if one.name == variant).component(action.component)

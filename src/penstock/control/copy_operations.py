@@ -19,8 +19,10 @@ from penstock.control.load_request import load_request
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.ports import RoutePublisher
 from penstock.control.room import Room
+from penstock.control.starts import note_ready
 from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec, is_permanent
+from penstock.core.components.memory import after_load, before_load
 from penstock.core.endpoint_state import (
     DRAINED,
     DRAINING,
@@ -33,7 +35,7 @@ from penstock.core.endpoint_state import (
 )
 from penstock.core.memory_need import MemoryNeed
 from penstock.core.room import NO_ROOM, RoomDecision
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import ModelError, NotNowError, PenstockError
 
 
 class NoRoom(NotNowError):
@@ -41,6 +43,13 @@ class NoRoom(NotNowError):
 
     def __init__(self, decision: RoomDecision) -> None:
         super().__init__(decision.reason, decision.message)
+
+
+class TooLarge(ModelError):
+    """A model takes more than a copy of its component may."""
+
+    def __init__(self, story: str) -> None:
+        super().__init__("larger-than-requirement", story)
 
 
 class GiveUpInstance(Protocol):
@@ -82,6 +91,7 @@ class CopyOperations:
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """A new copy, phase loading."""
+        copy.asked_at = self._under_way.clock.monotonic()
         ledger.copies[copy.copy] = copy
         self._under_way.enter(copy, LOADING, queued=True)
         self._begin(copy, self._load(ledger, entry, copy))
@@ -132,7 +142,8 @@ class CopyOperations:
         elif name == "copy-failed" and copy.phase in (READY, LOST):
             fields = event.get("error") or {}
             story = fields.get("message") or event.get("reason") or "its process keeps ending"
-            message = f"Variant {entry.variant}: {story}"
+            where = _of(copy)
+            message = f"{where[0].upper()}{where[1:]}: {story}"
             self.give_up(ledger, entry, copy, message, "copy-failed", permanent=False)
         else:
             return
@@ -172,7 +183,11 @@ class CopyOperations:
         copy.outstanding_max = int(description.get("outstanding_max", 1))
         copy.model_memory_bytes = int(reply.get("memory_bytes", 0))
         copy.load_s = float(reply.get("load_s", 0.0))
+        story = after_load(copy.component, copy.model_memory_bytes)
+        if story:
+            raise TooLarge(story)
         copy.ready_since = self._under_way.clock.monotonic()
+        note_ready(ledger, entry, copy, copy.ready_since)
         entry.memory_bytes = sum(  # until the first status call
             one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
         )
@@ -191,6 +206,9 @@ class CopyOperations:
             self._under_way.enter(copy, LOADING, queued=True)
             self._under_way.record(ledger, "wait for room", decision.reason, entry.instance_id)
 
+        story = before_load(copy.component, need)
+        if story:
+            raise TooLarge(story)
         decision = await self._room.for_load(
             entry, copy, need, measure=self._status.measure, waits=waits
         )
@@ -272,6 +290,12 @@ def _story(copy: CopyEntry, error: PenstockError) -> str:
     """For FailureReason: which model, what happened, what to do."""
     hint = f" {error.hint}" if error.hint else ""
     return (
-        f"Model {copy.component.model.model_name} of variant {copy.variant} could not be"
+        f"Model {copy.component.model.model_name} of {_of(copy)} could not be"
         f" loaded: {error.message}{'' if error.message.endswith('.') else '.'}{hint}"
     )
+
+
+def _of(copy: CopyEntry) -> str:
+    """Whose it is, for people."""
+    component = copy.component.component
+    return f"inference component {component}" if component else f"variant {copy.variant}"

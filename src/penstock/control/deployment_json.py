@@ -1,12 +1,15 @@
-"""`DeploymentSpec` as JSON text, the snapshot that a deployment row holds."""
+"""`DeploymentSpec` and `ComponentRevision` as JSON text, the snapshots that rows hold."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import orjson
 
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.components.spec import ComponentRevision
+from penstock.core.deployment import DeploymentSpec, ManagedScaling, ModelSource, VariantSpec
+from penstock.core.wish import CopyNeed
 
 
 def encode_deployment(deployment: DeploymentSpec) -> str:
@@ -19,7 +22,27 @@ def decode_deployment(text: str) -> DeploymentSpec:
     fields = orjson.loads(text)
     variants = []
     for variant in fields.pop("variants"):
-        source = variant.pop("model")
-        source["environment"] = tuple((key, value) for key, value in source["environment"])
-        variants.append(VariantSpec(model=ModelSource(**source), **variant))
+        source, managed = variant.pop("model"), variant.pop("managed", None)
+        variants.append(
+            VariantSpec(
+                model=None if source is None else _source(source),
+                managed=None if managed is None else ManagedScaling(**managed),
+                **variant,
+            )
+        )
     return DeploymentSpec(variants=tuple(variants), **fields)
+
+
+def encode_revision(revision: ComponentRevision) -> str:
+    return orjson.dumps(asdict(revision)).decode()
+
+
+def decode_revision(text: str) -> ComponentRevision:
+    fields = orjson.loads(text)
+    model, need = _source(fields.pop("model")), CopyNeed(**fields.pop("need"))
+    return ComponentRevision(model=model, need=need, **fields)
+
+
+def _source(fields: dict[str, Any]) -> ModelSource:
+    environment = tuple((key, value) for key, value in fields.pop("environment"))
+    return ModelSource(environment=environment, **fields)

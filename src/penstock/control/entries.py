@@ -41,6 +41,9 @@ class InstanceEntry:
     pid: int | None = None
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered
+    asked_at: float = 0.0  #: when its start was asked for, monotonic s
+    running_at: float = 0.0  #: when it began to run
+    leaving: bool = False  #: it was decided to take it away while copies on it serve
 
     def observed(self) -> InstanceObserved:
         return InstanceObserved(
@@ -54,6 +57,7 @@ class InstanceEntry:
             cores=self.kind.cores,
             accelerators=self.kind.accelerators,
             taken_bytes=self.own_bytes,
+            leaving=self.leaving,
         )
 
     def note_memory(self, measured: Mapping[str, Any]) -> None:
@@ -76,6 +80,7 @@ class CopyEntry:
     ordinal: int
     phase: str
     since: float | None
+    asked_at: float = 0.0  #: when its load was asked for, monotonic s
     asked: bool = False  #: the instance was told to load it, and will say how that ended
     waits_for_room: bool = False  #: to load its model
     need_bytes: int = 0  #: what its model was granted before it was loaded; 0 = not known yet

@@ -49,7 +49,8 @@ def multi_model_of(
     """None for an endpoint without a multi-model variant."""
     deployment = ledger.desired.active or ledger.desired.target
     variants = deployment.variants if deployment is not None else ()
-    sources = dict.fromkeys(one.model for one in variants if one.model.multi_model)
+    models = [one.model for one in variants if one.model is not None]
+    sources = dict.fromkeys(one for one in models if one.multi_model)
     if not sources:
         return None
     hosts = [

@@ -49,6 +49,7 @@ class InstanceOperations:
 
     def start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         """A new entry, phase starting."""
+        entry.asked_at = self._under_way.clock.monotonic()
         self._under_way.add(ledger, entry)
         self._under_way.enter(entry, STARTING, queued=True)
         self._under_way.begin(
@@ -115,6 +116,7 @@ class InstanceOperations:
                 on_close=lambda: self._on_close(entry.instance_id),
             )
             await self._publisher.connect(entry.instance_id, handle.address)
+        entry.running_at = self._under_way.clock.monotonic()
         self._under_way.enter(entry, RUNNING)
 
     def _start_failed(

@@ -14,14 +14,17 @@ from typing import Final
 
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.core.attempts import ReconcileSpec, failure_count
+from penstock.core.components.spec import component_of
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.endpoint_state import (
     READY,
     RUNNING,
+    STARTING,
     EndpointDesired,
     EndpointObserved,
     SlotFailure,
 )
+from penstock.core.start_times import StartTimes
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +60,8 @@ class EndpointLedger:
         self.copies: dict[int, CopyEntry] = {}
         self.published: EndpointRoutes | None = None
         self.activities: deque[Activity] = deque(maxlen=_ACTIVITIES_MAX)
+        self.released: dict[str, float] = {}  #: by variant, when one went as no copy needed it
+        self.start_times = StartTimes()  #: by variant and component
         self._failures: dict[Slot, SlotFailure] = {}
         self._spec = spec
 
@@ -68,18 +73,25 @@ class EndpointLedger:
             _log.info("%s: %s (%s) %s", self.desired.endpoint, what, reason, detail)
 
     def wish(self, desired: EndpointDesired) -> None:
-        """A new wish gives every slot fresh attempts, and forgets generations that are gone."""
+        """A new wish gives the slots that it concerns fresh attempts, and forgets generations and
+        components that are gone. What is wished of one component does not concern another's."""
         if desired == self.desired:
             return
-        self.desired = desired
+        former, self.desired = self.desired, desired
+        concerned = {one.name for one in set(former.components) ^ set(desired.components)}
+        every = replace(former, components=()) != replace(desired, components=())
         generations = {
             one.generation for one in (desired.active, desired.target) if one is not None
         }
-        self._failures = {
-            slot: replace(failure, count=0, permanent=False)
-            for slot, failure in self._failures.items()
-            if slot.generation in generations
-        }
+        there = {one.name for one in desired.components}
+        kept: dict[Slot, SlotFailure] = {}
+        for slot, failure in self._failures.items():
+            component = component_of(slot.component)
+            if slot.generation not in generations or (component and component not in there):
+                continue
+            fresh = every or not component or component in concerned
+            kept[slot] = replace(failure, count=0, permanent=False) if fresh else failure
+        self._failures = kept
 
     def copies_on(self, instance_id: str) -> list[CopyEntry]:
         return [copy for copy in self.copies.values() if copy.instance_id == instance_id]
@@ -115,7 +127,14 @@ class EndpointLedger:
         self.fail(slot, message, permanent=permanent, ready_s=ready_s, now=now)
 
     def fail(
-        self, slot: Slot, message: str, *, permanent: bool, now: float, ready_s: float = 0.0
+        self,
+        slot: Slot,
+        message: str,
+        *,
+        permanent: bool,
+        now: float,
+        ready_s: float = 0.0,
+        refused: bool = False,
     ) -> None:
         self._failures[slot] = SlotFailure(
             variant=slot.variant,
@@ -126,6 +145,7 @@ class EndpointLedger:
             at=now,
             message=message,
             permanent=permanent,
+            refused=refused,
         )
 
     def publish(self, routes: EndpointRoutes | None) -> None:
@@ -144,20 +164,59 @@ class EndpointLedger:
             copies=tuple(copy.observed() for copy in self.copies.values()),
             failures=tuple(self._failures.values()),
             published=self.published,
+            released=tuple(self.released.items()),
         )
 
+    def awaits_copy(self) -> bool:
+        """Whether an instance is about to be told what to load. One that takes inference components
+        may stay without any for as long as it likes."""
+        generations = (self.desired.active, self.desired.target)
+        takes = any(one is not None and one.takes_components for one in generations)
+        return not takes and any(entry.phase == RUNNING and not on for entry, on in self.held())
+
+    def component_counts(self) -> dict[str, int]:
+        """Ready copies by inference component, of the generation that is shown."""
+        deployment = self.desired.active or self.desired.target
+        counts = {one.name: 0 for one in self.desired.components}
+        for copy in self.copies.values():
+            name = component_of(copy.component.name)
+            if (
+                name in counts
+                and copy.phase == READY
+                and deployment is not None
+                and copy.generation == deployment.generation
+            ):
+                counts[name] += 1
+        return counts
+
+    def kept_counts(self) -> dict[str, int]:
+        """Instances that are there or on their way and will stay, by variant."""
+        deployment = self.desired.active or self.desired.target
+        counts: dict[str, int] = {}
+        for entry in self.instances.values():
+            if (
+                entry.phase in (STARTING, RUNNING)
+                and not entry.leaving
+                and deployment is not None
+                and entry.generation == deployment.generation
+            ):
+                counts[entry.variant] = counts.get(entry.variant, 0) + 1
+        return counts
+
     def ready_counts(self) -> dict[str, int]:
-        """Instances that serve now, by variant of the generation that is shown."""
+        """Instances that serve now, by variant of the generation that is shown. One that takes
+        inference components serves once it runs."""
         deployment = self.desired.active or self.desired.target
         if deployment is None:
             return {}
         counts = {variant.name: 0 for variant in deployment.variants}
+        ready = {variant.name for variant in deployment.variants if variant.model is None}
         serving = {copy.instance_id for copy in self.copies.values() if copy.phase == READY}
         for entry in self.instances.values():
             if (
                 entry.phase == RUNNING
                 and entry.generation == deployment.generation
-                and entry.instance_id in serving
+                and (entry.instance_id in serving or entry.variant in ready)
             ):
                 counts[entry.variant] = counts.get(entry.variant, 0) + 1
         return counts

@@ -9,10 +9,11 @@ from penstock.control.instance_client import Json
 
 def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
     """A copy that has its instance to itself may use all of it, any other the cores and the
-    accelerators that it asked for; of memory both are told what the instance has."""
+    accelerators that it asked for. Of memory both are told what the instance has, or the most that
+    a copy of the component may take."""
     component, need, kind = copy.component, copy.component.need, entry.kind
     environment = dict(component.model.environment)
-    whole = need.whole_instance
+    whole, share_bytes = need.whole_instance, kind.share_bytes or kind.memory_bytes
     return {
         "op": "load",
         "copy": copy.copy,
@@ -26,7 +27,7 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
         ).to_dict(),
         "environment": environment,
         "cores": kind.cores if whole or not need.cores else need.cores,
-        "memory_bytes_max": kind.share_bytes or kind.memory_bytes,
+        "memory_bytes_max": min(share_bytes, need.memory_bytes_max or share_bytes),
         "accelerators": kind.accelerators if whole else need.accelerators,
         "multi_model": {"keeps_models": component.model.keeps_models}
         if component.model.multi_model

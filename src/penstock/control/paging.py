@@ -42,6 +42,10 @@ def filtered(table: Table, query: ListQuery) -> Select[Any]:
         conditions.append(columns.modified >= query.modified_after)
     if query.status_equals and "status" in columns:
         conditions.append(columns.status == query.status_equals)
+    if query.endpoint_equals:
+        conditions.append(columns.endpoint_key == query.endpoint_equals.lower())
+    if query.variant_equals:
+        conditions.append(columns.variant == query.variant_equals)
     column = columns[_sort_column(table, query)]
     ascending = query.sort_order == "Ascending"
     if query.next_token:

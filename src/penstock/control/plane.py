@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, ServerConfig
+from penstock.control import starts
 from penstock.control.hosts import MultiModel, multi_model_of
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_status import memory_bytes
@@ -21,13 +22,14 @@ from penstock.control.keys import AccessKeys, KeyRing
 from penstock.control.ledger import Activity
 from penstock.control.lock import StateDirLock
 from penstock.control.operation_settings import OperationSettings
-from penstock.control.ports import ModelCounted, RoutePublisher
+from penstock.control.ports import CapacityWanted, ModelCounted, RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.control.views import InstanceView, instance_view
 from penstock.core.attempts import ReconcileSpec
+from penstock.core.deployment import DeploymentSpec
 from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess
@@ -75,6 +77,8 @@ class ControlPlane:
         self.catalogue = InstanceCatalogue(machine or this_machine(), strict=strict)
         # A machine that is only told of has what it is told to have.
         self._available_bytes = available_bytes if machine is None else lambda: None
+        #: (endpoint, variant, component) -> requests that wait for a copy
+        self.wanted: dict[tuple[str, str, str], CapacityWanted] = {}
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
         self.database = StoreThread(lambda: Store(config.state_dir, config.control.database))
 
@@ -148,6 +152,47 @@ class ControlPlane:
         """Instances that serve now, by variant: CurrentInstanceCount; it lags the desired one."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
+
+    def kept_counts(self, endpoint: str) -> dict[str, int]:
+        """Instances that are there or on their way, by variant: what managed scaling wants now."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.kept_counts() if ledger is not None else {}
+
+    def copy_counts(self, endpoint: str) -> dict[str, int]:
+        """Ready copies by inference component: CurrentCopyCount; it lags the desired one."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.component_counts() if ledger is not None else {}
+
+    def shown(self, endpoint: str) -> DeploymentSpec | None:
+        """The generation that serves, or the first one on its way; None for an unknown endpoint."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
+
+    def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
+        """A gateway says how many requests wait for copies of a variant, or of its component.
+
+        0: none waits any more. A request that could not be held is told of in the same way, by a
+        number that counts it and then one that does not.
+        """
+        key = endpoint, variant, component
+        if not waiting:
+            self.wanted.pop(key, None)
+            return
+        before = self.wanted.get(key)
+        since = before.since if before is not None else self._clock.monotonic()
+        self.wanted[key] = CapacityWanted(waiting=waiting, since=since)
+
+    def start_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        """What a copy takes to be ready, as the last starts did; None: none was seen."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return None if ledger is None else ledger.start_times.fastest_s((variant, component))
+
+    def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        """When a copy can be ready at the earliest, in s from now; None: not known."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        if ledger is None:
+            return None
+        return starts.ready_in_s(ledger, variant, component, self._clock.monotonic())
 
     def activities(self, endpoint: str) -> list[Activity]:
         """What was done for an endpoint since this server started, and why; oldest first."""

@@ -6,12 +6,21 @@ Both sides meet at composition. Neither imports the other: they are separate pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.core.deployment import EndpointRoutes
 
 #: (endpoint, variant, instance, target model -> its counts): what a host told, once
 ModelCounted = Callable[[str, str, str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityWanted:
+    """Requests wait for copies of a variant, or of a component."""
+
+    waiting: int  #: requests
+    since: float  #: monotonic s
 
 
 class RoutePublisher(Protocol):

@@ -30,14 +30,15 @@ from penstock.core.attempts import ReconcileSpec
 from penstock.core.endpoint_state import (
     DELETING,
     LOADING,
-    RUNNING,
     Action,
     DrainCopy,
     EndpointDesired,
     FinishDelete,
+    ForgetComponent,
     LoadCopy,
     PublishRoutes,
     RefuseCopy,
+    SetComponent,
     SetStatus,
     StartInstance,
     StopInstance,
@@ -189,7 +190,7 @@ class ReconcilerDriver:
                     for entry in ledger.instances.values()
                 ),
                 loading=any(copy.phase == LOADING for copy in copies)
-                or any(entry.phase == RUNNING and not on for entry, on in self._held()),
+                or any(ledger.awaits_copy() for ledger in ledgers),
             )
             await asyncio.to_thread(self._housekeeping.tidy, in_use)
 
@@ -291,9 +292,23 @@ class ReconcilerDriver:
                 ledger.publish(None)
             case SetStatus():
                 await self._set_status(key, ledger, action)
+            case SetComponent():
+                await self._set_component(key, ledger, action)
+            case ForgetComponent(component=component):
+                name = ledger.desired.endpoint
+                record = await self._database.call(Store.forget_component, name, component)
+                self._wish(key, record.desired())
             case FinishDelete():
                 await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
+
+    async def _set_component(self, key: str, ledger: EndpointLedger, action: SetComponent) -> None:
+        name, wall = ledger.desired.endpoint, self._clock.wall()
+        if action.failure_reason:
+            words = f"{action.component} {action.status}: {action.failure_reason}"
+            await asyncio.to_thread(endpoint_log.tell, self._log_dir, name, words, wall=wall)
+        record = await self._database.call(Store.set_component, name, action, now=wall)
+        self._wish(key, record.desired())
 
     async def _set_status(self, key: str, ledger: EndpointLedger, action: SetStatus) -> None:
         if action.failure_reason:  # first: whoever reads the reason may look for more

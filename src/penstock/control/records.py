@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import EndpointDesired
 from penstock.core.grants import Grant
@@ -13,9 +14,15 @@ from penstock.errors import CallerError
 MODEL = "model"
 ENDPOINT_CONFIG = "endpoint-config"
 ENDPOINT = "endpoint"
+COMPONENT = "inference-component"
 
 #: How AWS's messages call each kind.
-NOUNS = {MODEL: "model", ENDPOINT_CONFIG: "endpoint configuration", ENDPOINT: "endpoint"}
+NOUNS = {
+    MODEL: "model",
+    ENDPOINT_CONFIG: "endpoint configuration",
+    ENDPOINT: "endpoint",
+    COMPONENT: "inference component",
+}
 
 T = TypeVar("T")
 
@@ -45,6 +52,7 @@ class EndpointRecord:
     active: DeploymentSpec | None
     target: DeploymentSpec | None
     previous: DeploymentSpec | None  #: `active` before its weights and counts were changed
+    components: tuple[ComponentDesired, ...] = ()  #: by name
 
     @property
     def shown(self) -> DeploymentSpec:
@@ -65,7 +73,23 @@ class EndpointRecord:
             active=self.active,
             target=self.target,
             previous=self.previous,
+            components=self.components,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentRecord:
+    """An inference component."""
+
+    name: str
+    arn: str
+    endpoint: str  #: its name as it was created
+    endpoint_arn: str
+    request: dict[str, Any]  #: of create, with what updates changed
+    created: float
+    modified: float
+    failure_reason: str
+    desired: ComponentDesired
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +102,10 @@ class ListQuery:
     created_after: float | None = None
     modified_before: float | None = None
     modified_after: float | None = None
-    status_equals: str = ""  #: endpoints only
-    sort_by: str = "CreationTime"  #: Name | CreationTime | Status (endpoints only)
+    status_equals: str = ""  #: endpoints and inference components only
+    endpoint_equals: str = ""  #: inference components only
+    variant_equals: str = ""  #: inference components only
+    sort_by: str = "CreationTime"  #: Name | CreationTime | Status (where there is one)
     sort_order: str = "Descending"  #: Ascending | Descending
     max_results: int = 10
     next_token: str = ""
@@ -140,6 +166,19 @@ class EndpointBusy(CallerError):
         )
         self.name = name
         self.endpoint_status = status
+
+
+class ComponentBusy(CallerError):
+    """The inference component's status does not allow the change."""
+
+    def __init__(self, name: str, status: str) -> None:
+        super().__init__(
+            "component-busy",
+            f'Inference component "{name}" is {status}; only one that is InService can be updated.',
+            hint="Wait until it is InService, or delete it.",
+        )
+        self.name = name
+        self.component_status = status
 
 
 class UnknownVariant(CallerError):

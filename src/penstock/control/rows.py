@@ -12,8 +12,13 @@ import orjson
 from sqlalchemy import Connection, RowMapping, and_, delete, insert, select, update
 
 from penstock.control import schema
-from penstock.control.deployment_json import decode_deployment, encode_deployment
+from penstock.control.deployment_json import (
+    decode_deployment,
+    decode_revision,
+    encode_deployment,
+)
 from penstock.control.records import (
+    COMPONENT,
     ENDPOINT,
     ENDPOINT_CONFIG,
     MODEL,
@@ -25,6 +30,7 @@ from penstock.control.records import (
     ResourceRecord,
     TooManyTags,
 )
+from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import IN_SERVICE
 from penstock.core.grants import Grant
@@ -35,6 +41,7 @@ TABLES: Final = {
     MODEL: schema.models,
     ENDPOINT_CONFIG: schema.endpoint_configs,
     ENDPOINT: schema.endpoints,
+    COMPONENT: schema.inference_components,
 }
 
 
@@ -123,6 +130,27 @@ def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         active=spec_of(row["active_generation"]),
         target=spec_of(row["target_generation"]),
         previous=spec_of(row["active_generation"], "previous"),
+        components=components_of(db, row["key"]),
+    )
+
+
+def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentDesired, ...]:
+    """The inference components of an endpoint, by name."""
+    table = schema.inference_components
+    found = db.execute(
+        select(table).where(table.c.endpoint_key == endpoint_key).order_by(table.c.key)
+    )
+    return tuple(component_desired(row) for row in found.mappings())
+
+
+def component_desired(row: RowMapping) -> ComponentDesired:
+    return ComponentDesired(
+        name=row["name"],
+        variant=row["variant"],
+        status=row["status"],
+        copies=row["copies"],
+        active=decode_revision(row["active"]),
+        target=None if row["target"] is None else decode_revision(row["target"]),
     )
 
 

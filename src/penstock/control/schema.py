@@ -20,7 +20,7 @@ MIGRATIONS: Final = {
         "ALTER TABLE keys ADD COLUMN scope VARCHAR(16) NOT NULL DEFAULT 'admin'",
         "ALTER TABLE keys ADD COLUMN endpoints TEXT NOT NULL DEFAULT ''",
     ),
-    3: (),  # only new tables
+    3: (),  # new tables, which are made whenever a database is opened
 }
 
 metadata: Final = MetaData()
@@ -189,4 +189,18 @@ scaling_activities = Table(
     Index("scaling_activities_id", "id"),
     Index("scaling_activities_target", "target_key", "number"),
     Index("scaling_activities_started", "started"),
+)
+
+#: Inference components. `request` is what was last asked for, as the caller said it.
+inference_components = _named(
+    "inference_components",
+    Column("endpoint_key", String(128), nullable=False, index=True),
+    Column("variant", String(128), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("failure_reason", Text, nullable=False),
+    Column("copies", Integer, nullable=False),
+    Column("revision_last", Integer, nullable=False),
+    Column("active", Text, nullable=False),  #: the revision that serves
+    Column("target", Text),  #: the one on its way to replace it
+    Column("former_request", Text),  #: `request` of `active`, while there is a target
 )

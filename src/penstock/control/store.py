@@ -1,4 +1,4 @@
-"""The record of what was asked for: models, endpoint configurations, endpoints, tags, keys.
+"""The record of what was asked for: models, configurations, endpoints, components, tags, keys.
 
 Synchronous; the server calls it through `control/store_thread.py`. Each method is one transaction,
 so a kill at any moment leaves either the state before or the one after. It knows no protocol and
@@ -14,15 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 
-from penstock.control import paging, rows, schema
+from penstock.control import components, paging, rows, schema
 from penstock.control.database import DatabaseConnection
 from penstock.control.deployment_json import encode_deployment
 from penstock.control.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
     MODEL,
+    ComponentRecord,
     EndpointRecord,
     KeyRecord,
     ListQuery,
@@ -31,7 +32,7 @@ from penstock.control.records import (
     UnknownVariant,
 )
 from penstock.core.deployment import DeploymentSpec
-from penstock.core.endpoint_state import CREATING, DELETING, UPDATING
+from penstock.core.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
 
 
 class Store:
@@ -152,12 +153,17 @@ class Store:
             return [rows.with_deployments(db, row) for row in found.mappings().all()]
 
     def unsettled_endpoints(self) -> list[str]:
-        """Names of endpoints that are on their way: Creating, Updating or Deleting."""
+        """Names of endpoints that are on their way, or have a component that is: Creating, Updating
+        or Deleting."""
         columns = schema.endpoints.c
+        unsettled = (CREATING, UPDATING, DELETING)
         with self._database.read() as db:
+            on_their_way = select(schema.inference_components.c.endpoint_key).where(
+                schema.inference_components.c.status.in_(unsettled)
+            )
             found = db.execute(
                 select(columns.name)
-                .where(columns.status.in_((CREATING, UPDATING, DELETING)))
+                .where(or_(columns.status.in_(unsettled), columns.key.in_(on_their_way)))
                 .order_by(columns.key)
             )
             return [name for (name,) in found]
@@ -233,6 +239,7 @@ class Store:
             row = rows.require(db, ENDPOINT, name)
             if row["status"] != DELETING:
                 rows.update_endpoint(db, row["key"], {"status": DELETING, "modified": now})
+                components.delete_all(db, row["key"], now=now)
             return rows.endpoint(db, name)
 
     def finish_delete(self, name: str) -> None:
@@ -243,6 +250,7 @@ class Store:
                 return
             key = row["key"]
             db.execute(delete(schema.deployments).where(schema.deployments.c.endpoint_key == key))
+            components.remove_all(db, key)
             rows.remove(db, ENDPOINT, name)
 
     def set_status(
@@ -279,6 +287,49 @@ class Store:
             rows.update_endpoint(db, key, values)
             return rows.endpoint(db, name)
 
+    # Inference components; what each step does, and raises, is in `control/components.py`
+
+    def create_component(
+        self,
+        name: str,
+        wanted: components.NewComponent,
+        *,
+        arn: str,
+        now: float,
+        tags: Mapping[str, str] | None = None,
+    ) -> ComponentRecord:
+        with self._database.begin() as db:
+            return components.create(db, name, wanted, arn=arn, now=now, tags=tags)
+
+    def describe_component(self, name: str) -> ComponentRecord:
+        with self._database.read() as db:
+            return components.record(db, name)
+
+    def list_components(self, query: ListQuery) -> Page[ComponentRecord]:
+        with self._database.read() as db:
+            return components.page(db, query)
+
+    def update_component(
+        self, name: str, change: components.ComponentChange, *, now: float
+    ) -> ComponentRecord:
+        with self._database.begin() as db:
+            return components.change(db, name, change, now=now)
+
+    def delete_component(self, name: str, *, now: float) -> ComponentRecord:
+        with self._database.begin() as db:
+            return components.begin_delete(db, name, now=now)
+
+    def set_component(self, endpoint: str, action: SetComponent, *, now: float) -> EndpointRecord:
+        """What reconciliation came to; the endpoint as it is then."""
+        with self._database.begin() as db:
+            components.settle(db, endpoint, action, now=now)
+            return rows.endpoint(db, endpoint)
+
+    def forget_component(self, endpoint: str, name: str) -> EndpointRecord:
+        with self._database.begin() as db:
+            components.forget(db, endpoint, name)
+            return rows.endpoint(db, endpoint)
+
     # Tags, by ARN
 
     def add_tags(self, arn: str, tags: Mapping[str, str]) -> dict[str, str]:
@@ -300,7 +351,7 @@ class Store:
             )
 
     def arn_exists(self, arn: str) -> bool:
-        """Whether a model, endpoint configuration or endpoint has this ARN (without case)."""
+        """Whether something that can have tags has this ARN (without case)."""
         kind, _, name = arn.rpartition(":")[2].partition("/")
         if kind not in rows.TABLES:
             return False

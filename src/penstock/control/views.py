@@ -18,6 +18,8 @@ class CopyView:
     phase: str  #: the instance's, where that does not run
     load_s: float
     model_memory_bytes: int  #: what loading it took
+    cores: float = 0.0  #: set aside for it; 0 = it shares its instance's
+    memory_bytes: int = 0  #: the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,8 @@ def instance_view(entry: InstanceEntry, copies: list[CopyEntry], log_path: Path)
                 phase=copy.phase if entry.phase == RUNNING else entry.phase,
                 load_s=copy.load_s,
                 model_memory_bytes=copy.model_memory_bytes,
+                cores=copy.component.need.cores,
+                memory_bytes=copy.component.need.memory_bytes,
             )
             for copy in copies
         ),

@@ -39,6 +39,7 @@ class FreeSlot:
     ordinal: int
     failed: bool  #: something was in it before, and failed
     due: float | None  #: no attempt before; None = at once
+    refused: bool = False  #: it failed for lack of room: it need not wait where there is some
 
 
 def backoff_s(count: int, spec: ReconcileSpec) -> float:
@@ -79,7 +80,8 @@ def free_slots(
         if failure is None:
             yield FreeSlot(ordinal, failed=False, due=None)
         else:
-            yield FreeSlot(ordinal, failed=True, due=failure.at + backoff_s(failure.count, spec))
+            due = failure.at + backoff_s(failure.count, spec)
+            yield FreeSlot(ordinal, failed=True, due=due, refused=failure.refused)
 
 
 def earliest(*deadlines: float | None) -> float | None:

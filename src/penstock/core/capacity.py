@@ -7,8 +7,9 @@ copies are wished where; of the copies it sees only how far they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from penstock.core.attempts import ReconcileSpec, earliest, free_slots
 from penstock.core.endings import retire_instance
@@ -33,6 +34,7 @@ from penstock.core.endpoint_state import (
 from penstock.core.wish import VariantWish
 
 _ALIVE = (STARTING, RUNNING)
+_NO_REASONS: Mapping[str, str] = MappingProxyType({})
 _LEAVING = (DRAINING, DRAINED, UNLOADING, ENDING)
 
 
@@ -53,14 +55,8 @@ def decide(
 ) -> CapacityDecision:
     """The instances of one variant. `start_reason`: of an instance that replaces none."""
     copies = observed.copies_by_instance()
-    seen = [
-        one
-        for one in observed.instances
-        if one.variant == wish.name and one.generation == wish.generation
-    ]
-    alive = [one for one in seen if _counts(one, copies.get(one.instance_id, ()))]
-    alive.sort(key=lambda one: _advance(one, copies.get(one.instance_id, ())))
-    kept = alive[: wish.instances]
+    seen = _seen(wish, observed)
+    kept = alive(wish, observed)[: wish.instances]
     # An instance that is about to be reported dead still holds its slot: its failure decides when
     # the next attempt is due.
     taken = {one.ordinal for one in kept}
@@ -90,24 +86,47 @@ def decide(
     return CapacityDecision(tuple(kept), tuple(starts), deadline)
 
 
+def alive(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
+    """Instances of a variant that may stay, in the order in which they would."""
+    copies = observed.copies_by_instance()
+    found = [one for one in _seen(wish, observed) if _counts(one, copies.get(one.instance_id, ()))]
+    return sorted(found, key=lambda one: _advance(one, copies.get(one.instance_id, ())))
+
+
 def take_away(
-    observed: EndpointObserved, kept: Collection[str], generations: Collection[int]
+    observed: EndpointObserved,
+    kept: Collection[str],
+    generations: Collection[int],
+    reasons: Mapping[str, str] = _NO_REASONS,
 ) -> tuple[DrainCopy | StopInstance, ...]:
     """The next step for every instance that is not kept; to be begun once routes without its copies
-    are published. `generations` are those that are wished now."""
+    are published. `generations` are those that are wished now; `reasons` are of variants whose
+    instances are managed."""
     copies = observed.copies_by_instance()
     actions: list[DrainCopy | StopInstance] = []
     for one in observed.instances:
         if one.instance_id not in kept and one.phase != GONE:
-            reason = "variant-count" if one.generation in generations else "old-generation"
+            reason = "old-generation"
+            if one.generation in generations:
+                reason = reasons.get(one.variant, "variant-count")
             actions += retire_instance(one, copies.get(one.instance_id, ()), reason)
     return tuple(actions)
 
 
+def _seen(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
+    return [
+        one
+        for one in observed.instances
+        if one.variant == wish.name and one.generation == wish.generation
+    ]
+
+
 def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
     """A copy that has the instance to itself and leaves takes it along."""
-    return one.phase in _ALIVE and not any(
-        copy.need.whole_instance and copy.phase in _LEAVING for copy in copies
+    return (
+        one.phase in _ALIVE
+        and not one.leaving
+        and not any(copy.need.whole_instance and copy.phase in _LEAVING for copy in copies)
     )
 
 

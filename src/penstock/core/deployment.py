@@ -29,14 +29,32 @@ class ModelSource:
     keeps_models: bool = True  #: ModelCacheSetting: a target model stays when it is idle
 
 
+# SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).
+IDLE_RELEASE = "IDLE_RELEASE"  #: instances without a copy go
+CONSOLIDATION = "CONSOLIDATION"  #: so do those whose copies have room on the others
+SCALE_IN_STRATEGIES = (IDLE_RELEASE, CONSOLIDATION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedScaling:
+    """How many instances a variant may have where they follow its copies."""
+
+    instances_min: int
+    instances_max: int
+    strategy: str = IDLE_RELEASE
+    step_max: int = 0  #: instances that go at once; 0 = any number
+    cooldown_s: float = 60.0  #: from the start of an instance, or the last that went, to the next
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantSpec:
     """One production variant."""
 
     name: str
-    model: ModelSource
+    model: ModelSource | None  #: none: it takes inference components
     instance_type: str
-    instance_count: int
+    instance_count: int  #: of managed instances: to begin with
+    managed: ManagedScaling | None = None  #: its instances follow the copies on them
     weight: float = 1.0
     strategy: str = LEAST_OUTSTANDING_REQUESTS
     prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
@@ -56,6 +74,12 @@ class DeploymentSpec:
     generation: int  #: grows by one with each UpdateEndpoint
     config_name: str
     variants: tuple[VariantSpec, ...]
+    metrics_publish_s: int = 0  #: MetricPublishFrequencyInSeconds; 0 = not given
+    metrics_enhanced: bool = False  #: EnableEnhancedMetrics
+
+    @property
+    def takes_components(self) -> bool:
+        return any(one.model is None for one in self.variants)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +103,8 @@ class VariantRoutes:
     prefix_length_max: int = 0  #: PREFIX_AWARE: bytes of a prompt that routing looks at
     concurrency_threshold: int = 0  #: PREFIX_AWARE: a copy with as many outstanding is passed over
     multi_model: bool = False  #: its copies are hosts of target models: each request names one
+    component: str = ""  #: inference component; none: the variant's own model
+    zero_capacity: str = ""  #: what comes at no copies: hold | refuse; empty: the server's setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +113,4 @@ class EndpointRoutes:
 
     endpoint: str
     variants: tuple[VariantRoutes, ...]
+    takes_components: bool = False  #: each request names an inference component

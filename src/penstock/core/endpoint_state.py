@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec, EndpointRoutes
 from penstock.core.wish import WHOLE_INSTANCE, CopyNeed
 
@@ -37,6 +38,12 @@ UNLOADING = "unloading"  #: leaves an instance that stays
 ENDING = "ending"
 
 
+#: Why managed scaling takes an instance away.
+RELEASED_IDLE = "idle-release"
+CONSOLIDATED = "consolidation"
+RELEASES = (RELEASED_IDLE, CONSOLIDATED)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointDesired:
     """The recorded wish.
@@ -50,6 +57,7 @@ class EndpointDesired:
     active: DeploymentSpec | None = None
     target: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
+    components: tuple[ComponentDesired, ...] = ()  #: inference components, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +74,7 @@ class InstanceObserved:
     cores: float = 0.0
     accelerators: int = 0
     taken_bytes: int = 0  #: of its memory, as the operating system measures; 0 = not measured yet
+    leaving: bool = False  #: it was decided to take it away while copies on it serve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +112,7 @@ class SlotFailure:
     message: str
     component: str = ""
     permanent: bool = False  #: trying again cannot help: the request or the model is wrong
+    refused: bool = False  #: nothing was tried: no instance had room
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +123,7 @@ class EndpointObserved:
     copies: tuple[CopyObserved, ...] = ()
     failures: tuple[SlotFailure, ...] = ()
     published: EndpointRoutes | None = None
+    released: tuple[tuple[str, float], ...] = ()  #: by variant, when managed scaling took one away
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """In their order; instances without a copy have no entry."""
@@ -127,7 +138,7 @@ class StartInstance:
     variant: str
     generation: int
     ordinal: int
-    reason: str  #: new-generation | variant-count | replace-failed
+    reason: str  #: new-generation | variant-count | replace-failed | copies-need-more
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +165,9 @@ class LoadCopy:
 class DrainCopy:
     instance_id: str
     copy: int
-    reason: str  #: old-generation | variant-count | copy-count | endpoint-deleted | endpoint-failed
+    #: old-generation | variant-count | copy-count | endpoint-deleted | endpoint-failed |
+    #: consolidation
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +217,25 @@ class SetStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SetComponent:
+    """The status of an inference component, recorded in one transaction. An `active_revision` that
+    is the target's makes it active and ends the rollout; the present one's drops the target."""
+
+    component: str
+    status: str
+    copies: int  #: the count that this was decided for: a newer one has a status of its own
+    reason: str  #: copies-ready | counts-reached | counts-out-of-reach | component-failed | …
+    failure_reason: str = ""
+    active_revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetComponent:
+    component: str
+    reason: str  #: nothing-left
+
+
+@dataclass(frozen=True, slots=True)
 class FinishDelete:
     reason: str  #: nothing-left
 
@@ -218,5 +250,7 @@ Action = (
     | PublishRoutes
     | WithdrawRoutes
     | SetStatus
+    | SetComponent
+    | ForgetComponent
     | FinishDelete
 )

@@ -8,6 +8,7 @@ what is set aside for it. Cores and accelerators are set aside as they were aske
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from penstock.core.endpoint_state import (
     DRAINED,
@@ -48,6 +49,11 @@ class InstanceRoom:
             cores=loaded.cores + loading.cores,
             accelerators=loaded.accelerators + loading.accelerators,
         )
+
+    @property
+    def whole(self) -> bool:
+        """A copy has it to itself."""
+        return self._whole
 
     def fits(self, need: CopyNeed) -> bool:
         if need.whole_instance:
@@ -104,6 +110,11 @@ class InstanceRoom:
         )
 
 
+def empty_room(instance: InstanceObserved, *, own_bytes: int = 0) -> InstanceRoom:
+    """An instance of the same type without any copy; `own_bytes`: what its process takes."""
+    return InstanceRoom(replace(instance, taken_bytes=own_bytes), ())
+
+
 def shortage(
     component: ComponentWish, variant: str, rooms: Sequence[InstanceRoom]
 ) -> tuple[str, str]:
@@ -111,10 +122,10 @@ def shortage(
     need = component.need
     where = f"none of the {len(rooms)} running instances of variant {variant} has"
     if need.whole_instance:
-        told = f"a copy of {component.name} needs an instance to itself, and {where} no copy"
+        told = f"a copy of {component.told} needs an instance to itself, and {where} no copy"
         return "instances-taken", f"{CAPACITY_ERROR} {told}. Raise the instance count."
     if not any(_fits(need, CopyNeed(), room.instance) for room in rooms):
-        told = f"a copy of {component.name} needs {_told(need)}, and {where} so much in all"
+        told = f"a copy of {component.told} needs {_told(need)}, and {where} so much in all"
         return "larger-than-instance", f"{CAPACITY_ERROR} {told}. Choose a larger instance type."
     free = [room.free() for room in rooms]
     most = CopyNeed(
@@ -130,7 +141,7 @@ def shortage(
         reason = "cores-taken"
     else:
         reason = "no-instance-has-all"
-    told = f"a copy of {component.name} needs {_told(need)}, and {where} that free"
+    told = f"a copy of {component.told} needs {_told(need)}, and {where} that free"
     hint = "Raise the instance count, or lower a number of copies."
     return reason, f"{CAPACITY_ERROR} {told} (at most {_told(most)}). {hint}"
 

@@ -7,9 +7,10 @@ measures more than its copies were to take, less that. Among the instances that 
     SPREAD   fewest copies of the component, then fewest copies of any, then most room
     BINPACK  least room left: what is begun is filled before an empty instance is touched
 
-and of two that are alike the lower slot, then the identifier. Of too many copies the least advanced
-go first, then those on the instance that the strategy would fill last (SPREAD: the one with most
-copies of the component, BINPACK: the one with fewest of any), then the highest slot.
+and of two that are alike the lower slot, then the identifier. Where copies find no room one by one
+so, a search looks for places for all of them at once (`core/packing.py`). Of too many copies the
+least advanced go first, then those on the instance that the strategy would fill last (SPREAD: the
+one with most copies of the component, BINPACK: the one with fewest of any), then the highest slot.
 
 Where none has room a copy waits as long as instances are still to come, or what leaves or loads may
 leave enough; else the lowest free slot is refused, with what is missing. Slots behind it would fare
@@ -42,11 +43,14 @@ from penstock.core.endpoint_state import (
     SlotFailure,
     UnloadCopy,
 )
-from penstock.core.instance_room import InstanceRoom, shortage
+from penstock.core.instance_room import InstanceRoom, empty_room, shortage
+from penstock.core.packing import ITEMS_MAX, assign
 from penstock.core.wish import BINPACK, ComponentWish, VariantWish
 
 #: Which of too many copies are kept: the most advanced.
 _PROGRESS = {READY: 0, LOST: 1, LOADING: 2}
+#: Of the copies of a component that found no room, those that a search is made for.
+_SEARCHED_MAX = ITEMS_MAX + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,27 @@ def decide(
     turn = _Turn(wish, instances, observed, now, spec)
     for component in wish.components:
         turn.place(component)
+    turn.rearrange()
     return turn.decision()
+
+
+@dataclass(slots=True)
+class _Load:
+    """A copy to be loaded; without an instance while none has room."""
+
+    component: ComponentWish
+    slot: FreeSlot
+    instance: InstanceObserved | None = None
+
+    def action(self, generation: int) -> LoadCopy:
+        assert self.instance is not None, "only what has a place is loaded"
+        return LoadCopy(
+            self.instance.instance_id,
+            self.component.name,
+            generation,
+            self.slot.ordinal,
+            _load_reason(self.component, self.slot),
+        )
 
 
 class _Turn:
@@ -85,12 +109,12 @@ class _Turn:
         now: float,
         spec: ReconcileSpec,
     ) -> None:
-        copies = observed.copies_by_instance()
-        running = [one for one in instances if one.phase == RUNNING]
+        self._copies = observed.copies_by_instance()
+        self._running = [one for one in instances if one.phase == RUNNING]
         self._wish = wish
         self._now = now
         self._spec = spec
-        self._rooms = [InstanceRoom(one, copies.get(one.instance_id, ())) for one in running]
+        self._rooms = self._as_they_are()
         self._room = {room.instance.instance_id: room for room in self._rooms}
         self._there = [copy for room in self._rooms for copy in room.copies]
         self._by_component: dict[str, list[CopyObserved]] = {}
@@ -102,7 +126,8 @@ class _Turn:
             if failure.variant == wish.name and failure.generation == wish.generation:
                 self._failures.setdefault(failure.component, {})[failure.ordinal] = failure
         self._kept: list[CopyObserved] = []
-        self._loads: list[LoadCopy] = []
+        self._loads: list[_Load] = []
+        self._left: list[_Load] = []  #: what is due and found no room, of each component some
         self._refusals: list[RefuseCopy] = []
         self._deadline: float | None = None
 
@@ -113,7 +138,7 @@ class _Turn:
         self._kept += kept
         taken = {copy.ordinal for copy in kept}
         taken |= {copy.ordinal for copy in mine if copy.phase == ENDING}
-        pausing = False
+        pausing, no_room = False, 0
         for slot in free_slots(
             component.copies,
             taken,
@@ -121,25 +146,44 @@ class _Turn:
             self._spec,
             missing=component.copies - len(kept),
         ):
-            if slot.due is not None and self._now < slot.due:
+            pauses = slot.due is not None and self._now < slot.due
+            if pauses and slot.due is not None:
                 self._deadline = earliest(self._deadline, slot.due)
+            if pauses and not slot.refused:
                 pausing = True
                 continue
-            room = self._choose(component)
-            if room is None:
-                if not pausing:
-                    self._refuse(component, slot)
+            room = self._choose(component) if not no_room else None
+            if room is not None:
+                room.add(component)
+                self._loads.append(_Load(component, slot, room.instance))
+                continue
+            if not no_room and not pausing and not pauses:
+                self._refuse(component, slot)
+            no_room += 1
+            self._left.append(_Load(component, slot))
+            if no_room == _SEARCHED_MAX:
                 return
-            room.add(component)
-            self._loads.append(
-                LoadCopy(
-                    room.instance.instance_id,
-                    component.name,
-                    self._wish.generation,
-                    slot.ordinal,
-                    _load_reason(component, slot),
-                )
-            )
+
+    def rearrange(self) -> None:
+        """Where copies found no room one by one, looks for an order in which all of them do."""
+        fitting = [one for one in self._left if self._fits_somewhere(one.component)]
+        wanted = [*self._loads, *fitting]
+        if not fitting or any(one.component.need.whole_instance for one in wanted):
+            return
+        rooms = self._as_they_are()
+        places = assign(
+            [one.component.need for one in wanted],
+            [None if room.whole else room.free() for room in rooms],
+        )
+        if places is None:
+            return
+        for load, place in zip(wanted, places, strict=True):
+            load.instance = rooms[place].instance
+        self._loads = wanted
+        found = {(one.component.name, one.slot.ordinal) for one in fitting}
+        self._refusals = [
+            one for one in self._refusals if (one.component, one.ordinal) not in found
+        ]
 
     def decision(self) -> PlacementDecision:
         kept = {copy.copy for copy in self._kept}
@@ -151,11 +195,17 @@ class _Turn:
                 retires += retire_copy(copy, "copy-count" if current else "old-generation")
         return PlacementDecision(
             tuple(self._kept),
-            tuple(self._loads),
+            tuple(one.action(self._wish.generation) for one in self._loads),
             tuple(self._refusals),
             tuple(retires),
             self._deadline,
         )
+
+    def _as_they_are(self) -> list[InstanceRoom]:
+        return [InstanceRoom(one, self._copies.get(one.instance_id, ())) for one in self._running]
+
+    def _fits_somewhere(self, component: ComponentWish) -> bool:
+        return any(empty_room(one).fits(component.need) for one in self._running)
 
     def _keep(
         self, component: ComponentWish, alive: Collection[CopyObserved]
@@ -207,4 +257,4 @@ class _Turn:
 def _load_reason(component: ComponentWish, slot: FreeSlot) -> str:
     if component.need.whole_instance:
         return "instance-running"
-    return "replace-failed" if slot.failed else "copy-count"
+    return "replace-failed" if slot.failed and not slot.refused else "copy-count"

@@ -1,11 +1,13 @@
 """What to do next so that an endpoint becomes what was asked for.
 
 One pure function, `decide`: recorded wish and one observation in, actions out. It knows the life of
-an endpoint; what follows from it is asked of three deciders, in this order and on that observation:
-`capacity` (which instances), `placement` (which copies on which instance), `routes` (what gateways
-are told). The driver carries the actions out, and what came of them is part of the next
-observation: what is being started, loaded, drained or stopped is seen in that phase, so nothing is
-asked for twice.
+an endpoint; what follows from it is asked of deciders, in this order and on that observation:
+`components/rollout` (how many copies of each revision of its inference components),
+`managed_instances` (how many instances, where they follow the copies), `capacity` (which
+instances), `placement` (which copies on which instance), `routes` (what gateways are told),
+`components/life` (the status of each component). The driver carries the actions out, and what came
+of them is part of the next observation: what is being started, loaded, drained or stopped is seen
+in that phase, so nothing is asked for twice.
 
 The life of an endpoint:
 
@@ -22,6 +24,9 @@ The life of an endpoint:
     Failed     everything is stopped; only DeleteEndpoint is left
     Deleting   routes are withdrawn, copies drain and stop, the endpoint is gone
 
+Inference components begin once the first generation of their endpoint is in service. A new
+generation takes over when their copies are ready on it too.
+
 After the server itself was started again nothing is observed, and the same rules bring everything
 back. An endpoint found Updating goes straight to its target generation: old copies are kept up only
 where they have been seen, so a machine that has room for one generation is enough. Until the switch
@@ -34,30 +39,28 @@ one that is not published.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from penstock.core import capacity, endings, final_failures, placement, routes
+from penstock.core import capacity, endings, final_failures, generation, routes
 from penstock.core.attempts import ReconcileSpec, earliest
+from penstock.core.components import life
+from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
     DELETING,
     FAILED,
     IN_SERVICE,
-    READY,
-    RUNNING,
     UPDATING,
     Action,
-    CopyObserved,
-    DrainCopy,
     EndpointDesired,
     EndpointObserved,
     FinishDelete,
-    InstanceObserved,
+    ForgetComponent,
+    SetComponent,
     SetStatus,
-    UnloadCopy,
 )
-from penstock.core.wish import VariantWish, raised, wished
+from penstock.core.generation import Held
+from penstock.core.wish import raised
 
 #: SageMaker bounds FailureReason.
 _FAILURE_REASON_CHARS_MAX = 1024
@@ -90,41 +93,12 @@ def decide(
             turn.actions.append(FinishDelete("nothing-left"))
     elif desired.status == FAILED:
         turn.end("endpoint-failed")
+        turn.end_components("endpoint-failed")
     elif desired.target is not None:
         turn.roll_out(desired.target, desired.active)
     elif desired.active is not None:
         turn.hold(desired.active, desired.previous)
     return ReconcileDecision(tuple(turn.actions), turn.deadline)
-
-
-@dataclass(slots=True)
-class _Held:
-    """What one generation has, of what it should have."""
-
-    wishes: tuple[VariantWish, ...] = ()
-    instances: dict[str, tuple[InstanceObserved, ...]] = field(default_factory=dict)
-    copies: dict[str, tuple[CopyObserved, ...]] = field(default_factory=dict)
-    #: copies to be taken from instances that stay
-    retires: list[DrainCopy | UnloadCopy] = field(default_factory=list)
-
-    def instance_ids(self) -> set[str]:
-        return {one.instance_id for kept in self.instances.values() for one in kept}
-
-    def reaches(self, counts: Collection[tuple[str, str]]) -> bool:
-        """Whether these counts are reached: (variant, component), "" for instances."""
-        return all(self._reaches(wish, counts) for wish in self.wishes)
-
-    def _reaches(self, wish: VariantWish, counts: Collection[tuple[str, str]]) -> bool:
-        running = sum(one.phase == RUNNING for one in self.instances[wish.name])
-        if running < wish.instances and (wish.name, "") in counts:
-            return False
-        ready: dict[str, int] = {}
-        for copy in self.copies[wish.name]:
-            ready[copy.component] = ready.get(copy.component, 0) + (copy.phase == READY)
-        return all(
-            ready.get(one.name, 0) >= one.copies or (wish.name, one.name) not in counts
-            for one in wish.components
-        )
 
 
 class _Turn:
@@ -162,8 +136,10 @@ class _Turn:
                 )
             )
             return
-        new = self._keep_up(target, "new-generation")
-        if new.reaches(raised(target, None)):
+        # Components come once there is something for them to be on.
+        components = self._wish.components if active is not None else ()
+        new = self._keep_up(target, "new-generation", components, first=True)
+        if new.reaches(raised(target, None) | new.component_counts()):
             self._publish(target, new, routes.GENERATION_READY)
             self.actions.append(
                 SetStatus(IN_SERVICE, "generation-ready", "", active_generation=target.generation)
@@ -172,7 +148,9 @@ class _Turn:
         if active is None:
             self._take_away([new], {target.generation})
             return
-        old = self._keep_up(active, "variant-count") if self._was_seen(active) else _Held()
+        old = Held()
+        if self._was_seen(active):
+            old = self._keep_up(active, "variant-count", components)
         self._publish(active, old, "copies-changed")
         self._take_away([new, old], {target.generation, active.generation})
 
@@ -195,44 +173,67 @@ class _Turn:
                 )
             )
             return
-        held = self._keep_up(active, "variant-count")
+        held = self._keep_up(active, "variant-count", self._wish.components)
         self._publish(active, held, "weights-changed" if changing else "copies-changed")
         self._take_away([held], {active.generation})
         if changing and held.reaches(raised(active, previous)):
             self.actions.append(
                 SetStatus(IN_SERVICE, "counts-reached", "", active_generation=active.generation)
             )
+        for component in self._wish.components:
+            self.actions += life.decide(
+                component,
+                held.rollouts[component.name],
+                self._observed,
+                generation=active.generation,
+                spec=self._spec,
+            )
 
-    def _keep_up(self, deployment: DeploymentSpec, start_reason: str) -> _Held:
+    def end_components(self, reason: str) -> None:
+        """Of an endpoint that will never serve."""
+        for one in self._wish.components:
+            if one.status == DELETING:
+                self.actions.append(ForgetComponent(one.name, "nothing-left"))
+            elif one.status != FAILED:
+                story = "the endpoint that it was to be on has failed"
+                self.actions.append(SetComponent(one.name, FAILED, one.copies, reason, story))
+
+    def _keep_up(
+        self,
+        deployment: DeploymentSpec,
+        start_reason: str,
+        components: tuple[ComponentDesired, ...],
+        *,
+        first: bool = False,
+    ) -> Held:
         """Loads and starts what is missing. What is too much is taken away only after routes
         without it are published, by `_take_away`."""
-        held = _Held(wished(deployment))
-        for wish in held.wishes:
-            instances = capacity.decide(
-                wish,
-                self._observed,
-                now=self._now,
-                spec=self._spec,
-                start_reason=start_reason,
-            )
-            copies = placement.decide(
-                wish, instances.kept, self._observed, now=self._now, spec=self._spec
-            )
-            held.instances[wish.name] = instances.kept
-            held.copies[wish.name] = copies.kept
-            held.retires += copies.retires
-            self.actions += [*copies.loads, *copies.refusals, *instances.starts]
-            self.deadline = earliest(self.deadline, instances.next_deadline, copies.next_deadline)
+        held = generation.keep_up(
+            deployment,
+            components,
+            self._observed,
+            now=self._now,
+            spec=self._spec,
+            start_reason=start_reason,
+            first=first,
+        )
+        self.actions += held.actions
+        self.deadline = earliest(self.deadline, held.next_deadline)
         return held
 
-    def _publish(self, deployment: DeploymentSpec, held: _Held, reason: str) -> None:
-        self.actions += routes.decide(deployment, held.copies, self._observed.published, reason)
+    def _publish(self, deployment: DeploymentSpec, held: Held, reason: str) -> None:
+        serving = [held.serving(one) for one in self._wish.components]
+        self.actions += routes.decide(
+            deployment, held.copies, self._observed.published, reason, serving
+        )
 
-    def _take_away(self, held: list[_Held], generations: set[int]) -> None:
+    def _take_away(self, held: list[Held], generations: set[int]) -> None:
         kept = {name for one in held for name in one.instance_ids()}
+        reasons: dict[str, str] = {}
         for one in held:
             self.actions += one.retires
-        self.actions += capacity.take_away(self._observed, kept, generations)
+            reasons |= one.releases
+        self.actions += capacity.take_away(self._observed, kept, generations, reasons)
 
     def _was_seen(self, deployment: DeploymentSpec) -> bool:
         """Since this server was started."""

@@ -24,8 +24,8 @@ A driver asks at three moments and carries out the step it is told; times and co
 Held requests are picked for again whenever something changed for the better, and at the latest
 `RETRY_S` after the last time, so that lost news costs no deadline. A copy that gave a request back
 may have it again then, but not at once: it would come back at once, before anything has been
-restarted. Only accepted requests are held: new ones are refused, because their
-clients can go elsewhere.
+restarted. What comes when no copy is there at all was never given back: `holding.py` says whether
+it is held too.
 """
 
 from __future__ import annotations
@@ -104,6 +104,7 @@ _HOLD = Step("hold", "no-copy-now")
 _ANY_VARIANT = Step("route-any-variant", "variant-gone")
 _FAIL_VARIANT = Step("fail", "variant-gone")
 _FAIL_SESSION = Step("fail", "session-gone")
+_FAIL_FOR_GOOD = Step("fail", "cannot-pass-later")
 _GIVE_UP_HELD = Step("give-up", "too-many-held")
 
 
@@ -128,7 +129,8 @@ def when_picked(
         if answer.reason in ("session-lost", "session-unknown"):
             return _FAIL_SESSION  # its state is lost: no other copy can answer
         if answer.reason != "unknown-variant":
-            return _HOLD
+            # What its endpoint no longer takes (a component that left, say) no waiting brings back.
+            return _HOLD if answer.retry_after_s is not None else _FAIL_FOR_GOOD
         # Its variant left with an update; those that took over may answer what was not pinned.
         return _FAIL_VARIANT if pinned else _ANY_VARIANT
     if answer.state.copy in failures and not was_held:

@@ -1,23 +1,36 @@
 """What gateways are told: for each variant the copies that requests may be sent to.
 
 A copy is routed to while it is ready and wished; one that is not is left out first and drained
-only then, so whoever decides puts these routes before the drains. Requests name a variant, so its
-routes name copies of the component that bears its name: other components are loaded, and become
-reachable when requests can name them.
+only then, so whoever decides puts these routes before the drains. A variant with a model has one
+entry, whose copies are those of the component that bears its name. One that takes inference
+components has an entry for each of them that is not being deleted and has not failed, with no copy
+while none is ready. While a revision replaces another at once, the one that serves is routed to
+until it is replaced; batch by batch, both are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
+from penstock.core.components.spec import ComponentDesired, copies_name
 from penstock.core.deployment import (
     CopyRoute,
     DeploymentSpec,
     EndpointRoutes,
+    ModelSource,
     VariantRoutes,
     VariantSpec,
 )
-from penstock.core.endpoint_state import READY, CopyObserved, PublishRoutes, WithdrawRoutes
+from penstock.core.endpoint_state import (
+    DELETING,
+    FAILED,
+    READY,
+    CopyObserved,
+    PublishRoutes,
+    WithdrawRoutes,
+)
+from penstock.core.holding import zero_capacity_of
 
 GENERATION_READY = "generation-ready"
 
@@ -27,6 +40,7 @@ def decide(
     copies: Mapping[str, Iterable[CopyObserved]],
     published: EndpointRoutes | None,
     reason: str,
+    components: Iterable[ComponentDesired] = (),
 ) -> tuple[PublishRoutes, ...]:
     """Routes to publish; none where gateways know them already.
 
@@ -35,13 +49,24 @@ def decide(
         copies: by variant, those that placement keeps, in any phase.
         published: what gateways were told last.
         reason: of a change.
+        components: of the endpoint.
     """
+    reachable = [one for one in components if one.status not in (DELETING, FAILED)]
+    entries: list[VariantRoutes] = []
+    for variant in deployment.variants:
+        there = copies.get(variant.name, ())
+        if variant.model is not None:
+            entries.append(_entry(variant, there, {variant.name}, variant.model))
+            continue
+        entries += [
+            replace(_entry(variant, there, _serving(one), one.active.model), component=one.name)
+            for one in sorted(reachable, key=lambda one: one.name)
+            if one.variant == variant.name
+        ]
     routes = EndpointRoutes(
         endpoint=deployment.endpoint,
-        variants=tuple(
-            _variant_routes(variant, copies.get(variant.name, ()))
-            for variant in deployment.variants
-        ),
+        variants=tuple(entries),
+        takes_components=deployment.takes_components,
     )
     if routes == published:
         return ()
@@ -55,9 +80,22 @@ def withdraw(published: EndpointRoutes | None, reason: str) -> tuple[WithdrawRou
     return () if published is None else (WithdrawRoutes(reason),)
 
 
-def _variant_routes(variant: VariantSpec, copies: Iterable[CopyObserved]) -> VariantRoutes:
+def _serving(component: ComponentDesired) -> set[str]:
+    """What copies are called that may be routed to."""
+    serving = {copies_name(component.name, component.active.number)}
+    if component.target is not None and component.target.batch:
+        serving.add(copies_name(component.name, component.target.number))
+    return serving
+
+
+def _entry(
+    variant: VariantSpec,
+    copies: Iterable[CopyObserved],
+    components: Collection[str],
+    model: ModelSource,
+) -> VariantRoutes:
     ready = sorted(
-        (one for one in copies if one.phase == READY and one.component == variant.name),
+        (one for one in copies if one.phase == READY and one.component in components),
         key=lambda one: one.copy,
     )
     return VariantRoutes(
@@ -73,5 +111,6 @@ def _variant_routes(variant: VariantSpec, copies: Iterable[CopyObserved]) -> Var
         model=ready[0].model if ready else {},
         prefix_length_max=variant.prefix_length_max,
         concurrency_threshold=variant.concurrency_threshold,
-        multi_model=variant.model.multi_model,
+        multi_model=variant.model is not None and variant.model.multi_model,
+        zero_capacity=zero_capacity_of(model),
     )

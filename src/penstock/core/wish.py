@@ -4,12 +4,12 @@ An instance is capacity; a copy is a loaded model on an instance. A component is
 number of copies, and with what one copy takes of its instance. A variant that CreateEndpointConfig
 was given a model for is the special case, and `wished` is the one place that makes it: one
 component of the variant's name, with as many copies as there are instances, each with an instance
-to itself.
+to itself. A variant without a model has the inference components that were created on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
@@ -28,6 +28,7 @@ class CopyNeed:
     cores: float = 0.0
     accelerators: int = 0
     whole_instance: bool = False  #: it has an instance to itself, and comes and goes with it
+    memory_bytes_max: int = 0  #: a model that needs more is not loaded; 0 = its instance's
 
 
 WHOLE_INSTANCE = CopyNeed(whole_instance=True)
@@ -44,6 +45,12 @@ class ComponentWish:
     strategy: str = SPREAD
     download_timeout_s: float = 3600.0
     startup_timeout_s: float = 600.0
+    component: str = ""  #: inference component that requests name; none: the variant's own model
+
+    @property
+    def told(self) -> str:
+        """Its name to people."""
+        return self.component or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +70,27 @@ class VariantWish:
         raise KeyError(name)
 
 
-def wished(deployment: DeploymentSpec) -> tuple[VariantWish, ...]:
-    """What the variants of a generation should have, in their order."""
-    return tuple(_single_model(deployment.generation, one) for one in deployment.variants)
+def wished(
+    deployment: DeploymentSpec, components: Mapping[str, tuple[ComponentWish, ...]] | None = None
+) -> tuple[VariantWish, ...]:
+    """What the variants of a generation should have, in their order.
+
+    `components`: by variant, of those that take inference components.
+    """
+    found = components or {}
+    return tuple(
+        _of_components(deployment.generation, one, found.get(one.name, ()))
+        if one.model is None
+        else _single_model(deployment.generation, one)
+        for one in deployment.variants
+    )
 
 
 def raised(deployment: DeploymentSpec, former: DeploymentSpec | None) -> frozenset[tuple[str, str]]:
-    """(variant, component) of every count that is higher than before; "" for instances."""
+    """(variant, component) of every count that is higher than before; "" for instances.
+
+    Inference components have a life of their own: their counts are not a deployment's.
+    """
     before = dict(_counts(former)) if former is not None else {}
     return frozenset(key for key, count in _counts(deployment) if count > before.get(key, 0))
 
@@ -81,7 +102,19 @@ def _counts(deployment: DeploymentSpec) -> Iterator[tuple[tuple[str, str], int]]
             yield (wish.name, one.name), one.copies
 
 
+def _of_components(
+    generation: int, variant: VariantSpec, components: tuple[ComponentWish, ...]
+) -> VariantWish:
+    return VariantWish(
+        name=variant.name,
+        generation=generation,
+        instances=variant.instance_count,
+        components=components,
+    )
+
+
 def _single_model(generation: int, variant: VariantSpec) -> VariantWish:
+    assert variant.model is not None, "who takes components has no model"
     return VariantWish(
         name=variant.name,
         generation=generation,

@@ -5,7 +5,8 @@ carries out.
 No socket is known here: links and timers are passed in, so that the same code runs under a manual
 clock. A request's life:
 
-1. `invoke`: admitted and routed in one step, or refused at once.
+1. `invoke`: admitted and routed in one step, or refused at once; or held (`WAITING`) where no copy
+   is there to take it (`newcomers.py`).
 2. Sent over the link of the chosen copy's instance (`SENT`).
 3. Given back (its worker died, its connection broke): routed again within its deadline, held
    (`WAITING`) while no copy is well, or given up (`retries.py`).
@@ -44,13 +45,16 @@ from penstock.gateway.invocation import (
     STREAMING,
     WAITING,
     Invocation,
+    component_of,
 )
 from penstock.gateway.link import FrameLink, Link, LinkEvents
+from penstock.gateway.newcomers import OTHERS_WAIT, Newcomers, ReadyIn
 from penstock.gateway.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.retries import Retries
 from penstock.gateway.streaming import StreamSeen
 from penstock.gateway.timers import Timers
+from penstock.gateway.waiting import OnWaiting
 from penstock.wire.frames import Reply
 
 log = logging.getLogger(__name__)
@@ -76,7 +80,14 @@ class Dispatcher:
         recorders: Recorders | None = None,
         ids: RequestIds | None = None,
         link_factory: LinkFactory = FrameLink,
+        on_waiting: OnWaiting = lambda *waiting: None,
+        ready_in_s: ReadyIn = lambda *pool: None,
     ) -> None:
+        """
+        Args:
+            on_waiting: is told how many requests wait for copies of a variant or a component.
+            ready_in_s: when a copy of one can be ready at the earliest.
+        """
         self.ids = ids or RequestIds()
         self.clock = clock
         self.limits = limits
@@ -100,7 +111,10 @@ class Dispatcher:
             send=self._send,
             fail=self._fail,
             give_slot_back=self._give_slot_back,
+            on_waiting=on_waiting,
         )
+        self._waiting = self._retries.waiting
+        self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._drains = DrainWatch(clock, timers)
 
     @property
@@ -153,20 +167,24 @@ class Dispatcher:
             self._refuse(invocation, endpoint, refusals.not_admitted(endpoint.name, refusal))
             return
         variant = invocation.variant
-        router = endpoint.router
-        if invocation.affinity is None and not router.looks_closer:
-            routed = router.pick(variant=variant)
+        if invocation.affinity is None and not endpoint.looks_closer:
+            routed = endpoint.router.pick(variant=variant)
+        elif self._newcomers.must_wait(invocation, endpoint):
+            routed = OTHERS_WAIT
         else:
-            routed = pick(router, invocation, variant, (), received)
+            routed = pick(endpoint.router, invocation, variant, (), received)
         if isinstance(routed, NoRoute):
-            self._refuse_unrouted(invocation, endpoint, routed)
-            return
-        invocation.pinned = variant is not None
-        invocation.copy_failures = ()
-        invocation.variant = variant = routed.variant
-        invocation.recorder = recorder = endpoint.recorders[variant]
-        recorder.started()
-        self._send(invocation, routed, deadline, received)
+            refused = self._newcomers.take(invocation, endpoint, routed, received)
+            if refused is not None:
+                self._refuse(invocation, endpoint, refused)
+                return
+        else:
+            invocation.pinned = variant is not None
+            invocation.copy_failures = ()
+            invocation.variant = routed.variant
+            invocation.recorder = recorder = endpoint.recorders[routed.state.pool]
+            recorder.started()
+            self._send(invocation, routed, deadline, received)
         if own or invocation.stream is not None:
             self._deadlines.watch_own(invocation, deadline)
         elif deadline < self._deadlines.timer_at:
@@ -197,7 +215,9 @@ class Dispatcher:
         if state == ANSWERED:
             self.written(invocation)
         elif state in (SENT, STREAMING, WAITING):
-            if state != WAITING:
+            if state == WAITING:
+                self._waiting.leave(invocation)
+            else:
                 invocation.link.cancel(invocation)
             invocation.recorder.cancelled(invocation.door)
             if invocation.stream is not None:
@@ -249,16 +269,9 @@ class Dispatcher:
         if self._drains.waits and not self._live:
             self._drains.look()
 
-    def _refuse_unrouted(self, invocation: Invocation, endpoint: Endpoint, route: NoRoute) -> None:
-        variant = invocation.variant
-        recorder = endpoint.recorder_of(variant)
-        if recorder is not None and route.reason in ("no-copies", "no-healthy-copy"):
-            recorder.no_capacity()
-        self._refuse(invocation, endpoint, refusals.no_route(endpoint.name, variant, route))
-
     def _refuse(self, invocation: Invocation, endpoint: Endpoint, error: PenstockError) -> None:
         """Turned away before it was in flight."""
-        recorder = endpoint.recorder_of(invocation.variant)
+        recorder = endpoint.recorder_of(invocation.variant, component_of(invocation))
         if recorder is not None:
             recorder.refused(error.code, error.status, invocation.door)
         self._fail(invocation, error)
@@ -302,9 +315,13 @@ class Dispatcher:
 
     def _expire(self, invocation: Invocation) -> None:
         """Its deadline is over and nothing has come."""
+        error = refusals.deadline_passed(invocation.endpoint)
         if invocation.state in (SENT, STREAMING):
             invocation.link.cancel(invocation)
-        error = refusals.deadline_passed(invocation.endpoint)
+        elif invocation.state == WAITING:
+            self._waiting.leave(invocation)
+            if not invocation.attempts:
+                error = refusals.no_capacity_in_time(invocation.endpoint, component_of(invocation))
         model = invocation.affinity.model if invocation.affinity is not None else None
         if model is not None and not self.is_loaded(invocation.endpoint, model):
             error = refusals.target_model_not_ready(model)
@@ -326,13 +343,19 @@ class Dispatcher:
         """How long a session lasts that nobody uses."""
         return SESSION_IDLE_S_MAX
 
-    def open_session(self, endpoint: str, session: str, variant: str | None = None) -> None:
+    def open_session(
+        self,
+        endpoint: str,
+        session: str,
+        variant: str | None = None,
+        component: str | None = None,
+    ) -> None:
         """Begins a session without a request. Raises PenstockError if no copy can take it."""
         opened = self._router(endpoint).open_session(
-            session, variant=variant, now=self._monotonic()
+            session, variant=variant, component=component, now=self._monotonic()
         )
         if isinstance(opened, NoRoute):
-            raise refusals.no_route(endpoint, variant, opened)
+            raise refusals.no_route(endpoint, variant, opened, component)
 
     def close_session(self, endpoint: str, session: str) -> None:
         """Ends a session. Raises CallerError for one that is unknown or has ended."""
@@ -406,7 +429,7 @@ class Dispatcher:
         if kind in _COPY_EVENTS and isinstance(copy, int):
             self.table.set_lost(instance_id, copy, kind != "copy-ready")
             if kind == "copy-ready":
-                self._retries.try_held()
+                self._waiting.look()
         elif kind == "models-changed" and isinstance(copy, int):
             self.table.set_models(
                 instance_id,
@@ -418,7 +441,7 @@ class Dispatcher:
 
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
         self.table.set_usable(instance_id, True, fresh=fresh)
-        self._retries.try_held()
+        self._waiting.look()
 
     def on_unusable(self, instance_id: str, unanswered: list[Invocation]) -> None:
         self.table.set_usable(instance_id, False)
@@ -436,12 +459,12 @@ class Dispatcher:
     def publish(self, routes: EndpointRoutes) -> None:
         """Replaces an endpoint's routes as a whole; copies that stay keep their counts."""
         self._drains.add(self.table.publish(routes))
-        self._retries.try_held()
+        self._waiting.look()
 
     def withdraw(self, endpoint: str) -> None:
         """The endpoint is gone: new requests are told so, those in flight are still answered."""
         self._drains.add(self.table.withdraw(endpoint))
-        self._retries.try_held()
+        self._waiting.look()
 
     async def connect(self, instance_id: str, address: str, *, timeout_s: float = 10.0) -> None:
         """Opens the link to an instance and keeps it open. A known id is connected anew.
@@ -465,8 +488,12 @@ class Dispatcher:
         return await self._drains.copies_drained(copies, timeout_s)
 
     async def drain(self, timeout_s: float) -> bool:
-        """Refuses new requests from now on and waits for those in flight; False: out of time."""
+        """Refuses new requests from now on and waits for those in flight; False: out of time.
+
+        Those that never met a copy are refused as well: none is started for them any more.
+        """
         self._stopping = True
+        self._waiting.refuse_newcomers()
         return await self._drains.wait(lambda: not self._live, timeout_s)
 
     async def close(self) -> None:
@@ -474,7 +501,7 @@ class Dispatcher:
         self._stopping = True
         for instance_id in list(self._links):
             await self.disconnect(instance_id)
-        self._retries.close()
+        self._waiting.close()
         self._deadlines.close()
 
     # Reading
@@ -483,12 +510,20 @@ class Dispatcher:
         found = self._endpoints.get(endpoint)
         return found.routes if found is not None else None
 
+    def published(self) -> list[EndpointRoutes]:
+        """Of all endpoints, in the order of their names."""
+        return [endpoint.routes for _, endpoint in sorted(self._endpoints.items())]
+
     def endpoint_names(self) -> list[str]:
         return sorted(self._endpoints)
 
-    def is_ready(self, endpoint: str) -> bool:
-        """Whether any copy could take a request now."""
-        return any(True for _ in self.table.healthy_copies(endpoint))
+    def is_ready(self, endpoint: str, component: str | None = None) -> bool:
+        """Whether any copy, of a component if one is named, could take a request now."""
+        return any(True for _ in self.table.healthy_copies(endpoint, component))
+
+    def takes_components(self, endpoint: str) -> bool:
+        found = self._endpoints.get(endpoint)
+        return found is not None and found.routes.takes_components
 
     def hosts_for(self, endpoint: str, model: str) -> list[int]:
         """Copies that are to load a target model ahead of its calls; none: no host takes it now."""
@@ -517,11 +552,12 @@ class Dispatcher:
         """JSON-ready state of all endpoints."""
         return {
             "in_flight": self.in_flight,
-            "waiting": len(self._retries),
+            "waiting": len(self._waiting),
             "stopping": self._stopping,
             "endpoints": {
                 name: {
                     "in_flight": endpoint.in_flight,
+                    "held": endpoint.held_count,
                     "router": endpoint.router.snapshot(),
                     "admission": endpoint.admission.snapshot(),
                 }

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from penstock.core.admission import Admission, admission_spec
-from penstock.core.deployment import EndpointRoutes
+from penstock.core.deployment import EndpointRoutes, VariantRoutes
 from penstock.core.routing import CopyState, EndpointRouter, ModelsSeen, NoRoute, Routed
 from penstock.gateway.invocation import UNBOUND, Invocation
 from penstock.gateway.recording import Recorders
@@ -29,12 +30,15 @@ class Endpoint:
     """One endpoint on the hot path; fields are read by the dispatcher for each request."""
 
     __slots__ = (
-        "admission", "generates", "in_flight", "lanes", "name", "recorders", "router", "routes",
+        "_stray", "admission", "generates", "held_bytes", "held_count", "in_flight", "lanes",
+        "looks_closer", "name", "recorders", "router", "routes",
     )  # fmt: skip
 
     def __init__(self, routes: EndpointRoutes, rng: random.Random, recorders: Recorders) -> None:
         self.name = routes.endpoint
         self.in_flight = 0
+        self.held_count = 0  #: requests that came when no copy could take them, and wait
+        self.held_bytes = 0  #: of their bodies
         self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
         self.router = EndpointRouter(routes, rng)
         self.routes = routes
@@ -42,10 +46,17 @@ class Endpoint:
 
     def derive(self, recorders: Recorders) -> None:
         """What follows from new routes."""
+        routes = self.routes
+        #: component, or variant where the model is its own -> what counts its requests
         self.recorders: dict[str, VariantRecorder] = {
-            variant.name: recorders.recorder(self.name, variant.name)
-            for variant in self.routes.variants
+            pool.component or pool.name: recorders.recorder(self.name, pool.name, pool.component)
+            for pool in routes.variants
         }
+        #: counts requests that are for none of them
+        self._stray = next(iter(self.recorders.values()), None)
+        if routes.takes_components and routes.variants:
+            self._stray = recorders.recorder(self.name, routes.variants[0].name)
+        self.look_closer()
         #: its replies say how many tokens went in and out
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
@@ -55,10 +66,36 @@ class Endpoint:
             for variant in self.routes.variants
         )
 
-    def recorder_of(self, variant: str | None) -> VariantRecorder | None:
-        """For requests that never met a copy: the named variant's, else the first one's."""
-        found = self.recorders.get(variant) if variant is not None else None
-        return found or next(iter(self.recorders.values()), None)
+    def recorder_of(
+        self, variant: str | None, component: str | None = None
+    ) -> VariantRecorder | None:
+        """For requests that never met a copy: what they named, else the first variant's."""
+        return self.recorders.get(component or variant or "") or self._stray
+
+    def pool_of(self, variant: str | None, component: str | None) -> VariantRoutes | None:
+        """The routes that a request is for; of several variants the first that takes part in the
+        draw by weight."""
+        pools = self.routes.variants
+        if component is not None or variant is not None:
+            name = component or variant
+            return next((one for one in pools if (one.component or one.name) == name), None)
+        return next((one for one in pools if one.weight > 0), next(iter(pools), None))
+
+    def hold(self, body_bytes: int) -> None:
+        """A request that just came waits for a copy; those that come now queue up behind it."""
+        self.held_count += 1
+        self.held_bytes += body_bytes
+        self.looks_closer = True
+
+    def let_go(self, body_bytes: int) -> None:
+        """It waits no longer."""
+        self.held_count -= 1
+        self.held_bytes -= body_bytes
+        self.look_closer()
+
+    def look_closer(self) -> None:
+        """Derives whether anything of a request matters besides its variant."""
+        self.looks_closer = self.held_count > 0 or self.router.looks_closer
 
 
 def _lanes(value: object) -> int:
@@ -87,7 +124,7 @@ class EndpointTable:
                 routes, self._rng, self._recorders
             )
         else:
-            endpoint.routes = routes
+            endpoint.routes = routes = _still_described(routes, endpoint.routes)
             endpoint.admission.revise(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
             gone = endpoint.router.replace(routes)
             endpoint.derive(self._recorders)
@@ -151,12 +188,14 @@ class EndpointTable:
     def forget_instance(self, instance_id: str) -> None:
         self.set_usable(instance_id, False, fresh=True)
 
-    def healthy_copies(self, name: str) -> Iterator[int]:
-        """Copies of an endpoint that may be picked now."""
+    def healthy_copies(self, name: str, component: str | None = None) -> Iterator[int]:
+        """Copies of an endpoint, or of one of its components, that may be picked now."""
         endpoint = self.endpoints.get(name)
         for variant in endpoint.routes.variants if endpoint is not None else ():
             for route in variant.copies:
-                if self._healthy(route.copy, route.instance_id):
+                if component in (None, variant.component) and self._healthy(
+                    route.copy, route.instance_id
+                ):
                     yield route.copy
 
     def _healthy(self, copy: int, instance_id: str) -> bool:
@@ -176,6 +215,21 @@ class EndpointTable:
             endpoint.router.set_models(copy, models[copy])
 
 
+def _still_described(routes: EndpointRoutes, before: EndpointRoutes) -> EndpointRoutes:
+    """Models without a copy keep the description that their last one gave: it is what clients are
+    told of them while they are asleep."""
+    known = {(one.name, one.component): one.model for one in before.variants}
+    return replace(
+        routes,
+        variants=tuple(
+            one
+            if one.copies or one.model
+            else replace(one, model=known.get((one.name, one.component), {}))
+            for one in routes.variants
+        ),
+    )
+
+
 def pick(
     router: EndpointRouter,
     invocation: Invocation,
@@ -193,5 +247,6 @@ def pick(
         prefix=affinity.prefix,
         prompt=invocation.body if router.reads_prompts else None,
         model=affinity.model,
+        component=affinity.component,
         now=now,
     )

@@ -26,9 +26,15 @@ class Affinity(NamedTuple):
     prefix: bytes | None = None  #: what the caller says that it shares with others
     opens: bool = False  #: the session begins with this request
     model: str | None = None  #: TargetModel, of a multi-model endpoint
+    component: str | None = None  #: InferenceComponentName, of an endpoint that takes components
 
 
 UNBOUND = Affinity()
+
+
+def component_of(invocation: Invocation) -> str | None:
+    """The inference component that a request names."""
+    return invocation.affinity.component if invocation.affinity is not None else None
 
 
 class Responder(Protocol):
@@ -55,7 +61,7 @@ class Responder(Protocol):
 NEW = 0
 SENT = 1  #: on an instance
 STREAMING = 2  #: the client has seen a part of the answer: no retry any more
-WAITING = 3  #: accepted, given back, and held until a copy is there
+WAITING = 3  #: accepted, and held until a copy is there: none was when it came, or it came back
 ANSWERED = 4  #: the responder knows the outcome, the last byte is not out
 DONE = 5
 
@@ -69,9 +75,9 @@ class Invocation:
 
     __slots__ = (
         "affinity", "attempts", "body", "body_bytes", "context", "copy", "copy_failures",
-        "deadline", "door", "endpoint", "entry", "error", "ident", "link", "meta", "number",
-        "past", "pinned", "priority", "received", "recorder", "reply", "responder", "route",
-        "state", "stream", "variant",
+        "deadline", "door", "endpoint", "entry", "error", "ident", "line", "link", "meta",
+        "number", "past", "pinned", "priority", "received", "recorder", "reply", "responder",
+        "route", "state", "stream", "variant",
     )  # fmt: skip
 
     attempts: int  #: copies it was sent to so far
@@ -81,6 +87,7 @@ class Invocation:
     entry: Any  #: the endpoint as it was when the request was accepted
     error: PenstockError | None
     ident: int  #: id on the instance connection of the present attempt
+    line: Any  #: where it waits, while it does
     link: Any  #: that connection
     past: Past  #: what befell it on its copies so far
     pinned: bool  #: the caller named the variant

@@ -13,8 +13,8 @@ from penstock.metrics.recorder import VariantRecorder
 
 
 class Recorders(Protocol):
-    def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
-        """The recorder of a variant, made on first use."""
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
+        """The recorder of a variant, or of one of its components, made on first use."""
 
 
 class NoRecorder(VariantRecorder):
@@ -25,7 +25,7 @@ class NoRecorder(VariantRecorder):
     def __init__(self) -> None:
         super().__init__("", "")
 
-    def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
         return self
 
     def _nothing(self, *_: object, **__: object) -> None:

@@ -7,6 +7,8 @@ import logging
 import orjson
 
 from penstock.core.admission import Refusal
+from penstock.core.deployment import VariantRoutes
+from penstock.core.holding import REFUSED, HoldStep
 from penstock.core.routing import NoRoute
 from penstock.errors import (
     CallerError,
@@ -40,6 +42,24 @@ _NO_ROUTE = {
 }
 
 
+_NOT_HELD = {
+    "held-too-many": (
+        "has no copy that can take requests, and as many wait for one as may.",
+        "Try again once a copy is ready, or raise limits.held_requests_max.",
+    ),
+    "held-bytes-too-many": (
+        "has no copy that can take requests, and the bodies of those that wait for one take all"
+        " the memory set aside for them.",
+        "Try again once a copy is ready, or raise limits.held_bytes_max.",
+    ),
+    "ready-too-late": (
+        "has no copy that can take requests, and none can be ready within the time that this one"
+        " allows.",
+        "Try again once a copy is ready, or allow more time.",
+    ),
+}
+
+
 _SESSION_GONE = {
     "session-unknown": "is not known: it was never opened, was closed, or nobody used it for long",
     "session-lost": "is lost: the copy that held it is gone, and with it what it knew",
@@ -67,7 +87,39 @@ _TARGET_MODEL = {
 }
 
 
-def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockError:
+#: Clients search these texts for what stands at their beginnings.
+_COMPONENT = {
+    "component-required": (
+        "Inference Component Name header is required for endpoints to which inference components"
+        " are deployed.",
+        "ListInferenceComponents names those of the endpoint: give one as InferenceComponentName,"
+        " or name the model ENDPOINT:COMPONENT.",
+    ),
+    "component-not-allowed": (
+        "Inference Component Name header is not allowed for endpoints without inference"
+        " components.",
+        "Leave InferenceComponentName out.",
+    ),
+}
+_COMPONENT_ASLEEP = (
+    "Inference Component has no capacity to process this request. ApplicationAutoScaling may be"
+    " in-progress (if configured) or try to increase the capacity by invoking"
+    " UpdateInferenceComponentRuntimeConfig API."
+)
+
+
+def no_route(
+    endpoint: str, variant: str | None, route: NoRoute, component: str | None = None
+) -> PenstockError:
+    if route.reason in _COMPONENT:
+        message, hint = _COMPONENT[route.reason]
+        return CallerError(route.reason, message, hint=hint)
+    if route.reason == "unknown-component":
+        return CallerError(
+            "component-not-found",
+            f"Inference component {component} of endpoint {endpoint} not found.",
+            hint="ListInferenceComponents names those of the endpoint.",
+        )
     if route.reason == "unknown-variant":
         return CallerError(
             "variant-not-found",
@@ -90,6 +142,35 @@ def no_route(endpoint: str, variant: str | None, route: NoRoute) -> PenstockErro
         hint=hint,
         retry_after_s=route.retry_after_s,
     )
+
+
+def not_held(endpoint: str, pool: VariantRoutes, route: NoRoute, step: HoldStep) -> PenstockError:
+    """No copy can take it, and it can't wait for one."""
+    if step.reason == REFUSED:
+        if pool.component and route.reason == "no-copies":
+            return CallerError("component-no-capacity", _COMPONENT_ASLEEP)
+        return no_route(endpoint, pool.name, route, pool.component)
+    what, hint = _NOT_HELD[step.reason]
+    return NotNowError(
+        step.reason,
+        f"{_whose(endpoint, pool.component)} {what}",
+        hint=hint,
+        retry_after_s=step.retry_after_s,
+    )
+
+
+def no_capacity_in_time(endpoint: str, component: str | None) -> PenstockError:
+    return NotNowError(
+        "no-capacity-in-time",
+        f"{_whose(endpoint, component)} had no copy that could take the request within the time"
+        " that it allowed.",
+        hint="Allow more time, or raise its count: DescribeEndpoint says what it has.",
+        retry_after_s=1.0,
+    )
+
+
+def _whose(endpoint: str, component: str | None) -> str:
+    return f"{f'Component {component} of endpoint' if component else 'Endpoint'} {endpoint}"
 
 
 def target_model_not_allowed(endpoint: str) -> PenstockError:

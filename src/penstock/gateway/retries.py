@@ -1,14 +1,12 @@
 """Accepted requests that came back unanswered: routed again, held for a copy, or given up.
 
-`core.retry` decides; this class asks it, waits and carries out. Held requests are in the order in
-which they came and are looked at whenever something changed for the better, and at the latest when
-the timer rings. What it means to send, to fail and to give a slot back is the dispatcher's.
-Nothing here is touched by a request that is answered at its first copy.
+`core.retry` decides; this class asks it and carries out. Those that are held stand in the lines of
+`waiting.py`, and are routed again from there. What it means to send, to fail and to give a slot
+back is the dispatcher's. Nothing here is touched by a request that is answered at its first copy.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -18,8 +16,9 @@ from penstock.core.routing import NoRoute, Routed
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.endpoint_table import Endpoint, pick
-from penstock.gateway.invocation import STREAMING, WAITING, Invocation
-from penstock.gateway.timers import TimerHandle, Timers
+from penstock.gateway.invocation import STREAMING, Invocation, component_of
+from penstock.gateway.timers import Timers
+from penstock.gateway.waiting import BLOCKS, GONE, STAYS, OnWaiting, Waiting
 
 
 class Sender(Protocol):
@@ -31,7 +30,7 @@ class Sender(Protocol):
 
 
 class Retries:
-    """All requests of one dispatcher that are without a copy."""
+    """What came back to one dispatcher, and the turns of all that wait."""
 
     def __init__(
         self,
@@ -42,19 +41,14 @@ class Retries:
         send: Sender,
         fail: Callable[[Invocation, PenstockError], None],
         give_slot_back: Callable[[Invocation], None],
+        on_waiting: OnWaiting,
     ) -> None:
         self._monotonic = clock.monotonic
-        self._timers = timers
         self._endpoints = endpoints
         self._send = send
         self._fail = fail
         self._give_slot_back = give_slot_back
-        self._held: deque[Invocation] = deque()
-        self._timer: TimerHandle | None = None
-
-    def __len__(self) -> int:
-        """Requests held, those that have ended meanwhile included until the next look."""
-        return len(self._held)
+        self.waiting = Waiting(clock, timers, turn=self._turn, fail=fail, on_waiting=on_waiting)
 
     def take_back(self, invocation: Invocation, reason: str) -> None:
         """A copy gave it back, or is gone."""
@@ -73,35 +67,20 @@ class Retries:
         elif step.do == "give-up":
             error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
             self._fail(invocation, error)
-        elif not self._route_again(invocation, was_held=False):
+        elif self._route_again(invocation, was_held=False) != GONE:
             self._hold(invocation)
 
-    def try_held(self) -> None:
-        """Something changed for the better, or some time went by: oldest first."""
-        if not self._held:
-            return
-        held, self._held = self._held, deque()
-        for invocation in held:
-            if invocation.state == WAITING and not self._route_again(invocation, was_held=True):
-                self._held.append(invocation)
+    def _turn(self, invocation: Invocation) -> str:
+        """Of one that waits."""
+        return self._route_again(invocation, was_held=True)
 
-    def close(self) -> None:
-        """Tells those that are held that the server stops."""
-        held, self._held = self._held, deque()
-        for invocation in held:
-            if invocation.state == WAITING:
-                self._fail(invocation, refusals.stopping())
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _route_again(self, invocation: Invocation, *, was_held: bool) -> bool:
-        """True: it is on its way or has failed for good. False: no copy can take it now."""
+    def _route_again(self, invocation: Invocation, *, was_held: bool) -> str:
+        """GONE: it is on its way or has failed for good. STAYS, BLOCKS: no copy can take it now."""
         endpoint: Endpoint = invocation.entry
+        failures, pinned = invocation.copy_failures, invocation.pinned
         if self._endpoints.get(endpoint.name) is not endpoint:
-            self._fail(invocation, refusals.endpoint_not_found(endpoint.name))
-            return True
-        variant, failures, pinned = invocation.variant, invocation.copy_failures, invocation.pinned
+            return self._end(invocation, refusals.endpoint_not_found(endpoint.name), was_held)
+        variant = invocation.variant
         router = endpoint.router
         now = self._monotonic()
         answer = pick(router, invocation, variant, failures, now)
@@ -110,34 +89,31 @@ class Retries:
             answer = pick(router, invocation, None, failures, now)
             step = retry.when_picked(answer, failures=failures, was_held=was_held)
         if isinstance(answer, NoRoute):
-            if step.do == "fail":
-                self._fail(invocation, refusals.no_route(endpoint.name, variant, answer))
-            return step.do == "fail"
+            if step.do != "fail":
+                # A session waits for its own copy, all others in a line for the same ones.
+                in_session = invocation.affinity is not None and invocation.affinity.session
+                return STAYS if in_session else BLOCKS
+            error = refusals.no_route(endpoint.name, variant, answer, component_of(invocation))
+            return self._end(invocation, error, was_held)
         if step.releases:
             router.release(answer.state)
-            return False
+            return STAYS
         assert invocation.deadline is not None
+        if was_held:
+            self.waiting.leave(invocation)
         invocation.variant = answer.variant
         self._send(invocation, answer, invocation.deadline, now)
-        return True
+        return GONE
+
+    def _end(self, invocation: Invocation, error: PenstockError, was_held: bool) -> str:
+        if was_held:
+            self.waiting.leave(invocation)
+        self._fail(invocation, error)
+        return GONE
 
     def _hold(self, invocation: Invocation) -> None:
-        if retry.when_held(held=len(self._held)).do == "give-up":
+        if retry.when_held(held=len(self.waiting)).do == "give-up":
             error = refusals.given_up(invocation.endpoint, "too many wait", invocation.attempts)
             self._fail(invocation, error)
             return
-        invocation.state = WAITING
-        invocation.link = None
-        self._held.append(invocation)
-        if self._timer is None:
-            self._set_timer()
-
-    def _set_timer(self) -> None:
-        when = retry.next_retry(now=self._monotonic())
-        self._timer = self._timers.call_at(when, self._on_timer)
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self.try_held()
-        if self._held and self._timer is None:
-            self._set_timer()
+        self.waiting.hold(invocation)

@@ -48,67 +48,70 @@ TOKEN_EDGES_S: Final = (
 BATCH_EDGES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 _VARIANT: Final = ("endpoint", "variant")
+#: Of endpoints that take inference components each component has its own rows; others have no such
+#: label. It stands last: rows without it leave it out.
+_COMPONENT: Final = "component"
 #: The models that are called most, at most 50 a variant; `(others)` for the rest together.
 _MODEL: Final = (*_VARIANT, "target_model")
 
 REQUESTS: Final = PrometheusMetric(
     "penstock_requests",
     "counter",
-    (*_VARIANT, "door", "outcome"),
+    (*_VARIANT, "door", "outcome", _COMPONENT),
     "Requests by front door and outcome: ok, caller-error, model-error, refused, internal-error, "
     "cancelled.",
 )
 REFUSED: Final = PrometheusMetric(
     "penstock_refused",
     "counter",
-    (*_VARIANT, "reason"),
+    (*_VARIANT, "reason", _COMPONENT),
     "Requests refused before they were in flight, by reason.",
 )
 IN_FLIGHT: Final = PrometheusMetric(
     "penstock_in_flight",
     "gauge",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "Requests accepted whose last byte is not yet written.",
 )
 DURATION: Final = PrometheusMetric(
     "penstock_request_duration_seconds",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "From a request's first byte to its answer's last byte.",
     DURATION_EDGES_S,
 )
 QUEUE: Final = PrometheusMetric(
     "penstock_queue_seconds",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "Waiting in the queue of a copy, of requests that reached the model.",
     DURATION_EDGES_S,
 )
 MODEL: Final = PrometheusMetric(
     "penstock_model_seconds",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "In the model, of requests that reached it.",
     DURATION_EDGES_S,
 )
 BATCH_ROWS: Final = PrometheusMetric(
     "penstock_batch_rows",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "Rows of the batch in which a request was answered; one observation per request.",
     BATCH_EDGES,
 )
 FIRST_CHUNK: Final = PrometheusMetric(
     "penstock_time_to_first_chunk_seconds",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "From a request's first byte to the first piece of its streamed answer.",
     DURATION_EDGES_S,
 )
 FIRST_TOKEN: Final = PrometheusMetric(
     "penstock_time_to_first_token_seconds",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "To the first token of a generated answer, from the request's first byte; where the answer is "
     "not streamed, from the request's arrival at the engine.",
     DURATION_EDGES_S,
@@ -116,24 +119,27 @@ FIRST_TOKEN: Final = PrometheusMetric(
 OUTPUT_TOKEN: Final = PrometheusMetric(
     "penstock_time_per_output_token_seconds",
     "histogram",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "Mean time of each token behind the first of a generated answer; one observation per answer.",
     TOKEN_EDGES_S,
 )
 TOKENS: Final = PrometheusMetric(
     "penstock_tokens",
     "counter",
-    (*_VARIANT, "direction"),
+    (*_VARIANT, "direction", _COMPONENT),
     "Tokens of generated answers, by direction: in (prompts), out (answers).",
 )
 STREAMS_BROKEN: Final = PrometheusMetric(
     "penstock_streams_broken",
     "counter",
-    _VARIANT,
+    (*_VARIANT, _COMPONENT),
     "Streamed answers that ended with an error after their first piece.",
 )
 COPIES: Final = PrometheusMetric(
-    "penstock_copies", "gauge", (*_VARIANT, "state"), "Copies of the variant's model by state."
+    "penstock_copies",
+    "gauge",
+    (*_VARIANT, "state", _COMPONENT),
+    "Copies of the variant's model by state.",
 )
 INSTANCE_CPU: Final = PrometheusMetric(
     "penstock_instance_cpu_ratio",
@@ -355,8 +361,14 @@ PROMETHEUS: Final = (
 
 _SAGEMAKER: Final = "AWS/SageMaker"
 _ENDPOINTS: Final = "/aws/sagemaker/Endpoints"
+_COMPONENTS: Final = "/aws/sagemaker/InferenceComponents"
 _OWN: Final = "Penstock"
 _V: Final = "EndpointName, VariantName"
+_C: Final = "InferenceComponentName; the same with EndpointName and VariantName"
+_V_INSTANCE: Final = f"{_V}, InstanceId"
+_C_INSTANCE: Final = "InferenceComponentName, InstanceId"
+_I: Final = f"{_V_INSTANCE}; {_C_INSTANCE}"
+_V_C: Final = f"{_V}; {_C}"
 _V_I: Final = "EndpointName, VariantName; the same with InstanceId"
 _V_M: Final = "EndpointName, VariantName; the same with TargetModel"
 _M: Final = "EndpointName, VariantName, TargetModel"
@@ -368,61 +380,71 @@ _GAUGE: Final = "Average, Minimum, Maximum"
 CLOUDWATCH: Final = (
     CloudWatchMetric(
         _SAGEMAKER, "ConcurrentRequestsPerModel", _V, "None", _GAUGE,
-        "Requests in flight, those queued included: sampled every second, published every ten.",
+        "Requests in flight on an instance of the variant, those that wait or are queued included,"
+        " until the last byte: sampled every second, published every ten. As many samples as"
+        " instances, so that Average is one's and Sum of a second all of them.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "Invocations", _V, "None", "Sum", "Requests that ended or were refused."
+        _SAGEMAKER, "ConcurrentRequestsPerCopy", _C, "None", _GAUGE,
+        "The same on a copy of the component.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocations", _V_C, "None", "Sum", "Requests that ended or were refused."
     ),
     CloudWatchMetric(
         _SAGEMAKER, "InvocationsPerInstance", _V, "None", "Sum",
         "Invocations divided by the variant's instances.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "Invocation4XXErrors", _V, "None", _RATE,
+        _SAGEMAKER, "InvocationsPerCopy", _C, "None", "Sum",
+        "Invocations divided by the component's copies.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocation4XXErrors", _V_C, "None", _RATE,
         "1 for each request answered with a 4xx status by Penstock or the model, else 0.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "Invocation5XXErrors", _V, "None", _RATE,
+        _SAGEMAKER, "Invocation5XXErrors", _V_C, "None", _RATE,
         "1 for each request answered with a 5xx status by Penstock or the model, else 0.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "InvocationModelErrors", _V, "None", _RATE,
+        _SAGEMAKER, "InvocationModelErrors", _V_C, "None", _RATE,
         "1 for each request on which the model failed, else 0.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "NoCapacityInvocationFailures", _V, "None", _RATE,
+        _SAGEMAKER, "NoCapacityInvocationFailures", _V_C, "None", _RATE,
         "1 for each request that met a variant without any copy, held or not, else 0.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "ModelLatency", _V, "Microseconds", _LATENCY,
+        _SAGEMAKER, "ModelLatency", _V_C, "Microseconds", _LATENCY,
         "Queue of the copy and model together, of requests that reached the model.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "OverheadLatency", _V, "Microseconds", _LATENCY,
+        _SAGEMAKER, "OverheadLatency", _V_C, "Microseconds", _LATENCY,
         "Everything else between a request's first byte and its answer's last.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "FirstChunkLatency", _V, "Microseconds", _LATENCY,
+        _SAGEMAKER, "FirstChunkLatency", _V_C, "Microseconds", _LATENCY,
         "From a request's first byte to the first piece of its streamed answer.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "MidStreamErrors", _V, "None", _RATE,
+        _SAGEMAKER, "MidStreamErrors", _V_C, "None", _RATE,
         "1 for each streamed answer that ended with an error after its first piece, else 0.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "TimeToFirstToken", _V, "Microseconds", _LATENCY,
+        _SAGEMAKER, "TimeToFirstToken", _V_C, "Microseconds", _LATENCY,
         "To the first token of a generated answer, streamed or not.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "TimePerOutputToken", _V, "Microseconds", _LATENCY,
+        _SAGEMAKER, "TimePerOutputToken", _V_C, "Microseconds", _LATENCY,
         "Mean time of each token behind the first; one sample per generated answer.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "InputTokenCount", _V, "Count", _LATENCY,
+        _SAGEMAKER, "InputTokenCount", _V_C, "Count", _LATENCY,
         "Tokens of the prompt; one sample per generated answer.",
     ),
     CloudWatchMetric(
-        _SAGEMAKER, "OutputTokenCount", _V, "Count", _LATENCY,
+        _SAGEMAKER, "OutputTokenCount", _V_C, "Count", _LATENCY,
         "Tokens of the answer; one sample per generated answer.",
     ),
     CloudWatchMetric(
@@ -456,6 +478,26 @@ CLOUDWATCH: Final = (
     CloudWatchMetric(
         _SAGEMAKER, "ModelLatency", _M, "Microseconds", _LATENCY,
         "Queue and model together, the wait for a load included.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "Invocations", _I, "None", "Sum",
+        "With EnableEnhancedMetrics: requests that the instance has answered.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ConcurrentRequestsPerModel", _V_INSTANCE, "None", _GAUGE,
+        "With EnableEnhancedMetrics: requests on the instance, those in its queue included.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER, "ConcurrentRequestsPerCopy", _C_INSTANCE, "None", _GAUGE,
+        "With EnableEnhancedMetrics: the same on a copy of the component there.",
+    ),
+    CloudWatchMetric(
+        _COMPONENTS, "CPUUtilizationNormalized", _C, "Percent", _GAUGE,
+        "Of the cores that are set aside for a copy; of copies with processes of their own.",
+    ),
+    CloudWatchMetric(
+        _COMPONENTS, "MemoryUtilizationNormalized", _C, "Percent", _GAUGE,
+        "Of the memory that is set aside for a copy (MinMemoryRequiredInMb).",
     ),
     CloudWatchMetric(
         _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."

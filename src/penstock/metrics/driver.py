@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from penstock.fleet.machine import this_machine
 from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead
 from penstock.metrics.energy import EnergyMeter, EnergyRead, load_nvml
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.publishing import ALWAYS, Publishing
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.snapshot import Snapshot, load
 from penstock.metrics.store import MetricStore
@@ -42,6 +43,9 @@ class VariantObserved:
     copies: dict[str, int]  #: state -> copies; an instance without one counts in its own state
     serving_count: int  #: instances with a copy that is ready
     instances: tuple[InstanceHeld, ...] = ()  #: for cost and energy
+    #: inference component -> state -> its copies, one without any too
+    components: dict[str, dict[str, int]] = field(default_factory=dict)
+    publishing: Publishing = ALWAYS  #: how often what is published
 
 
 class Observed(Protocol):
@@ -73,6 +77,7 @@ class MetricsDriver:
         self._observed = observed
         self._path = path
         self._known: set[tuple[str, str]] = set()
+        self._known_components: set[tuple[str, str, str]] = set()
         self._instances: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._machine = machine or this_machine()
@@ -142,16 +147,24 @@ class MetricsDriver:
     def _counts(self) -> None:
         """How many copies and instances each variant has; variants that are gone are forgotten."""
         seen = set()
+        components = set()
         held: list[InstanceHeld] = []
         for one in self._observed.variants():
             held += one.instances
             seen.add((one.endpoint, one.variant))
             self._registry.set_copies(one.endpoint, one.variant, one.copies)
             self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
+            self._registry.set_publishing(one.endpoint, one.variant, one.publishing)
+            for component, states in one.components.items():
+                pool = one.endpoint, one.variant, component
+                components.add(pool)
+                self._registry.set_component_copies(pool, states)
         self._registry.models.keep_instances({one.instance_id for one in held})
         for gone in self._known - seen:
             self._registry.remove(*gone)
-        self._known = seen
+        for pool in self._known_components - components:
+            self._registry.remove_component(*pool)
+        self._known, self._known_components = seen, components
         now = self._clock.monotonic()
         elapsed_s = now - self._noted_at if self._noted_at is not None else 0.0
         self._accounts.note(held, elapsed_s)

@@ -17,6 +17,17 @@ _COUNTS: Final = ("LoadedModelCount", "SequencesRunning", "SequencesWaiting")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopySample:
+    """One measurement of one copy; percentages of what is set aside for it."""
+
+    component: str  #: none: of the variant's own model
+    cpu_percent: float | None = None  #: of its processes; None where it has none of its own
+    memory_percent: float | None = None
+    invocations: int | None = None  #: answered since the sample before
+    in_flight: int = 0  #: on the instance: waiting for the model, or in it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSample:
     """One measurement of one instance; percentages as CloudWatch counts them."""
 
@@ -35,6 +46,7 @@ class InstanceSample:
     sequences_waiting: int | None = None  #: accepted and without a slot in an engine
     loop_lag: LagSeen | None = None  #: of its event loop, since it started
     cache_percent: float | None = None  #: of the attention cache of its fullest engine, 0 to 100
+    copies: tuple[CopySample, ...] = ()
 
 
 def instance_metrics(sample: InstanceSample) -> list[tuple[MetricKey, float]]:

@@ -29,6 +29,7 @@ from penstock.metrics.prometheus_models import model_families
 from penstock.metrics.recorder import MICROSECONDS
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
+from penstock.metrics.totals import VariantTotals
 
 
 class PrometheusPage:
@@ -85,35 +86,53 @@ class PenstockCollector(Collector):
         build.add_metric([], {"version": penstock.__version__, "python": platform.python_version()})
         yield build
 
+    def _parts(self) -> Iterator[tuple[tuple[str, str], tuple[str, ...], VariantTotals]]:
+        """(variant, component, counts) of each component, or of the variant where it has none."""
+        for variant_id, totals in self._registry.totals.items():
+            parts = self._registry.components.get(variant_id)
+            if not parts:
+                yield variant_id, (), totals
+                continue
+            for component, part in parts.items():
+                yield variant_id, (component,) if component else (), part
+
     def _durations(self, metric: PrometheusMetric, name: str, per_s: float = 1.0) -> Metric:
-        rows = ((key, getattr(totals, name)) for key, totals in self._registry.totals.items())
+        rows = (((*key, *part), getattr(totals, name)) for key, part, totals in self._parts())
         return durations(metric, rows, per_s)
 
     def _requests(self) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
+        for variant_id, part, totals in self._parts():
             for (door, outcome), count in totals.requests.items():
-                yield (*variant_id, door, outcome), count
+                yield (*variant_id, door, outcome, *part), count
 
     def _refusals(self) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
+        for variant_id, part, totals in self._parts():
             for reason, count in totals.refusals.items():
-                yield (*variant_id, reason), count
+                yield (*variant_id, reason, *part), count
 
     def _tokens(self) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
-            yield (*variant_id, "in"), totals.tokens_in.total
-            yield (*variant_id, "out"), totals.tokens_out.total
+        for variant_id, part, totals in self._parts():
+            yield (*variant_id, "in", *part), totals.tokens_in.total
+            yield (*variant_id, "out", *part), totals.tokens_out.total
 
     def _streams_broken(self) -> Iterator[Row]:
-        for variant_id, totals in self._registry.totals.items():
-            yield variant_id, totals.broken
+        for variant_id, part, totals in self._parts():
+            yield (*variant_id, *part), totals.broken
 
     def _in_flight(self) -> Iterator[Row]:
-        for variant_id in self._registry.totals:
-            yield variant_id, self._registry.in_flight(*variant_id)
+        for variant_id, part, _ in self._parts():
+            of_components = variant_id in self._registry.components
+            component = part[0] if part else ("" if of_components else None)
+            yield (*variant_id, *part), self._registry.in_flight(*variant_id, component)
 
     def _copies(self) -> Iterator[Row]:
         for variant_id, states in self._registry.copies.items():
+            components = self._registry.component_copies.get(variant_id)
+            if components:
+                for component, of_component in components.items():
+                    for state, count in of_component.items():
+                        yield (*variant_id, state, component), count
+                continue
             for state, count in states.items():
                 yield (*variant_id, state), count
 
@@ -179,7 +198,7 @@ class PenstockCollector(Collector):
     def _batch_rows(self) -> Metric:
         metric = catalogue.BATCH_ROWS
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for variant_id, totals in self._registry.totals.items():
+        for variant_id, part, totals in self._parts():
             counts = totals.batch_rows
             buckets = [
                 (str(edge), sum(count for rows, count in counts.items() if rows <= edge))
@@ -187,5 +206,5 @@ class PenstockCollector(Collector):
             ]
             buckets.append(("+Inf", sum(counts.values())))
             total = sum(rows * count for rows, count in counts.items())
-            family.add_metric(variant_id, buckets, total)
+            family.add_metric((*variant_id, *part), buckets, total)
         return family

@@ -1,4 +1,4 @@
-"""What the gateway touches on every request: one recorder per endpoint and variant.
+"""What the gateway touches on every request: one recorder per variant, or per component.
 
 The hot path adds integers and appends floats to flat arrays, nothing else; about once a second
 `take()` turns them into a `VariantDelta`, which can be added to others: that is how several gateway
@@ -96,7 +96,7 @@ class VariantDelta(GenerationCounts):
 
 
 class VariantRecorder:
-    """Counts one variant's requests in one process.
+    """Counts one variant's requests, or one component's, in one process.
 
     Per request call either `started` and then one of `finished` and `cancelled`, or `refused`
     alone. `no_capacity` comes in addition, when the variant had no copy that could have answered.
@@ -118,14 +118,16 @@ class VariantRecorder:
         "_run_s",
         "_sampled_second",
         "_total_s",
+        "component",
         "endpoint",
         "in_flight",
         "variant",
     )
 
-    def __init__(self, endpoint: str, variant: str) -> None:
+    def __init__(self, endpoint: str, variant: str, component: str = "") -> None:
         self.endpoint = endpoint
         self.variant = variant
+        self.component = component  #: none: of the variant's own model
         self.in_flight = 0
         self._pending = VariantDelta()
         self._sampled_second = -1

@@ -14,22 +14,24 @@ from typing import Any, Final
 import orjson
 
 from penstock.errors import CallerError
+from penstock.metrics.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import InstanceSample, instance_metrics
 from penstock.metrics.loop_lag import LoopLag
-from penstock.metrics.model_metrics import ones_and_zeros
 from penstock.metrics.model_registry import ModelRegistry
+from penstock.metrics.publishing import ALWAYS, Publishing
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.series import MetricKey, metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
-from penstock.metrics.totals import VariantTotals, Window
+from penstock.metrics.totals import VariantTotals
+from penstock.metrics.window_metrics import series_of
 
-NAMESPACE: Final = "AWS/SageMaker"
 OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
+PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
 
 _LOCAL: Final = ""  #: the source name of this process
 
@@ -45,32 +47,50 @@ class MetricRegistry:
         """
         self._store = store
         self._lag_s = lag_s
-        self._recorders: dict[VariantId, VariantRecorder] = {}
+        self._recorders: dict[PoolId, VariantRecorder] = {}
+        self._publishing: dict[VariantId, Publishing] = {}
         self._collected_at: float | None = None
         self._expired_at = 0.0
-        self.totals: dict[VariantId, VariantTotals] = {}
+        self.totals: dict[VariantId, VariantTotals] = {}  #: with all components of the variant
+        #: the same by component, "" for requests that are for none; of variants that have any
+        self.components: dict[VariantId, dict[str, VariantTotals]] = {}
         self.copies: dict[VariantId, dict[str, int]] = {}  #: state -> copies
+        self.component_copies: dict[VariantId, dict[str, dict[str, int]]] = {}  #: by component
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
 
-    def recorder(self, endpoint: str, variant: str) -> VariantRecorder:
-        """The recorder of a variant, made on first use. Keep it: looking it up is not free."""
-        found = self._recorders.get((endpoint, variant))
+    def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
+        """The recorder of a variant, or of one of its components, made on first use.
+
+        Keep it: looking it up is not free.
+        """
+        pool = endpoint, variant, component
+        found = self._recorders.get(pool)
         if found is None:
-            found = self._recorders[endpoint, variant] = VariantRecorder(endpoint, variant)
-            self._totals_of((endpoint, variant))
+            found = self._recorders[pool] = VariantRecorder(endpoint, variant, component)
+            self._totals_of(pool)
         return found
 
     def remove(self, endpoint: str, variant: str) -> None:
         """The variant is gone: its gauges leave, its series stay in the store until they expire."""
-        self._recorders.pop((endpoint, variant), None)
+        for pool in [pool for pool in self._recorders if pool[:2] == (endpoint, variant)]:
+            del self._recorders[pool]
         self.totals.pop((endpoint, variant), None)
+        self._publishing.pop((endpoint, variant), None)
+        self.components.pop((endpoint, variant), None)
+        self.component_copies.pop((endpoint, variant), None)
         self.copies.pop((endpoint, variant), None)
         self.models.remove((endpoint, variant))
         for instance_id, sample in list(self.instances.items()):
             if (sample.endpoint, sample.variant) == (endpoint, variant):
                 del self.instances[instance_id]
+
+    def remove_component(self, endpoint: str, variant: str, component: str) -> None:
+        """A component is gone, its variant is not."""
+        self._recorders.pop((endpoint, variant, component), None)
+        self.components.get((endpoint, variant), {}).pop(component, None)
+        self.component_copies.get((endpoint, variant), {}).pop(component, None)
 
     def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
         """How many copies the variant has in each state."""
@@ -78,14 +98,39 @@ class MetricRegistry:
 
     def set_instance_count(self, endpoint: str, variant: str, count: int) -> None:
         """How many instances share the variant's requests, for InvocationsPerInstance."""
-        self._totals_of((endpoint, variant)).instance_count = count
+        self._whole((endpoint, variant)).unit_count = count
+
+    def set_publishing(self, endpoint: str, variant: str, publishing: Publishing) -> None:
+        """How often its metrics are published."""
+        self._publishing[endpoint, variant] = publishing
+
+    def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
+        """How many copies a component has in each state; the ready ones share its requests."""
+        endpoint, variant, component = pool
+        self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
+        for totals in self._totals_of(pool)[1:]:
+            totals.unit_count = max(1, states.get("ready", 0))
+
+    def of(self, endpoint: str, component: str | None = None) -> list[VariantTotals]:
+        """What was counted of an endpoint by variant, or of one of its components."""
+        if component is None:
+            return [totals for key, totals in self.totals.items() if key[0] == endpoint]
+        return [
+            parts[component]
+            for key, parts in self.components.items()
+            if key[0] == endpoint and component in parts
+        ]
 
     def add_instance_sample(self, sample: InstanceSample, now: float) -> None:
         """Publishes one measurement of an instance, taken at wall time `now`."""
         self.instances[sample.instance_id] = sample
         if self._store is not None:
-            for key, value in instance_metrics(sample):
-                self._store.put(key, now, StatisticSet.of(value), now=now)
+            publishing = self._publishing.get((sample.endpoint, sample.variant), ALWAYS)
+            at, fine = publishing.point(now)
+            for key, value in (*instance_metrics(sample), *component_metrics(sample)):
+                self._store.put(key, at, StatisticSet.of(value), now=now, high_resolution=fine)
+            for key, stats in request_metrics(sample) if publishing.by_instance else ():
+                self._store.put(key, at, stats, now=now, high_resolution=fine)
 
     def add_models(
         self,
@@ -149,23 +194,30 @@ class MetricRegistry:
         for recorder in self._recorders.values():
             recorder.drain()
 
-    def in_flight(self, endpoint: str, variant: str) -> int:
-        """Requests in flight now: exact for this process, as last reported for the others."""
+    def in_flight(self, endpoint: str, variant: str, component: str | None = None) -> int:
+        """Requests in flight now, of one component if it is named.
+
+        Exact for this process, as last reported for the others.
+        """
         totals = self.totals.get((endpoint, variant))
-        recorder = self._recorders.get((endpoint, variant))
+        if component is not None:
+            totals = self.components.get((endpoint, variant), {}).get(component)
         remote = sum(totals.in_flight.values()) if totals is not None else 0
-        return remote + (recorder.in_flight if recorder is not None else 0)
+        return remote + sum(
+            recorder.in_flight
+            for pool, recorder in self._recorders.items()
+            if pool[:2] == (endpoint, variant) and component in (None, pool[2])
+        )
 
     def collect(self, now: float) -> None:
         """Samples, adds up, and publishes what is due. Call it each second with the wall time."""
         since = self._since(now)
-        for variant_id, recorder in self._recorders.items():
+        for pool, recorder in self._recorders.items():
             recorder.sample(now)
-            self._totals_of(variant_id).add(recorder.take(), since=since)
-        for variant_id, totals in self.totals.items():
-            for start, window in totals.take_due(now - self._lag_s):
-                if self._store is not None:
-                    _publish(self._store, variant_id, start, window, now)
+            delta = recorder.take()
+            for totals in self._totals_of(pool):
+                totals.add(delta, since=since)
+        self._publish(now)
         self.models.collect(now - self._lag_s)
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
             self._expired_at = now
@@ -175,9 +227,9 @@ class MetricRegistry:
         """Samples, and hands over all since the last export, for another process's `merge`."""
         since = self._since(now)
         variants = []
-        for (endpoint, variant), recorder in self._recorders.items():
+        for pool, recorder in self._recorders.items():
             recorder.sample(now)
-            variants.append([endpoint, variant, recorder.in_flight, recorder.take().to_dict()])
+            variants.append([*pool, recorder.in_flight, recorder.take().to_dict()])
         return orjson.dumps({"since": since, "variants": variants})
 
     def merge(self, data: bytes, source: str) -> None:
@@ -192,15 +244,41 @@ class MetricRegistry:
             raise CallerError(
                 "metrics-delta-unreadable", f"Metrics from {source!r} can't be read: {error}."
             ) from error
-        for variant_id, in_flight, delta in rows:
-            totals = self._totals_of(variant_id)
-            totals.in_flight[source or "remote"] = in_flight
-            totals.add(delta, since=since)
+        for pool, in_flight, delta in rows:
+            for totals in self._totals_of(pool):
+                totals.in_flight[f"{source or 'remote'}/{pool[2]}"] = in_flight
+                totals.add(delta, since=since)
 
     def forget(self, source: str) -> None:
         """The process is gone, and with it the requests it had in flight."""
-        for totals in self.totals.values():
-            totals.in_flight.pop(source, None)
+        parts = [totals for parts in self.components.values() for totals in parts.values()]
+        for totals in (*self.totals.values(), *parts):
+            for told in [one for one in totals.in_flight if one.rpartition("/")[0] == source]:
+                del totals.in_flight[told]
+
+    def _publish(self, now: float) -> None:
+        before = now - self._lag_s
+        for variant_id, totals in self.totals.items():
+            self._publish_windows((*variant_id, ""), totals, before, now)
+            for component, part in self.components.get(variant_id, {}).items():
+                self._publish_windows((*variant_id, component), part, before, now)
+
+    def _publish_windows(
+        self, pool: PoolId, totals: VariantTotals, before: float, now: float
+    ) -> None:
+        """What ended at or before wall second `before`."""
+        due = totals.take_due(before)
+        whole = totals is self.totals[pool[:2]]
+        if self._store is None or not (whole or pool[2]):
+            return
+        publishing = self._publishing.get(pool[:2], ALWAYS)
+        series = series_of(pool, totals.unit_count)
+        for start, window in due:
+            series.put_concurrency(self._store, window, now)
+            totals.unpublished.append((start, window))
+        for start, window in totals.take_unpublished(publishing.window_end, before):
+            at, fine = publishing.window(start)
+            series.put(self._store, at, window, now, high_resolution=fine)
 
     def _since(self, now: float) -> float:
         """When the counts being taken began: what ran up to the turn of a window belongs to it."""
@@ -208,72 +286,42 @@ class MetricRegistry:
         self._collected_at = now
         return since
 
-    def _totals_of(self, variant_id: VariantId) -> VariantTotals:
+    def _whole(self, variant_id: VariantId) -> VariantTotals:
         totals = self.totals.get(variant_id)
         if totals is None:
             totals = self.totals[variant_id] = VariantTotals()
         return totals
 
+    def _totals_of(self, pool: PoolId) -> tuple[VariantTotals, ...]:
+        """Where a pool's requests count: its variant, and its component where there are any."""
+        endpoint, variant, component = pool
+        whole = self._whole((endpoint, variant))
+        if component:
+            parts = self.components.setdefault((endpoint, variant), {})
+        elif (endpoint, variant) in self.components:
+            parts = self.components[endpoint, variant]
+        else:
+            return (whole,)
+        part = parts.get(component)
+        if part is None:
+            part = parts[component] = VariantTotals()
+        return (whole, part)
 
-def _parse_export(data: bytes) -> tuple[float, list[tuple[VariantId, int, VariantDelta]]]:
+
+def _parse_export(data: bytes) -> tuple[float, list[tuple[PoolId, int, VariantDelta]]]:
     fields: dict[str, Any] = orjson.loads(data)
     rows = [
-        ((str(endpoint), str(variant)), int(in_flight), VariantDelta.from_dict(delta))
-        for endpoint, variant, in_flight, delta in fields["variants"]
+        (
+            (str(endpoint), str(variant), str(component)),
+            int(in_flight),
+            VariantDelta.from_dict(delta),
+        )
+        for endpoint, variant, component, in_flight, delta in fields["variants"]
     ]
     return float(fields["since"]), rows
-
-
-def _publish(
-    store: MetricStore, variant_id: VariantId, start: int, window: Window, now: float
-) -> None:
-    """Writes one window into the store, at its start; each concurrency sample at its own second."""
-    concurrency = _key(variant_id, "ConcurrentRequestsPerModel")
-    for second, in_flight in sorted(window.concurrency.items()):
-        sample = StatisticSet.of(in_flight)
-        store.put(concurrency, second, sample, now=now, high_resolution=True)
-    for name, unit, stats in _window_metrics(window):
-        key = _key(variant_id, name, unit)
-        store.put(key, start, stats, now=now, high_resolution=True)
-
-
-def _window_metrics(window: Window) -> list[tuple[str, str, StatisticSet]]:
-    invocations = window.invocations
-    shares = (
-        ("Invocation4XXErrors", window.errors_4xx),
-        ("Invocation5XXErrors", window.errors_5xx),
-        ("InvocationModelErrors", window.model_errors),
-        ("NoCapacityInvocationFailures", window.no_capacity),
-    )
-    streamed = int(window.first_chunk_us.count)
-    found = [
-        (name, "None", ones_and_zeros(count, max(invocations, count))) for name, count in shares
-    ]
-    ones = ones_and_zeros(invocations, invocations)
-    found.append(("Invocations", "None", ones))
-    found.append(("InvocationsPerInstance", "None", window.per_instance))
-    if streamed:
-        broken = ones_and_zeros(window.broken, max(streamed, window.broken))
-        found.append(("MidStreamErrors", "None", broken))
-    for name, unit, sketch in (
-        ("ModelLatency", "Microseconds", window.model_latency_us),
-        ("OverheadLatency", "Microseconds", window.overhead_us),
-        ("FirstChunkLatency", "Microseconds", window.first_chunk_us),
-        ("TimeToFirstToken", "Microseconds", window.first_token_us),
-        ("TimePerOutputToken", "Microseconds", window.token_us),
-        ("InputTokenCount", "Count", window.tokens_in),
-        ("OutputTokenCount", "Count", window.tokens_out),
-    ):
-        found.append((name, unit, StatisticSet.from_sketch(sketch)))
-    return [row for row in found if row[2].count]
 
 
 def _cost_key(variant_id: VariantId, name: str, source: str) -> MetricKey:
     endpoint, variant = variant_id
     dimensions = {"EndpointName": endpoint, "VariantName": variant}
     return metric_key(OWN_NAMESPACE, name, dimensions | ({"Source": source} if source else {}))
-
-
-def _key(variant_id: VariantId, name: str, unit: str = "None") -> MetricKey:
-    endpoint, variant = variant_id
-    return metric_key(NAMESPACE, name, {"EndpointName": endpoint, "VariantName": variant}, unit)

@@ -6,7 +6,7 @@ Prometheus; ten-second windows feed the CloudWatch series. No clock, no store.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final, TypeVar
 
 from penstock.metrics.generation_counts import GenerationCounts
@@ -29,13 +29,13 @@ class Window(GenerationCounts):
     Attributes:
         invocations: requests that ended or were refused.
         errors_4xx, errors_5xx, model_errors, no_capacity: how many of them.
-        per_instance: one sample of 1/n per request, n instances.
+        per_unit: one sample of 1/n per request, n instances or copies.
         concurrency: wall second -> requests in flight, summed over processes.
     """
 
     __slots__ = (
         "concurrency", "errors_4xx", "errors_5xx", "invocations", "model_errors",
-        "model_latency_us", "no_capacity", "overhead_us", "per_instance",
+        "model_latency_us", "no_capacity", "overhead_us", "per_unit",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Window(GenerationCounts):
         self.errors_5xx = 0
         self.model_errors = 0
         self.no_capacity = 0
-        self.per_instance = StatisticSet()
+        self.per_unit = StatisticSet()
         self.model_latency_us = Sketch()
         self.overhead_us = Sketch()
         self.concurrency: dict[int, int] = {}
 
-    def add(self, delta: VariantDelta, instance_count: int) -> None:
+    def add(self, delta: VariantDelta, unit_count: int) -> None:
         """Adds all of a delta but its concurrency samples, which have seconds of their own."""
         invocations_before = self.invocations
         for (status, model_status, _), count in delta.outcomes.items():
@@ -59,8 +59,8 @@ class Window(GenerationCounts):
             self._count(status, 0, count)
         self.no_capacity += delta.no_capacity
         if self.invocations > invocations_before:
-            share = 1 / max(1, instance_count)
-            self.per_instance.add(share, self.invocations - invocations_before)
+            share = 1 / max(1, unit_count)
+            self.per_unit.add(share, self.invocations - invocations_before)
         self.model_latency_us.merge(delta.model_latency_us)
         self.overhead_us.merge(delta.overhead_us)
         self.add_generation(delta)
@@ -77,7 +77,7 @@ class Window(GenerationCounts):
 
 
 class VariantTotals(GenerationCounts):
-    """One variant since the process started.
+    """One variant, or one of its components, since the process started.
 
     Attributes:
         requests: (door, outcome) -> requests; each request counts once.
@@ -85,14 +85,26 @@ class VariantTotals(GenerationCounts):
         failures: requests that ended with an error that is not the caller's (5XX).
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
+        unit_count: instances of a variant, or copies of a component, that share the requests.
         total_s, queue_s, run_s: durations.
         cost: energy and money.
-        windows: start -> window not yet published.
+        windows: start -> window not yet over.
+        unpublished: (start, window) that are over, and wait until their point may be told.
     """
 
     __slots__ = (
-        "batch_rows", "cost", "failures", "in_flight", "instance_count", "published_until",
-        "queue_s", "refusals", "requests", "run_s", "total_s", "windows",
+        "batch_rows",
+        "cost",
+        "failures",
+        "in_flight",
+        "published_until",
+        "queue_s",
+        "refusals",
+        "requests",
+        "run_s",
+        "total_s",
+        "unit_count",
+        "unpublished", "windows",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -102,12 +114,13 @@ class VariantTotals(GenerationCounts):
         self.failures = 0
         self.batch_rows: dict[int, int] = {}
         self.in_flight: dict[str, int] = {}
-        self.instance_count = 1
+        self.unit_count = 1
         self.total_s = Sketch()
         self.queue_s = Sketch()
         self.run_s = Sketch()
         self.cost = VariantCost()
         self.windows: dict[int, Window] = {}
+        self.unpublished: list[tuple[int, Window]] = []
         self.published_until = 0  #: windows before this second are in the store
 
     def add(self, delta: VariantDelta, *, since: float) -> None:
@@ -126,7 +139,7 @@ class VariantTotals(GenerationCounts):
         self.run_s.merge(delta.run_s)
         self.add_generation(delta)
         if delta.outcomes or delta.refusals or delta.no_capacity:
-            self._window(since).add(delta, self.instance_count)
+            self._window(since).add(delta, self.unit_count)
         for second, in_flight in delta.concurrency.items():
             # A sample that comes after its second was published can't be added to it any more:
             # as a sample of its own it would read as a drop in load.
@@ -140,6 +153,14 @@ class VariantTotals(GenerationCounts):
         if until > self.published_until or until <= self.published_until - CLOCK_BACK_S_MAX:
             self.published_until = until
         return [(start, self.windows.pop(start)) for start in due]
+
+    def take_unpublished(
+        self, point_end: Callable[[int], float], before: float
+    ) -> list[tuple[int, Window]]:
+        """Removes and returns those whose point, which ends as `point_end` says, is over."""
+        due = [one for one in self.unpublished if before >= point_end(one[0])]
+        self.unpublished = [one for one in self.unpublished if before < point_end(one[0])]
+        return due
 
     @property
     def arrivals(self) -> int:

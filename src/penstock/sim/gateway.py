@@ -1,7 +1,8 @@
 """The gateway's part of a run: admit, route, send; deadlines, clients that leave, retries.
 
 It follows the live dispatcher step by step. What decides is `Admission` and `EndpointRouter`; the
-rules for requests that a copy gave back are `core.retry`.
+rules for requests that a copy gave back are `core.retry`, and for those that came when there was
+none `core.holding`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import random
 from heapq import heapify, heappop, heappush
 
-from penstock.core import retry
+from penstock.config import LimitConfig
+from penstock.core import holding, retry
 from penstock.core.admission import Admission
-from penstock.core.routing import CopyState, EndpointRouter, NoRoute
+from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
 from penstock.sim.outcome import Outcome
@@ -21,27 +23,38 @@ from penstock.sim.workload import Arrival, Workload
 
 _INF = float("inf")
 _SWEEP_MIN = 1024
+#: As a server that is told nothing else.
+_LIMITS = LimitConfig()
+_HOLD = holding.HoldSpec(
+    count_max=_LIMITS.held_requests_max,
+    bytes_max=_LIMITS.held_bytes_max,
+    zero_capacity=_LIMITS.zero_capacity,
+)
+# What came of a request's turn.
+_GONE, _STAYS, _BLOCKS = "gone", "stays", "blocks"
 
 
 class Request:
     """A request in flight."""
 
     __slots__ = (
-        "arrival", "at", "copy", "deadline", "failures", "held", "number", "past", "variant",
+        "arrival", "at", "copy", "deadline", "failures", "line", "met", "number", "past",
+        "variant",
     )  # fmt: skip
 
     def __init__(
-        self, number: int, arrival: Arrival, at: float, deadline: float, variant: str
+        self, number: int, arrival: Arrival, at: float, deadline: float, variant: str | None
     ) -> None:
         self.number = number
         self.arrival = arrival
         self.at = at
         self.deadline = deadline
-        self.variant = variant  #: that took it
+        self.variant = variant  #: that took it, or that it asks for while it waits
         self.copy: CopyState | None = None  #: whose slot it holds
         self.past = retry.FRESH
         self.failures: tuple[int, ...] = ()  #: copies that gave it back
-        self.held = False
+        self.met = False  #: a copy has had it
+        self.line: str | None = None  #: where it waits
 
 
 class TwinGateway:
@@ -68,7 +81,8 @@ class TwinGateway:
         self._events = events
         self._recorder = recorder
         self._outcome = outcome
-        self._held: list[Request] = []
+        self._variants = [variant.name for variant in routes.variants]
+        self._lines: dict[str, dict[int, Request]] = {}  #: of those that wait, oldest first
         self._held_timer = False
         self._deadlines: list[tuple[float, int]] = []  #: (deadline, request), answered ones too
         self._deadlines_at = _INF
@@ -89,24 +103,56 @@ class TwinGateway:
             self._recorder.add(admission_row(now, number, refusal))
             self._turned_away(f"admission: {refusal.reason}", now)
             return
-        prompt = self._prompt(number, arrival)
-        answer = self.router.pick(variant=arrival.variant, prompt=prompt)
-        self._recorder.add(router_row(now, number, answer))
-        if isinstance(answer, NoRoute):
-            self._turned_away(f"router: {answer.reason}", now)
+        request = Request(number, arrival, now, deadline, arrival.variant)
+        answer = None
+        if not self._must_wait(request):
+            prompt = self._prompt(number, arrival)
+            answer = self.router.pick(variant=arrival.variant, prompt=prompt)
+            self._recorder.add(router_row(now, number, answer))
+        if not isinstance(answer, Routed) and not self._may_wait(request, answer, now):
+            self._turned_away(f"router: {answer.reason if answer else 'others-wait'}", now)
             return
-        request = Request(number, arrival, now, deadline, answer.variant)
         self.requests[number] = request
         if arrival.cancel_after_s is not None:
             heappush(self._events, (now + arrival.cancel_after_s, CLIENT_GONE, number, 0))
         self._watch(deadline, number)
-        self._send(request, answer.state, now)
+        if isinstance(answer, Routed):
+            request.variant = answer.variant
+            self._send(request, answer.state, now)
+        else:
+            self._wait(request, now)
+
+    def _must_wait(self, request: Request) -> bool:
+        """Whether others wait for the copies that it asks for, and one of these is there."""
+        line = self._lines.get(self._line_of(request), {})
+        return any(not one.met for one in line.values()) and self.router.is_open(
+            request.variant, None
+        )
+
+    def _may_wait(self, request: Request, answer: NoRoute | None, now: float) -> bool:
+        """`answer`: the router's; None where others wait."""
+        if answer is not None and answer.reason not in holding.NO_CAPACITY:
+            return False
+        lines = self._lines.values()
+        step = holding.decide(
+            _HOLD,
+            zero_capacity="",
+            others_wait=answer is None,
+            held_count=sum(not one.met for line in lines for one in line.values()),
+            held_bytes=0,  # bodies of a scenario have no size
+            body_bytes=0,
+            ready_in_s=None,
+            deadline=request.deadline,
+            now=now,
+        )
+        return step.do == holding.HOLD
 
     def _prompt(self, number: int, arrival: Arrival) -> bytes | None:
         return self.workload.prompt(number, arrival) if self.router.reads_prompts else None
 
     def _send(self, request: Request, state: CopyState, now: float) -> None:
         request.copy = state
+        request.met = True
         # As in an INVOKE frame: whole milliseconds, rounded down, 0 would mean none.
         left_ms = int((request.deadline - now) * 1000.0)
         deadline = now + (left_ms if left_ms > 0 else 1) / 1000
@@ -141,7 +187,7 @@ class TwinGateway:
 
     def _withdraw(self, request: Request, now: float) -> None:
         """CANCEL to the copy, or out of those held."""
-        request.held = False
+        self._leave(request)
         if request.copy is not None:
             self.copies[request.copy.copy].cancel(request.number, now)
 
@@ -168,7 +214,8 @@ class TwinGateway:
             request = requests.get(heappop(heap)[1])
             if request is not None:
                 self._withdraw(request, now)
-                self._give_up(request, "gateway: deadline-passed", now)
+                why = "deadline-passed" if request.met else "no-capacity-in-time"
+                self._give_up(request, f"gateway: {why}", now)
         if heap and heap[0][0] < self._deadlines_at:
             self._deadlines_at = heap[0][0]
             heappush(self._events, (heap[0][0], DEADLINES, 0, 0))
@@ -250,32 +297,54 @@ class TwinGateway:
         step = retry.when_returned(request.past)
         if step.do != "route":
             self._give_up(request, f"gateway: {step.reason}", now)
-        elif not self._route_again(request, now, was_held=False):
+        elif self._route_again(request, now, was_held=False) != _GONE:
             self._hold(request, now)
 
-    def _route_again(self, request: Request, now: float, *, was_held: bool) -> bool:
-        """True: it is on its way. False: no copy can take it now. (Variants do not leave here.)"""
+    def _route_again(self, request: Request, now: float, *, was_held: bool) -> str:
+        """Whether it is on its way, and else whether others of its line may be.
+
+        (Variants do not leave here, and there are no sessions.)
+        """
         prompt = self._prompt(request.number, request.arrival)
         answer = self.router.pick(variant=request.variant, exclude=request.failures, prompt=prompt)
         self._recorder.add(router_row(now, request.number, answer))
         step = retry.when_picked(answer, failures=request.failures, was_held=was_held)
         if isinstance(answer, NoRoute):
-            return False
+            return _BLOCKS
         if step.releases:
             self.router.release(answer.state)
-            return False
-        self._outcome.retries += 1
-        request.held = False
+            return _STAYS
+        self._outcome.retries += request.met
+        self._leave(request)
+        request.variant = answer.variant
         self._send(request, answer.state, now)
-        return True
+        return _GONE
+
+    # those that wait, as in gateway/waiting.py
+
+    def _line_of(self, request: Request) -> str:
+        only = self._variants[0] if len(self._variants) == 1 else ""
+        return request.variant or only
 
     def _hold(self, request: Request, now: float) -> None:
-        if retry.when_held(held=len(self._held)).do == "give-up":
+        if retry.when_held(held=sum(map(len, self._lines.values()))).do == "give-up":
             self._give_up(request, "gateway: given-up", now)
             return
-        request.held = True
-        self._held.append(request)
+        self._wait(request, now)
+
+    def _wait(self, request: Request, now: float) -> None:
+        request.line = self._line_of(request)
+        self._lines.setdefault(request.line, {})[request.number] = request
         self._set_held_timer(now)
+
+    def _leave(self, request: Request) -> None:
+        """Harmless for one that does not wait."""
+        if request.line is not None:
+            line = self._lines[request.line]
+            del line[request.number]
+            if not line:
+                del self._lines[request.line]
+            request.line = None
 
     def _set_held_timer(self, now: float) -> None:
         if not self._held_timer:
@@ -283,13 +352,13 @@ class TwinGateway:
             heappush(self._events, (retry.next_retry(now=now), HELD_RETRY, 0, 0))
 
     def _try_held(self, now: float) -> None:
-        held, self._held = self._held, []
-        for request in held:
-            if request.held and not self._route_again(request, now, was_held=True):
-                self._held.append(request)
+        for line in sorted(self._lines.values(), key=lambda line: next(iter(line))):
+            for request in list(line.values()):
+                if self._route_again(request, now, was_held=True) == _BLOCKS:
+                    break
 
     def on_held_retry(self, now: float, _key: int, _epoch: int) -> None:
         self._held_timer = False
         self._try_held(now)
-        if self._held:
+        if self._lines:
             self._set_held_timer(now)

@@ -16,7 +16,7 @@ from penstock.core.alarms.spec import (
     MetricQuery,
     MetricStat,
 )
-from penstock.core.alarms.words import moment, reason_data
+from penstock.core.alarms.words import reason_data
 
 STAT = MetricStat(
     namespace="Shop", name="Queue", dimensions=(), period_s=60, stat="p99.9", unit="Count"
@@ -163,7 +163,3 @@ def test_words_and_data_stay_within_what_the_service_allows() -> None:
     assert found.state == ALARM
     assert len(found.text) <= 1_023
     assert len(str(found.data)) <= 4_000
-
-
-def test_moments_have_milliseconds() -> None:
-    assert moment(0.25) == "1970-01-01T00:00:00.250+0000"

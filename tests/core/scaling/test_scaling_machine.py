@@ -319,7 +319,7 @@ def test_a_refused_write_is_decided_anew() -> None:
     assert asked(machine.on_alarm(fired("track", 20.0, at=60.0), seen(60.0, 1)))
     assert machine.on_alarm(fired("track", 20.0, at=60.1), seen(60.1, 1)) == []
     assert machine.decisions()[-1].reason == "change-under-way"
-    machine.on_refused()
+    machine.on_refused(SetCapacity(was=1, to=4, reason="target-tracking", cause=""))
     assert asked(machine.on_alarm(fired("track", 20.0, at=70.0), seen(70.0, 2, ready=1))) == [
         (2, 4, "target-tracking")
     ]
@@ -335,3 +335,18 @@ def test_the_story_has_the_observation_the_wishes_and_the_reason() -> None:
     assert [(one.policy, one.capacity, one.reason) for one in told.wishes] == [
         ("a", 8, "target-tracking")
     ]
+
+
+def test_bounds_that_move_during_a_rollout_hold_for_the_count_after_it() -> None:
+    machine = scaler(low=1, high=9)
+    machine.configure(scaler(low=3, high=9).spec, ())
+    assert machine.on_observed(seen(0.0, 1, scalable=False)) == []
+    (change,) = machine.on_observed(seen(1.0, 1))
+    assert isinstance(change, SetCapacity)
+    assert asked([change]) == [(1, 3, "minimum-capacity")]
+    machine.on_refused(change)  # somebody was quicker
+    again = machine.on_observed(seen(2.0, 2))
+    assert asked(again) == [(2, 3, "minimum-capacity")]
+    accept(machine, again)
+    assert machine.on_observed(seen(3.0, 2, settled=False)) != []
+    assert machine.on_observed(seen(4.0, 2)) == []  # set by hand since: it stays

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from penstock.core.scaling.cron import CronError
-from penstock.core.scaling.schedule import ScheduledAction, next_due, parse
+from penstock.control.scaling.zones import zone_of
+from penstock.core.scaling.cron import CronError, day_number, month_length
+from penstock.core.scaling.schedule import ScheduledAction, Zone, next_due, parse
 
-BERLIN = ZoneInfo("Europe/Berlin")
+BERLIN, GREENWICH = zone_of("Europe/Berlin"), zone_of("UTC")
 
 
 def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-def due(text: str, after: str, zone: object = UTC, **more: float) -> str | None:
+def due(text: str, after: str, zone: Zone = GREENWICH, **more: float) -> str | None:
     """In UTC, without the zone."""
     settings = {"since": at("2020-01-01T00:00:00")} | more
-    action = ScheduledAction(name="s", schedule=parse(text, zone), **settings)  # type: ignore[arg-type]
+    action = ScheduledAction(name="s", schedule=parse(text, zone), **settings)
     found = next_due(action, after=at(after))
     return None if found is None else datetime.fromtimestamp(found, UTC).isoformat()[:19]
 
@@ -103,4 +103,13 @@ def test_a_time_that_comes_twice_counts_once() -> None:
 )  # fmt: skip
 def test_what_can_not_be_read_is_refused(text: str) -> None:
     with pytest.raises(CronError):
-        parse(text, UTC)
+        parse(text, GREENWICH)
+
+
+def test_days_are_those_of_the_calendar() -> None:
+    """Each day from 1970 to 2200, by the standard library's calendar."""
+    first = datetime(1970, 1, 1, tzinfo=UTC)
+    for number in range(84_000):
+        day = first + timedelta(days=number)
+        assert day_number(day.year, day.month, day.day) == number
+    assert [month_length(year, 2) for year in (2000, 2023, 2024, 2100)] == [29, 28, 29, 28]

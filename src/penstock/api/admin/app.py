@@ -31,6 +31,7 @@ from penstock.control.plane import ControlPlane
 from penstock.control.store import Store
 from penstock.control.target_models import TargetModels
 from penstock.control.views import CopyView, InstanceView
+from penstock.core.components.spec import component_of
 from penstock.errors import CallerError, PenstockError
 
 LINES_DEFAULT = 100
@@ -189,6 +190,7 @@ def _row(
         "copy": number,
         "endpoint": endpoint,
         "variant": view.variant,
+        "component": component_of(copy.component) if copy is not None else "",
         "generation": view.generation,
         "instance": view.instance_id,
         "instance_type": view.instance_type,

@@ -11,11 +11,11 @@ from penstock.config import ScalingConfig, ServerConfig
 from penstock.control.plane import ControlPlane
 from penstock.control.scaling.driver import ScalingDriver
 from penstock.control.scaling.explain import endpoint_story
-from penstock.control.scaling.load import LoadSource, VariantLoad
-from penstock.control.scaling.resources import Variants
+from penstock.control.scaling.load import ComponentLoad, LoadSource, VariantLoad
+from penstock.control.scaling.resources import Components, Variants
 from penstock.control.scaling.writing import Resources
 from penstock.control.store import Store
-from penstock.core.scaling.resource import VARIANT
+from penstock.core.scaling.resource import COMPONENT, VARIANT
 from penstock.core.scaling.spec import AlarmPeriods
 from penstock.metrics.registry import MetricRegistry
 
@@ -30,9 +30,10 @@ class Scaling:
         self._clock = clock
         self._account_id = config.control.account_id
         self._periods = periods_of(config.scaling)
-        self._resources: Resources = {VARIANT: Variants()}
+        self._resources: Resources = {VARIANT: Variants(), COMPONENT: Components()}
         loads: dict[str, LoadSource] = {
-            VARIANT: VariantLoad(registry, plane.current_counts, plane.instances)
+            VARIANT: VariantLoad(registry, plane.current_counts, plane.start_s),
+            COMPONENT: ComponentLoad(registry, plane.copy_counts, plane.start_s),
         }
         self.driver = ScalingDriver(
             database=plane.database,

@@ -250,13 +250,17 @@ class OipGrpc:
         model = parse(names.model)
         if len(names.version) > VERSION_CHARS_MAX:
             raise CallerError("version-too-long", "The version is longer than 64 characters.")
-        if names.version and model.target is None:  # a target model's host checks it itself
-            self._models.check(names.model, names.version)
+        target = component = None
+        if model.target is not None:
+            takes_components = self._dispatcher.takes_components(model.endpoint)
+            target, component = model.bound(takes_components=takes_components)
+        if names.version:
+            self._models.check_version(model, names.version)
         received = self._dispatcher.clock.monotonic()
         left_s = context.time_remaining()
         invocation = Invocation(
             model.endpoint,
-            _meta_of(operation, model.target, names.version if model.target else ""),
+            _meta_of(operation, target, names.version if target else ""),
             request,
             responder,
             received=received,
@@ -264,7 +268,7 @@ class OipGrpc:
             door="oip-grpc",
         )
         if model.target is not None:
-            invocation.affinity = Affinity(model=model.target)
+            invocation.affinity = Affinity(model=target, component=component)
         return invocation, names
 
 
@@ -302,7 +306,7 @@ def translate(error: PenstockError) -> tuple[Any, str]:
             return code.DEADLINE_EXCEEDED, message
         return (code.NOT_FOUND if error.status == 404 else code.INVALID_ARGUMENT), message
     if isinstance(error, NotNowError):
-        if error.code == "deadline-passed":
+        if error.code in ("deadline-passed", "no-capacity-in-time"):
             return code.DEADLINE_EXCEEDED, message
         return (code.RESOURCE_EXHAUSTED if error.status == 429 else code.UNAVAILABLE), message
     return code.INTERNAL, f"internal error ({error.code})"

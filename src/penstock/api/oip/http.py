@@ -135,19 +135,22 @@ class OipDoor(CallResponder):
             own_s = deadline_s(rare.get(DEADLINE_MS))
             if own_s is not None:
                 call.deadline = call.received + own_s
+        name = target.model
+        call.endpoint = name.endpoint
+        model = None
+        if name.target is not None:
+            takes_components = self._dispatcher.takes_components(name.endpoint)
+            model, component = name.bound(takes_components=takes_components)
+            call.affinity = Affinity(model=model, component=component)
         action = target.action
         if action == "infer":
-            key = (call.content_type, length, target.version, target.model.target)
+            key = (call.content_type, length, target.version, model)
             call.meta = self._metas.get(key) or self._learn_meta(key, target)
         else:
-            call.meta = self._generate_meta(target)
+            call.meta = self._generate_meta(target, model)
             if action == GENERATE_STREAM:
                 call.context = GENERATE_STREAM
                 call.stream = StreamSeen()
-        name = target.model
-        call.endpoint = name.endpoint
-        if name.target is not None:
-            call.affinity = Affinity(model=name.target)
         call.door = "oip"
         call.responder = self
         self._dispatcher.invoke(call)
@@ -179,11 +182,10 @@ class OipDoor(CallResponder):
         return meta
 
     def _check_version(self, target: Target) -> None:
-        """A target model's versions are its host's to know, which checks them itself."""
-        if target.version and target.model.target is None:
-            self._models.check(target.model.endpoint, target.version)
+        if target.version:
+            self._models.check_version(target.model, target.version)
 
-    def _generate_meta(self, target: Target) -> bytes:
+    def _generate_meta(self, target: Target, model: str | None) -> bytes:
         """A generation is long beside this: it is not worth remembering."""
         self._check_version(target)
         parameters = {"operation": target.action}
@@ -192,7 +194,7 @@ class OipDoor(CallResponder):
         return encode_request_meta(
             RequestMeta(
                 content_type="application/json",
-                target_model=target.model.target,
+                target_model=model,
                 door="oip",
                 parameters=orjson.dumps(parameters).decode(),
             )

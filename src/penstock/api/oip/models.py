@@ -1,9 +1,9 @@
 """What the Open Inference Protocol tells about models, for its HTTP and its gRPC form alike.
 
-An endpoint's name is its model name, and `endpoint:target` that of a target model, whose hosts are
-asked (`targets.py`). What is known of any other model is what its first loaded copy reported
-(`VariantRoutes.model`); what has been counted comes from the metrics. Answers are plain values with
-the protocol's field names.
+An endpoint's name is its model name, `endpoint:component` that of an inference component, and
+`endpoint:target` that of a target model, whose hosts are asked (`targets.py`). What is known of any
+other model is what its first loaded copy reported (`VariantRoutes.model`); what has been counted
+comes from the metrics. Answers are plain values with the protocol's field names.
 """
 
 from __future__ import annotations
@@ -44,26 +44,38 @@ class OipModels:
     def server_metadata(self) -> dict[str, Any]:
         return {"name": SERVER_NAME, "version": __version__, "extensions": list(EXTENSIONS)}
 
-    def check(self, name: str, version: str) -> dict[str, Any]:
-        """The model's description. Raises CallerError (404) for an unknown name or version."""
-        routes = self._dispatcher.routes(name)
-        if routes is None:
+    def check(self, name: ModelName, version: str) -> dict[str, Any]:
+        """The description of an endpoint's model, or of a component. Raises CallerError (404) for
+        an unknown name or version."""
+        routes = self._dispatcher.routes(name.endpoint)
+        component = self._component(name)
+        pools = routes.variants if routes is not None else ()
+        if component is not None:
+            pools = tuple(one for one in pools if one.component == component)
+        if routes is None or (component is not None and not pools):
             raise CallerError(
                 "model-not-found",
-                f"Request for unknown model: '{name[:256]}' is not found",
+                f"Request for unknown model: '{str(name)[:256]}' is not found",
                 hint="POST /v2/repository/index names the models.",
                 status=404,
             )
-        described = (variant.model for variant in routes.variants if variant.model)
-        model = dict(next(described, {}))
-        _check_version(model, name, version)
+        model = dict(next((one.model for one in pools if one.model), {}))
+        if routes.takes_components and component is None:
+            model = {}  # it has as many as components
+        _check_version(model, str(name), version)
         return model
+
+    def check_version(self, name: ModelName, version: str) -> None:
+        """As `check`. Versions of target models are their hosts' to know and to check."""
+        if name.target is None or self._component(name) is not None:
+            self.check(name, version)
 
     def model_ready(self, name: ModelName, version: str) -> bool:
         """A target model is ready once it is loaded; a call loads it."""
-        self.check(name.endpoint, version if name.target is None else "")
-        if name.target is None:
-            return self._dispatcher.is_ready(name.endpoint)
+        component = self._component(name)
+        if name.target is None or component is not None:
+            self.check(name, version)
+            return self._dispatcher.is_ready(name.endpoint, component)
         return self._of(name).is_ready(name)
 
     async def metadata(self, name: ModelName, version: str) -> dict[str, Any]:
@@ -103,16 +115,17 @@ class OipModels:
         `success.ns` covers all requests that ended, the failed ones included. Executions are
         counted as if each request had one row, which is what is known outside of the instance.
         """
-        if name is not None and name.target is not None:
+        if name is not None and name.target is not None and self._component(name) is None:
             return [await self._of(name).statistics(name)]
-        names = self._dispatcher.endpoint_names() if name is None else [name.endpoint]
+        names = self._endpoints_and_components() if name is None else [name]
         return [self._statistics(each, version) for each in names]
 
     async def index(self, *, ready_only: bool = False) -> list[dict[str, Any]]:
         """Endpoints, each followed by its target models."""
         rows = []
-        for name in self._dispatcher.endpoint_names():
-            rows += self._endpoint_entry(name, ready_only)
+        for known in self._endpoints_and_components():
+            rows += self._entry(known, ready_only)
+            name = known.endpoint
             if self._targets is not None and self._dispatcher.is_multi_model(name):
                 try:
                     rows += await self._targets.index(name, ready_only=ready_only)
@@ -140,9 +153,9 @@ class OipModels:
         return {}
 
     def _changeable(self, name: ModelName) -> OipTargets:
-        if name.target is not None:
+        if name.target is not None and self._component(name) is None:
             return self._of(name)
-        self.check(name.endpoint, "")
+        self.check(name, "")
         raise CallerError(
             "not-served",
             "Models are loaded and unloaded through endpoints, not through the repository; target"
@@ -151,37 +164,51 @@ class OipModels:
         )
 
     def _of(self, name: ModelName) -> OipTargets:
-        self.check(name.endpoint, "")
+        self.check(ModelName(name.endpoint), "")
         if self._targets is None or not self._dispatcher.is_multi_model(name.endpoint):
             raise refusals.target_model_not_allowed(name.endpoint)
         return self._targets
 
     async def _described(self, name: ModelName, version: str) -> dict[str, Any]:
         """Raises CallerError (404) for an unknown name or version."""
-        if name.target is None:
-            return self.check(name.endpoint, version)
+        if name.target is None or self._component(name) is not None:
+            return self.check(name, version)
         model = await self._of(name).described(name)
         _check_version(model, str(name), version)
         return model
 
-    def _endpoint_entry(self, name: str, ready_only: bool) -> list[dict[str, Any]]:
-        ready = self._dispatcher.is_ready(name)
+    def _component(self, name: ModelName) -> str | None:
+        """The inference component that a name means, if it means one."""
+        takes_components = name.target is not None and self._dispatcher.takes_components(
+            name.endpoint
+        )
+        return name.target if takes_components else None
+
+    def _endpoints_and_components(self) -> list[ModelName]:
+        """Each endpoint, followed by its components."""
+        names = []
+        for endpoint in self._dispatcher.endpoint_names():
+            names.append(ModelName(endpoint))
+            routes = self._dispatcher.routes(endpoint)
+            if routes is not None and routes.takes_components:
+                names += [ModelName(endpoint, one.component) for one in routes.variants]
+        return names
+
+    def _entry(self, name: ModelName, ready_only: bool) -> list[dict[str, Any]]:
+        ready = self._dispatcher.is_ready(name.endpoint, self._component(name))
         if ready_only and not ready:
             return []
         versions = _versions(self.check(name, ""))
         state = "READY" if ready else "UNAVAILABLE"
         reason = "" if ready else "no copy of it is ready"
-        return [{"name": name, "version": versions[-1], "state": state, "reason": reason}]
+        return [{"name": str(name), "version": versions[-1], "state": state, "reason": reason}]
 
-    def _statistics(self, name: str, version: str) -> dict[str, Any]:
+    def _statistics(self, name: ModelName, version: str) -> dict[str, Any]:
         model = self.check(name, version)
-        routes = self._dispatcher.routes(name)
+        component = self._component(name)
         succeeded = failed = ran = executions = 0.0
         total_s = queue_s = run_s = 0.0
-        for variant in routes.variants if routes is not None else ():
-            totals = self._registry.totals.get((name, variant.name)) if self._registry else None
-            if totals is None:
-                continue
+        for totals in self._registry.of(name.endpoint, component) if self._registry else ():
             for (_, outcome), count in totals.requests.items():
                 succeeded += count if outcome == "ok" else 0
                 failed += count if outcome in _FAILED else 0
@@ -191,7 +218,7 @@ class OipModels:
             ran += totals.run_s.count
             executions += sum(count / rows for rows, count in totals.batch_rows.items())
         return {
-            "name": name,
+            "name": str(name),
             "version": version or _versions(model)[-1],
             "inference_count": int(ran),
             "execution_count": round(executions),

@@ -29,9 +29,11 @@ from penstock.api.openai.request import (
 from penstock.api.runtime.heads import kept
 from penstock.api.runtime.request import (
     DEADLINE_MS,
+    INFERENCE_COMPONENT,
     PREFIX_ID,
     TARGET_MODEL,
     deadline_s,
+    inference_component,
     target_model,
 )
 from penstock.errors import PenstockError
@@ -44,7 +46,7 @@ from penstock.wire.frames import Reply, RequestMeta, decode_reply_meta, encode_r
 __all__ = ["INTEREST", "PREFIX", "OpenAiDoor"]
 
 #: Header names that the door wants to find in `Call.rare`.
-INTEREST = (DEADLINE_MS, PREFIX_ID, TARGET_MODEL)
+INTEREST = (DEADLINE_MS, INFERENCE_COMPONENT, PREFIX_ID, TARGET_MODEL)
 
 _JSON_HEAD = b"content-type: application/json\r\n"
 
@@ -112,7 +114,7 @@ class OpenAiDoor(CallResponder):
 
     async def _read_large(self, call: Call) -> None:
         try:
-            self._ask(call, await model_of_large(call.body))
+            self._ask_named(call, await model_of_large(call.body))
         except PenstockError as error:
             if call.connection is not None:
                 self.refuse(call, error)
@@ -135,23 +137,32 @@ class OpenAiDoor(CallResponder):
             if own_s is not None:
                 call.deadline = call.received + own_s
         if asked.endpoint is not None:
-            self._ask(call, ModelName(asked.endpoint, target_model(rare or {})))
+            component = asked.component or inference_component(rare or {})
+            self._ask(call, asked.endpoint, target_model(rare or {}), component)
         elif len(call.body) <= READ_AT_ONCE_BYTES:  # else `_read_large` finds it
-            self._ask(call, model_of(call.body))
+            self._ask_named(call, model_of(call.body))
 
-    def _ask(self, call: Call, model: ModelName) -> None:
+    def _ask_named(self, call: Call, name: ModelName) -> None:
+        """The body names what it is for."""
+        takes = name.target is not None and self._dispatcher.takes_components(name.endpoint)
+        self._ask(call, name.endpoint, *name.bound(takes_components=takes))
+
+    def _ask(self, call: Call, endpoint: str, target: str | None, component: str | None) -> None:
         """Which model it is for is known."""
         told: Told = call.context
-        call.endpoint = model.endpoint
-        call.meta = _meta(told.operation, model.target)
+        call.endpoint = endpoint
+        call.meta = _meta(told.operation, target)
         prefix = call.rare.get(PREFIX_ID) if call.rare is not None else None
-        if prefix is not None or model.target is not None:
-            call.affinity = Affinity(prefix=prefix, model=model.target)
+        if prefix is not None or target is not None or component is not None:
+            call.affinity = Affinity(prefix=prefix, model=target, component=component)
 
     def _answer_models(self, call: Call, asked: Asked) -> None:
         only(call, b"GET", b"HEAD")
         models = self._models
-        value: Any = models.listed(asked.endpoint) if asked.model is None else None
+        within = asked.endpoint
+        if within is not None and asked.component is not None:
+            within = str(ModelName(within, asked.component))
+        value: Any = models.listed(within) if asked.model is None else None
         if asked.model is not None:
             value = models.card(asked.model, asked.endpoint)
         call.answer(status_line(200) + _JSON_HEAD + _request_id(call), orjson.dumps(value))

@@ -1,4 +1,4 @@
-"""`/v1/models`: the endpoints that speak OpenAI's API, as its models."""
+"""`/v1/models`: the endpoints that speak OpenAI's API, and their components, as its models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ class OpenAiModels:
     def listed(self, only: str | None = None) -> dict[str, Any]:
         """All that speak the API, or the one that a path has named."""
         names = self._dispatcher.endpoint_names() if only is None else [only]
+        names = [one for name in names for one in self._models_of(name)]
         return {"object": "list", "data": [self._card(name) for name in names if self._has(name)]}
+
+    def _models_of(self, name: str) -> list[str]:
+        """An endpoint of components is one model for each of them."""
+        routes = self._dispatcher.routes(name)
+        if routes is None or not routes.takes_components:
+            return [name]
+        return [f"{name}:{one.component}" for one in routes.variants]
 
     def card(self, name: str, only: str | None = None) -> dict[str, Any]:
         """One of them, or a target model that is loaded. Raises CallerError (404).
@@ -42,11 +50,13 @@ class OpenAiModels:
 
     def _has(self, name: str) -> bool:
         endpoint, colon, target = name.partition(":")
-        if colon:  # what a target model does is known to its host alone
+        routes = self._dispatcher.routes(endpoint)
+        takes_components = routes is not None and routes.takes_components
+        if colon and not takes_components:  # what it does is known to its host alone
             return self._dispatcher.is_loaded(endpoint, target)
-        routes = self._dispatcher.routes(name)
         return routes is not None and any(
-            variant.model.get("task") in TASKS for variant in routes.variants
+            variant.model.get("task") in TASKS and variant.component == target
+            for variant in routes.variants
         )
 
     def _card(self, name: str) -> dict[str, Any]:

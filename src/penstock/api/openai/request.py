@@ -30,6 +30,8 @@ MODEL_CHARS_MAX = 256  #: of an endpoint; a target model's are behind them
 #: Bodies up to here are read at once, in a few milliseconds at most.
 READ_AT_ONCE_BYTES = 128 << 10
 _MODELS = b"models"
+_COMPONENTS = b"inference-components/"
+_V1 = b"openai/v1/"
 
 
 class Asked(NamedTuple):
@@ -38,17 +40,18 @@ class Asked(NamedTuple):
     operation: str  #: chat | completions | embeddings | responses | models
     endpoint: str | None  #: where the path names it
     model: str | None = None  #: of `models/{model}`
+    component: str | None = None  #: where the path names it
 
 
 def asked_of(path: bytes) -> Asked:
     """Raises CallerError (404) for a path that is not served."""
-    endpoint, rest = _split(path)
+    endpoint, component, rest = _split(path)
     operation = OPERATIONS.get(rest)
     if operation is not None:
-        return Asked(operation, endpoint)
+        return Asked(operation, endpoint, component=component)
     head, _, model = rest.partition(b"/")
     if head == _MODELS:
-        return Asked("models", endpoint, _text(model) or None)
+        return Asked("models", endpoint, _text(model) or None, component)
     if head == b"responses":
         raise CallerError(
             "response-not-found",
@@ -96,7 +99,8 @@ def checked_model(model: Any) -> ModelName:
             "model-missing",
             "You must provide a model parameter.",
             hint="The name of an endpoint is its model; GET /v1/models names them. Target models of"
-            " a multi-model endpoint are named ENDPOINT:TARGET_MODEL.",
+            " a multi-model endpoint are named ENDPOINT:TARGET_MODEL, inference components"
+            " ENDPOINT:COMPONENT.",
         )
     name = parse(model)
     if len(name.endpoint) > MODEL_CHARS_MAX:
@@ -104,21 +108,16 @@ def checked_model(model: Any) -> ModelName:
     return name
 
 
-def _split(path: bytes) -> tuple[str | None, bytes]:
-    """Endpoint, where the path names one, and what follows `/v1/`."""
+def _split(path: bytes) -> tuple[str | None, str | None, bytes]:
+    """Endpoint and component, where the path names them, and what follows `/v1/`."""
     if path.startswith(PREFIX):
-        return None, path[len(PREFIX) :]
+        return None, None, path[len(PREFIX) :]
     name, _, rest = path[len(ENDPOINTS) :].partition(b"/")
-    parts = rest.split(b"/", 4)
-    if parts[0] == b"inference-components":
-        # Components are not placed on endpoints yet: nothing else may answer for one.
-        raise CallerError(
-            "component-not-allowed",
-            "Inference components are not allowed for endpoints without inference components.",
-            hint="Leave /inference-components/... out of the path.",
-        )
-    prefix = b"openai/v1/"
-    return _text(name), rest[len(prefix) :] if rest.startswith(prefix) else b""
+    component = None
+    if rest.startswith(_COMPONENTS):
+        part, _, rest = rest[len(_COMPONENTS) :].partition(b"/")
+        component = _text(part)
+    return _text(name), component, rest[len(_V1) :] if rest.startswith(_V1) else b""
 
 
 def _text(part: bytes) -> str:

@@ -1,8 +1,7 @@
 """What the headers of InvokeEndpoint say: the model's `RequestMeta`, and the gateway's own fields.
 
-Members sit in headers (rest-json). Those of AWS's that mean nothing here are ignored, but for those
-that would change who answers: a request that names a model or a component must not be answered by
-another one.
+Members sit in headers (rest-json). Those of AWS's that mean nothing here are ignored; those that
+change who answers, a model or a component, are the router's to know.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ SESSION_ID_CHARS_MAX = 256
 HEADER_CHARS_MAX = 1024  #: of Content-Type and Accept, as in AWS's model
 #: What the model is told of a request whose answer travels in pieces.
 _STREAMS = '{"stream":true}'
-_VARIANT_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _TARGET_MODEL_NAME = re.compile(r"[!-~][ -~]*")
 _SESSION_ID = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _DEADLINE_DIGITS_MAX = 9
@@ -103,13 +102,6 @@ def read(
         accept: what the answer may be; for a stream, what its pieces may be.
         streams: the answer travels as an event stream.
     """
-    if INFERENCE_COMPONENT in rare:
-        raise CallerError(
-            "component-not-allowed",
-            "Inference Component Name header is not allowed for endpoints without inference "
-            "components.",
-            hint="Leave InferenceComponentName out.",
-        )
     custom_attributes = _text(
         "customAttributes", rare.get(CUSTOM_ATTRIBUTES), CUSTOM_ATTRIBUTES_CHARS_MAX
     )
@@ -137,12 +129,13 @@ def read(
 
 
 def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
-    """The session and the prefix that the request belongs to; None for the usual one."""
+    """What binds the request to some copies; None for the usual one."""
     session = _text("sessionId", rare.get(SESSION_ID), SESSION_ID_CHARS_MAX)
     prefix = rare.get(PREFIX_ID)
     model = target_model(rare)
+    component = inference_component(rare)
     if session is None and prefix is None:
-        return None if model is None else Affinity(model=model)
+        return None if model is component is None else Affinity(model=model, component=component)
     _text("prefixAwareId", prefix)
     if session == NEW_SESSION:
         if streams:
@@ -151,14 +144,15 @@ def _affinity(rare: dict[bytes, bytes], *, streams: bool) -> Affinity | None:
                 "A session can't begin with InvokeEndpointWithResponseStream.",
                 hint="Open it with InvokeEndpoint, then stream with the SessionId that it returns.",
             )
-        return Affinity(str(uuid.uuid4()), prefix, opens=True, model=model)
+        opened = str(uuid.uuid4())
+        return Affinity(opened, prefix, opens=True, model=model, component=component)
     if session is not None and not _SESSION_ID.fullmatch(session):
         raise CallerError(
             "session-id-invalid",
             f"1 validation error detected: Value '{session[:64]}' at 'sessionId' failed to satisfy "
             f"constraint: Member must satisfy regular expression pattern: {_SESSION_ID.pattern}",
         )
-    return Affinity(session, prefix, model=model)
+    return Affinity(session, prefix, model=model, component=component)
 
 
 def deadline_s(value: bytes | None) -> float | None:
@@ -175,14 +169,23 @@ def deadline_s(value: bytes | None) -> float | None:
     return int(text) / 1000
 
 
+def inference_component(rare: dict[bytes, bytes]) -> str | None:
+    """InferenceComponentName, as AWS's model has it; which there are is the router's to know."""
+    return _name("inferenceComponentName", rare.get(INFERENCE_COMPONENT), "component-name-invalid")
+
+
 def _variant(value: bytes | None) -> str | None:
-    name = _text("targetVariant", value)
-    if name is not None and not _VARIANT_NAME.fullmatch(name):
+    return _name("targetVariant", value, "variant-name-invalid")
+
+
+def _name(member: str, value: bytes | None, code: str) -> str | None:
+    name = _text(member, value)
+    if name is not None and not _NAME.fullmatch(name):
         raise CallerError(
-            "variant-name-invalid",
-            f"1 validation error detected: Value '{name[:64]}' at 'targetVariant' failed to "
+            code,
+            f"1 validation error detected: Value '{name[:64]}' at '{member}' failed to "
             "satisfy constraint: Member must satisfy regular expression pattern: "
-            f"{_VARIANT_NAME.pattern}",
+            f"{_NAME.pattern}",
         )
     return name
 

@@ -38,7 +38,9 @@ class Sessions:
             return False
         asked = _request_type(call.body)
         if affinity.opens and asked == "NEW_SESSION":
-            self._dispatcher.open_session(call.endpoint, affinity.session, call.variant)
+            self._dispatcher.open_session(
+                call.endpoint, affinity.session, call.variant, affinity.component
+            )
             call.answer(status_line(200) + _JSON_HEAD + self.head(call), b"{}")
             return True
         if not affinity.opens and asked == "CLOSE":

@@ -21,6 +21,12 @@ class Plane(Protocol):
     def current_counts(self, endpoint: str) -> Mapping[str, int]:
         """Variant -> instances that serve it now."""
 
+    def kept_counts(self, endpoint: str) -> Mapping[str, int]:
+        """Variant -> instances that are there or on their way."""
+
+    def copy_counts(self, endpoint: str) -> Mapping[str, int]:
+        """Inference component -> copies that serve it now."""
+
 
 @dataclass(frozen=True, slots=True)
 class SagemakerContext:

@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.api.sagemaker.managed_scaling import check_managed_scaling, managed_scaling
 from penstock.api.sagemaker.names import invalid
 from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
 from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
 
 #: SageMaker's defaults for the two timeouts of a variant, s.
 DOWNLOAD_TIMEOUT_S = 3600.0
 STARTUP_TIMEOUT_S = 600.0
+
+#: MetricPublishFrequencyInSeconds.
+PUBLISH_S = (10, 30, 60, 120, 180, 240, 300)
+PUBLISH_S_DEFAULT = 60
 
 #: Of a container: a prefix of target models, each loaded when a request names it.
 MULTI_MODEL = "MultiModel"
@@ -39,6 +45,7 @@ def check_config(request: Mapping[str, Any]) -> None:
             raise invalid(f"{member} is not supported: this server has no {words}.")
     if (request.get("DataCaptureConfig") or {}).get("EnableCapture"):
         raise invalid("DataCaptureConfig is not supported: this server captures no data.")
+    metrics_fields(request)
     names: set[str] = set()
     for variant in request["ProductionVariants"]:
         name = variant["VariantName"]
@@ -46,6 +53,19 @@ def check_config(request: Mapping[str, Any]) -> None:
             raise invalid(f"Production variant names must be unique; {name!r} is given twice.")
         names.add(name.lower())
         check_variant(variant)
+    without = [
+        one["VariantName"] for one in request["ProductionVariants"] if not one.get("ModelName")
+    ]
+    if without and len(without) < len(request["ProductionVariants"]):
+        raise invalid(
+            f"Variant {without[0]!r} needs ModelName, as the others have: either each variant has"
+            " a model, or all take inference components."
+        )
+    if without and not request.get("ExecutionRoleArn"):
+        raise invalid(
+            f"Variant {without[0]!r} needs ModelName. A configuration for inference components,"
+            " whose variants have none, needs ExecutionRoleArn."
+        )
 
 
 def check_variant(variant: Mapping[str, Any]) -> None:
@@ -53,9 +73,8 @@ def check_variant(variant: Mapping[str, Any]) -> None:
     for member, words in UNSUPPORTED_VARIANT.items():
         if variant.get(member):
             raise invalid(f"Variant {name!r}: this server has no {words} ({member}).")
-    for member in ("ModelName", "InstanceType"):
-        if not variant.get(member):
-            raise invalid(f"Variant {name!r} needs {member}.")
+    if not variant.get("InstanceType"):
+        raise invalid(f"Variant {name!r} needs InstanceType.")
     if not str(variant["InstanceType"]).startswith("ml."):
         raise invalid(
             f"Variant {name!r}: InstanceType {variant['InstanceType']!r} is unknown; names begin"
@@ -65,6 +84,7 @@ def check_variant(variant: Mapping[str, Any]) -> None:
     if not 0 <= weight < float("inf"):
         raise invalid(f"Variant {name!r}: InitialVariantWeight {weight} must be 0 or more.")
     check_routing_config(variant)
+    check_managed_scaling(variant)
 
 
 def deployment(
@@ -78,32 +98,69 @@ def deployment(
         endpoint=endpoint,
         generation=generation,
         config_name=config["EndpointConfigName"],
+        **metrics_fields(config),
         variants=tuple(
-            VariantSpec(
-                name=variant["VariantName"],
-                model=model_source(models[variant["ModelName"]]),
-                instance_type=variant["InstanceType"],
-                instance_count=variant.get("InitialInstanceCount", 1),
-                weight=float(variant.get("InitialVariantWeight", 1.0)),
-                **routing_fields(
-                    variant, primary_container(models[variant["ModelName"]]).get("Environment")
-                ),
-                download_timeout_s=float(
-                    variant.get("ModelDataDownloadTimeoutInSeconds", DOWNLOAD_TIMEOUT_S)
-                ),
-                startup_timeout_s=float(
-                    variant.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_TIMEOUT_S)
-                ),
-            )
+            _variant(variant, models.get(variant.get("ModelName", "")))
             for variant in config["ProductionVariants"]
         ),
     )
 
 
+def _variant(variant: Mapping[str, Any], model: Mapping[str, Any] | None) -> VariantSpec:
+    environment = None if model is None else primary_container(model).get("Environment")
+    return VariantSpec(
+        name=variant["VariantName"],
+        model=None if model is None else model_source(model),
+        instance_type=variant["InstanceType"],
+        instance_count=variant.get("InitialInstanceCount", 1),
+        managed=managed_scaling(variant),
+        weight=float(variant.get("InitialVariantWeight", 1.0)),
+        **routing_fields(variant, environment),
+        download_timeout_s=float(
+            variant.get("ModelDataDownloadTimeoutInSeconds", DOWNLOAD_TIMEOUT_S)
+        ),
+        startup_timeout_s=float(
+            variant.get("ContainerStartupHealthCheckTimeoutInSeconds", STARTUP_TIMEOUT_S)
+        ),
+    )
+
+
+def metrics_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `DeploymentSpec`. Raises ValidationException for a frequency that is none."""
+    metrics = config.get("MetricsConfig") or {}
+    publish_s = metrics.get("MetricPublishFrequencyInSeconds")
+    if publish_s is not None and publish_s not in PUBLISH_S:
+        raise invalid(
+            f"MetricsConfig: MetricPublishFrequencyInSeconds is {publish_s}; use one of"
+            f" {', '.join(map(str, PUBLISH_S))}."
+        )
+    return {
+        "metrics_publish_s": publish_s or 0,
+        "metrics_enhanced": bool(metrics.get("EnableEnhancedMetrics")),
+    }
+
+
+def metrics_config(deployment: DeploymentSpec) -> dict[str, Any]:
+    """The MetricsConfig that DescribeEndpoint shows; empty where none was given."""
+    if not deployment.metrics_publish_s and not deployment.metrics_enhanced:
+        return {}
+    return {
+        "EnableEnhancedMetrics": deployment.metrics_enhanced,
+        "MetricPublishFrequencyInSeconds": deployment.metrics_publish_s or PUBLISH_S_DEFAULT,
+    }
+
+
 def model_source(model: Mapping[str, Any]) -> ModelSource:
-    """What loading needs of a CreateModel request."""
+    """What loading needs of a CreateModel request. Raises ValidationException for a
+    PENSTOCK_ZERO_CAPACITY that is none."""
     container = primary_container(model)
     environment = container.get("Environment") or {}
+    mode = environment.get(ZERO_CAPACITY_VARIABLE, ZERO_CAPACITY_MODES[0])
+    if mode not in ZERO_CAPACITY_MODES:
+        raise invalid(
+            f"{ZERO_CAPACITY_VARIABLE} in the environment of model {model['ModelName']!r} is"
+            f" {mode!r}; use one of {', '.join(ZERO_CAPACITY_MODES)}."
+        )
     return ModelSource(
         model_name=model["ModelName"],
         uri=model_uri(container),

@@ -29,7 +29,11 @@ async def create_endpoint_config(
             kept,
             arn=arn,
             now=context.clock.wall(),
-            models=[variant["ModelName"] for variant in params["ProductionVariants"]],
+            models=[
+                variant["ModelName"]
+                for variant in params["ProductionVariants"]
+                if variant.get("ModelName")
+            ],
             tags=tags_of(params),
         )
     except AlreadyExists as error:

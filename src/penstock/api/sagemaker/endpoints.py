@@ -6,14 +6,15 @@ says already shows it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from penstock.api.sagemaker import names
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
-from penstock.api.sagemaker.deployments import deployment
+from penstock.api.sagemaker.deployments import deployment, metrics_config
 from penstock.api.sagemaker.listing import list_query, page_of
+from penstock.api.sagemaker.managed_scaling import managed_instance_scaling
 from penstock.api.sagemaker.routing_config import routing_config
 from penstock.control.records import (
     AlreadyExists,
@@ -64,12 +65,15 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
         "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }
+    if metrics := metrics_config(record.shown):
+        described["MetricsConfig"] = metrics
     if record.failure_reason:
         described["FailureReason"] = record.failure_reason[:1024]  # the shape's limit
     if record.status != "Creating":
         counts = context.plane.current_counts(record.name)
         described["ProductionVariants"] = [
-            _variant(record, variant, counts) for variant in record.shown.variants
+            _variant(record, variant, counts, context.plane.kept_counts)
+            for variant in record.shown.variants
         ]
     if record.target is not None and record.active is not None:
         described["PendingDeploymentSummary"] = {
@@ -117,6 +121,7 @@ async def update_endpoint(context: SagemakerContext, params: dict[str, Any]) -> 
             for item in params.get("ExcludeRetainedVariantProperties") or []
         }
         spec = _retaining(spec, record.shown, excluded)
+    _check_components(record, spec)
     try:
         await context.database.call(Store.begin_update, record.name, spec, now=context.clock.wall())
     except EndpointBusy as error:
@@ -137,8 +142,14 @@ async def update_endpoint_weights_and_capacities(
             raise names.invalid(f'The variant name "{name}" was non-unique within the request.')
         if change.get("ServerlessUpdateConfig"):
             raise names.invalid("ServerlessUpdateConfig: this server has no serverless variants.")
-        if change.get("DesiredInstanceCount", 1) < 1:
-            raise names.invalid(f"DesiredInstanceCount of variant {name!r} must be 1 or more.")
+        if change.get("DesiredInstanceCount", 0) < 0:
+            raise names.invalid(f"DesiredInstanceCount of variant {name!r} must be 0 or more.")
+        managed = any(one.managed for one in record.shown.variants if one.name == name)
+        if managed and change.get("DesiredInstanceCount") is not None:
+            raise names.invalid(
+                f"DesiredInstanceCount of variant {name!r} follows the copies of its inference"
+                " components (ManagedInstanceScaling). Change their CopyCount."
+            )
         changes[name] = (change.get("DesiredWeight"), change.get("DesiredInstanceCount"))
     try:
         await context.database.call(
@@ -181,7 +192,9 @@ async def _deployment_of(
         raise context.not_found("endpoint-config", config_name) from error
     models: dict[str, Mapping[str, Any]] = {}
     for variant in config.request["ProductionVariants"]:
-        model = variant["ModelName"]
+        model = variant.get("ModelName")
+        if model is None:
+            continue
         try:
             models[model] = (await context.database.call(Store.describe_model, model)).request
         except NotFound as error:
@@ -207,7 +220,10 @@ def _retaining(new: DeploymentSpec, old: DeploymentSpec, excluded: set[str]) -> 
 
 
 def _variant(
-    record: EndpointRecord, variant: VariantSpec, counts: Mapping[str, int]
+    record: EndpointRecord,
+    variant: VariantSpec,
+    counts: Mapping[str, int],
+    kept_counts: Callable[[str], Mapping[str, int]],
 ) -> dict[str, Any]:
     """Current values lag the desired ones while weights or counts are changing."""
     before = record.previous if record.status == "Updating" else None
@@ -226,9 +242,12 @@ def _variant(
             variant.strategy, variant.prefix_length_max, variant.concurrency_threshold
         ),
     }
+    if variant.managed is not None:
+        described["ManagedInstanceScaling"] = managed_instance_scaling(variant.managed)
+        described["DesiredInstanceCount"] = kept_counts(record.name).get(variant.name, 0)
     if record.status in VARIANT_STATUSES:
         described["VariantStatus"] = [{"Status": record.status, "StartTime": record.modified}]
-    if variant.model.image:
+    if variant.model is not None and variant.model.image:
         described["DeployedImages"] = [
             {
                 "SpecifiedImage": variant.model.image,
@@ -246,6 +265,18 @@ def _require_in_service(record: EndpointRecord) -> None:
         )
     if record.status != "InService":
         raise _busy(record.arn)
+
+
+def _check_components(record: EndpointRecord, new: DeploymentSpec) -> None:
+    """Those that are there must have a place in the new configuration."""
+    takes = {variant.name for variant in new.variants if variant.model is None}
+    for component in record.components:
+        if component.variant not in takes:
+            raise names.invalid(
+                f"Endpoint configuration {new.config_name!r} has no variant"
+                f" {component.variant!r} that takes inference components, and"
+                f" {component.name!r} is on it. Delete the component first."
+            )
 
 
 def _busy(arn: str) -> Exception:

@@ -9,6 +9,7 @@ WORDS = {
     "model": "model",
     "endpoint-config": "endpoint configuration",
     "endpoint": "endpoint",
+    "inference-component": "inference component",
 }
 
 

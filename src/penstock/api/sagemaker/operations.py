@@ -5,7 +5,13 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from penstock.api.aws import Operation
-from penstock.api.sagemaker import endpoint_configs, endpoints, models, tags
+from penstock.api.sagemaker import (
+    endpoint_configs,
+    endpoints,
+    inference_components,
+    models,
+    tags,
+)
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
     {
@@ -23,6 +29,14 @@ OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
         "UpdateEndpoint": endpoints.update_endpoint,
         "UpdateEndpointWeightsAndCapacities": endpoints.update_endpoint_weights_and_capacities,
         "DeleteEndpoint": endpoints.delete_endpoint,
+        "CreateInferenceComponent": inference_components.create_inference_component,
+        "DescribeInferenceComponent": inference_components.describe_inference_component,
+        "ListInferenceComponents": inference_components.list_inference_components,
+        "UpdateInferenceComponent": inference_components.update_inference_component,
+        "UpdateInferenceComponentRuntimeConfig": (
+            inference_components.update_inference_component_runtime_config
+        ),
+        "DeleteInferenceComponent": inference_components.delete_inference_component,
         "AddTags": tags.add_tags,
         "ListTags": tags.list_tags,
         "DeleteTags": tags.delete_tags,

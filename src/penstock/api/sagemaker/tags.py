@@ -1,4 +1,4 @@
-"""AddTags, ListTags, DeleteTags: on models, endpoint configurations and endpoints, by ARN."""
+"""AddTags, ListTags, DeleteTags: on whatever has an ARN here."""
 
 from __future__ import annotations
 

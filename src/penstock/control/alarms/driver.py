@@ -19,10 +19,9 @@ from typing import Final
 import orjson
 
 from penstock.clock import Clock
-from penstock.control.alarms import history, rows
+from penstock.control.alarms import history, transactions
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmRecord, HistoryItem
-from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.core.alarms.evaluate import AlarmDecision, decide
 from penstock.core.alarms.schedule import next_look, next_repeat, repeats
@@ -69,6 +68,7 @@ class AlarmsDriver:
         self._on_action = on_action
         self._alarms: dict[str, AlarmSeen] = {}
         self._seen_revision = -1
+        self._refreshing = asyncio.Lock()
         self._started_at = clock.wall()
         self._prune_at = clock.wall() + _PRUNE_EVERY_S
         self._task: asyncio.Task[None] | None = None
@@ -113,7 +113,7 @@ class AlarmsDriver:
             await self._act(alarm, now, again=True)
         if now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY_S
-            await self._database.call(_prune, now)
+            await self._database.call(transactions.prune, now)
 
     async def set_state(self, name: str, state: str, reason: str, data: str) -> bool:
         """As SetAlarmState asks: the state until the next look, with its actions.
@@ -121,7 +121,7 @@ class AlarmsDriver:
         Returns False if there is no such alarm.
         """
         now = self._clock.wall()
-        done = await self._database.call(_set_state, name, state, reason, data, now)
+        done = await self._database.call(transactions.set_state, name, state, reason, data, now)
         if done is None:
             return False
         before, record = done
@@ -145,26 +145,39 @@ class AlarmsDriver:
 
     async def _refresh(self) -> None:
         """Takes over what was written since the last time."""
-        first = self._seen_revision < 0
-        found = await self._database.call(_changes, self._seen_revision)
-        if found is None:
-            return
-        self._seen_revision, changed, names = found
-        for name in self._alarms.keys() - names:
-            del self._alarms[name]
+        async with self._refreshing:
+            first = self._seen_revision < 0
+            found = await self._database.call(transactions.changes, self._seen_revision)
+            if found is None:
+                return
+            revision, changed, names = found
+            others = [record for record in changed if not self._is_known(record)]
+            # Expressions come from outside; reading hundreds of long ones takes its time.
+            watched = await asyncio.to_thread(_watched, others) if others else {}
+            self._seen_revision = revision
+            for name in self._alarms.keys() - names:
+                del self._alarms[name]
+            for record in changed:
+                if record.name in watched:
+                    self._watch(record, watched[record.name], first=first)
+                else:
+                    self._alarms[record.name].record = record
+
+    def _is_known(self, record: AlarmRecord) -> bool:
+        known = self._alarms.get(record.name)
+        return known is not None and known.record.spec == record.spec
+
+    def _watch(self, record: AlarmRecord, watched: Watched | None, *, first: bool) -> None:
+        """`first`: it was there before the server was."""
         now = self._clock.wall()
-        for record in changed:
-            known = self._alarms.get(record.name)
-            if known is not None and known.record.spec == record.spec:
-                known.record = record
-                continue
-            self._alarms[record.name] = AlarmSeen(
-                record=record,
-                watched=_watched(record),
-                look_at=next_look(record.spec, now=now) if first else now,
-                watched_since=self._started_at if first else 0.0,
-                acted_at=now if known is None else known.acted_at,
-            )
+        known = self._alarms.get(record.name)
+        self._alarms[record.name] = AlarmSeen(
+            record=record,
+            watched=watched,
+            look_at=next_look(record.spec, now=now) if first else now,
+            watched_since=self._started_at if first else 0.0,
+            acted_at=now if known is None else known.acted_at,
+        )
 
     async def _look(self, alarm: AlarmSeen, now: float) -> AlarmRecord | None:
         """The alarm in its new state, or None if it keeps the old one."""
@@ -197,7 +210,7 @@ class AlarmsDriver:
     async def _enter(self, changes: list[tuple[AlarmSeen, AlarmRecord]], now: float) -> None:
         """Writes new states, all in one transaction, then acts on them."""
         written = [(alarm.record, record) for alarm, record in changes]
-        results = await self._database.call(_write_states, written, now)
+        results = await self._database.call(transactions.write_states, written, now)
         for (alarm, record), result in zip(changes, results, strict=True):
             if result is None:  # changed or deleted meanwhile: it is looked at anew
                 alarm.look_at = now
@@ -219,7 +232,7 @@ class AlarmsDriver:
             if fault or not again:
                 items.append(history.acted(record, action, fault=fault, now=now))
         if items and not again:
-            await self._database.call(_add_history, items)
+            await self._database.call(transactions.add_history, items)
 
     async def _fault_of(self, alarm: AlarmSeen, action: str, now: float) -> str:
         """Carries out one action; what went wrong, or nothing."""
@@ -250,56 +263,13 @@ async def no_policies(fired: AlarmFired) -> None:
     raise CallerError("policy-unknown", f"No scaling policy has the ARN {fired.action}.")
 
 
-def _watched(record: AlarmRecord) -> Watched | None:
-    try:
-        return Watched(record.spec)
-    except CallerError as error:
-        _log.warning("alarm %s: %s", record.name, error.message)
-        return None
-
-
-def _changes(store: Store, seen: int) -> tuple[int, list[AlarmRecord], set[str]] | None:
-    with store.read() as db:
-        number = rows.revision(db)
-        return None if number == seen else (number, *rows.changed_since(db, seen))
-
-
-def _write_states(
-    store: Store, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
-) -> list[AlarmRecord | None]:
-    """(before, after) of each; None where the alarm was changed or deleted meanwhile."""
-    with store.begin() as db:
-        kept = rows.set_states(db, [after for _, after in changes])
-        history.add(
-            db,
-            [
-                history.state_changed(after, before, now=now)
-                for (before, _), after in zip(changes, kept, strict=True)
-                if after is not None
-            ],
-        )
-    return kept
-
-
-def _set_state(
-    store: Store, name: str, state: str, reason: str, data: str, now: float
-) -> tuple[AlarmRecord, AlarmRecord] | None:
-    with store.begin() as db:
-        before = rows.get(db, name)
-        if before is None:
-            return None
-        after = replace(
-            before, state=state, state_reason=reason, state_reason_data=data, state_updated=now
-        )
-        items = [history.state_changed(after, before, now=now)] if state != before.state else []
-        return before, rows.set_state(db, after, items)
-
-
-def _add_history(store: Store, items: list[HistoryItem]) -> None:
-    with store.begin() as db:
-        history.add(db, items)
-
-
-def _prune(store: Store, now: float) -> None:
-    with store.begin() as db:
-        history.prune(db, now=now)
+def _watched(records: list[AlarmRecord]) -> dict[str, Watched | None]:
+    """By name; None where an expression can't be read or computed."""
+    found: dict[str, Watched | None] = {}
+    for record in records:
+        try:
+            found[record.name] = Watched(record.spec)
+        except CallerError as error:
+            _log.warning("alarm %s: %s", record.name, error.message)
+            found[record.name] = None
+    return found

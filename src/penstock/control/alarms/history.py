@@ -20,12 +20,14 @@ from penstock.control.alarms.records import (
     HistoryItem,
     HistoryQuery,
 )
+from penstock.core.alarms.moments import moment
 from penstock.core.alarms.spec import AlarmSpec, MetricStat
-from penstock.core.alarms.words import moment
 
 KEPT_S: Final = 30 * 86_400.0  #: as long as CloudWatch keeps it
 #: Of one alarm: with a period of 10 s that flaps all the time, two hours and more.
 ITEMS_MAX: Final = 2_000
+#: CloudWatch's own limit; names and actions may be longer.
+SUMMARY_CHARS_MAX: Final = 255
 
 
 def add(db: Connection, items: Iterable[HistoryItem]) -> None:
@@ -131,7 +133,11 @@ def _item(
 ) -> HistoryItem:
     known = {name: value for name, value in data.items() if value is not None}
     return HistoryItem(
-        alarm=record.name, at=now, kind=kind, summary=summary, data=orjson.dumps(known).decode()
+        alarm=record.name,
+        at=now,
+        kind=kind,
+        summary=summary[:SUMMARY_CHARS_MAX],
+        data=orjson.dumps(known).decode(),
     )
 
 

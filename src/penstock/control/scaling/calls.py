@@ -22,7 +22,7 @@ from penstock.control.scaling.records import (
 )
 from penstock.control.scaling.writing import NOTHING, Resources, Written, change, seen_of
 from penstock.control.store import Store
-from penstock.core.scaling.machine import within_bounds
+from penstock.core.scaling import bounds
 from penstock.core.scaling.spec import Suspended, TargetSpec
 
 # Application Auto Scaling's quotas for a scalable target.
@@ -87,7 +87,7 @@ def register(
         if asked.tags:
             resource_rows.add_tags(db, record.arn, asked.tags)
         moved = found is None or (found.spec.capacity_min, found.spec.capacity_max) != (low, high)
-        scale = within_bounds(record.spec, seen.capacity) if moved else None
+        scale = bounds.within(record.spec, seen.capacity) if moved else None
         if scale is None:
             return record, NOTHING
         return record, change(db, resources, record, scale, activity_id=activity_id, now=now)

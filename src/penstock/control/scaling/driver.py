@@ -225,67 +225,62 @@ class ScalingDriver:
             scalable=seen.scalable,
             settled=seen.settled,
             failure=seen.failure,
+            out_of_reach=seen.out_of_reach,
             time_to_ready_s=load.time_to_ready_s,
         )
 
     async def _carry_out(self, target: _Target, actions: list[Action]) -> None:
+        for action in actions:
+            try:
+                await self._carry_one_out(target, action)
+            except BaseException:
+                # It may have been written nevertheless: what the machine is to know is read again.
+                self._changed = True
+                raise
+
+    async def _carry_one_out(self, target: _Target, one: Action) -> None:
         now = self._clock.wall()
         call = self._database.call
-        for action in actions:
-            match action:
-                case SetCapacity():
-                    await self._set_capacity(target, action)
-                case SettleActivity():
-                    await call(
-                        writing.settle,
-                        action.activity_id, action.status, action.message, now=now,
-                    )  # fmt: skip
-                case TellNotScaled():
-                    await call(
-                        writing.tell_not_scaled,
-                        target.named, action, activity_id=_new_id(), now=now,
-                    )  # fmt: skip
-                case RunSchedule():
-                    await self._run_schedule(target, action)
+        match one:
+            case SetCapacity():
+                await self._set_capacity(target, one)
+            case SettleActivity():
+                await call(writing.settle, one.activity_id, one.status, one.message, now=now)
+            case TellNotScaled():
+                await call(
+                    writing.tell_not_scaled, target.named, one, activity_id=_new_id(), now=now
+                )
+            case RunSchedule():
+                await self._run_schedule(target, one)
 
     async def _set_capacity(self, target: _Target, asked: SetCapacity) -> None:
-        scaler = target.scaler
-        decisions = scaler.decisions()
-        try:
-            written = await self._database.call(
-                writing.set_capacity,
-                self._resources,
-                target.named,
-                asked,
-                decisions[-1] if decisions else None,
-                activity_id=_new_id(),
-                now=self._clock.wall(),
-            )
-        except BaseException:
-            scaler.on_refused()
-            self._changed = True  # it may have been written nevertheless
-            raise
+        decisions = target.scaler.decisions()
+        written = await self._database.call(
+            writing.set_capacity,
+            self._resources,
+            target.named,
+            asked,
+            decisions[-1] if decisions else None,
+            activity_id=_new_id(),
+            now=self._clock.wall(),
+        )
         await self._written(target, asked, written)
 
     async def _run_schedule(self, target: _Target, ran: RunSchedule) -> None:
-        try:
-            written = await self._database.call(
-                writing.run_schedule,
-                self._resources,
-                target.named,
-                ran,
-                ids=(_new_id(), _new_id()),
-                now=self._clock.wall(),
-            )
-        except BaseException:
-            self._changed = True  # what is still due runs in the next round
-            raise
+        written = await self._database.call(
+            writing.run_schedule,
+            self._resources,
+            target.named,
+            ran,
+            ids=(_new_id(), _new_id()),
+            now=self._clock.wall(),
+        )
         if ran.scale is not None:
             await self._written(target, ran.scale, written)
 
     async def _written(self, target: _Target, asked: SetCapacity, written: Written) -> None:
         if not written.endpoint:
-            target.scaler.on_refused()
+            target.scaler.on_refused(asked)
             return
         self._notify(written.endpoint)
         target.seen = None  # it is read again before the next look

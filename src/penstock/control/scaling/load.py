@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.control.scaling.resources import CapacitySeen
-from penstock.control.views import InstanceView
 from penstock.core.scaling.resource import ComponentId, VariantId
 from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.totals import VariantTotals
+
+Counts = Callable[[str], Mapping[str, int]]
+#: (endpoint, variant, component) -> what the last starts of a copy took, in s; None: none was seen
+StartS = Callable[[str, str, str], float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,29 +37,48 @@ class LoadSource(Protocol):
 class VariantLoad:
     """The load of variants."""
 
-    def __init__(
-        self,
-        registry: MetricRegistry,
-        ready_counts: Callable[[str], Mapping[str, int]],
-        instances: Callable[[str], Sequence[InstanceView]],
-    ) -> None:
-        """`ready_counts`: endpoint -> variant -> instances that serve; `instances`: all of one."""
+    def __init__(self, registry: MetricRegistry, ready_counts: Counts, start_s: StartS) -> None:
+        """`ready_counts`: endpoint -> variant -> instances that serve."""
         self._registry = registry
         self._ready_counts = ready_counts
-        self._instances = instances
+        self._start_s = start_s
 
     def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
-        in_flight = self._registry.in_flight(seen.endpoint, seen.name)
-        totals = self._registry.totals.get((seen.endpoint, seen.name))
-        took_s = [
-            one.load_s
-            for one in self._instances(seen.endpoint)
-            if one.variant == seen.name and one.load_s > 0
-        ]
-        return LoadSeen(
-            ready=self._ready_counts(seen.endpoint).get(seen.name, 0),
-            in_flight=in_flight,
-            arrivals=in_flight + (totals.arrivals if totals is not None else 0),
-            errors=totals.failures if totals is not None else 0,
-            time_to_ready_s=max(took_s, default=None),
+        name = seen.endpoint, seen.variant
+        return _seen(
+            self._registry.in_flight(*name),
+            self._registry.totals.get(name),
+            ready=self._ready_counts(seen.endpoint).get(seen.variant, 0),
+            time_to_ready_s=self._start_s(*name, ""),
         )
+
+
+class ComponentLoad:
+    """The load of inference components."""
+
+    def __init__(self, registry: MetricRegistry, copy_counts: Counts, start_s: StartS) -> None:
+        """`copy_counts`: endpoint -> component -> copies that are ready."""
+        self._registry = registry
+        self._copy_counts = copy_counts
+        self._start_s = start_s
+
+    def look(self, resource: VariantId | ComponentId, seen: CapacitySeen) -> LoadSeen:
+        name = seen.endpoint, seen.variant
+        return _seen(
+            self._registry.in_flight(*name, seen.component),
+            self._registry.components.get(name, {}).get(seen.component),
+            ready=self._copy_counts(seen.endpoint).get(seen.component, 0),
+            time_to_ready_s=self._start_s(*name, seen.component),
+        )
+
+
+def _seen(
+    in_flight: int, totals: VariantTotals | None, *, ready: int, time_to_ready_s: float | None
+) -> LoadSeen:
+    return LoadSeen(
+        ready=ready,
+        in_flight=in_flight,
+        arrivals=in_flight + (totals.arrivals if totals is not None else 0),
+        errors=totals.failures if totals is not None else 0,
+        time_to_ready_s=time_to_ready_s,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Connection
 
@@ -13,6 +12,7 @@ from penstock.control.scaling import activity_rows, rows
 from penstock.control.scaling.records import ScheduleRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, seen
+from penstock.control.scaling.zones import zone_of
 from penstock.control.store import Store
 from penstock.core.scaling.cooldown import Scaled
 from penstock.core.scaling.cron import CronError
@@ -54,14 +54,6 @@ def action_of(record: ScheduleRecord) -> ScheduledAction:
         capacity_min=record.capacity_min,
         capacity_max=record.capacity_max,
     )
-
-
-def zone_of(name: str) -> ZoneInfo:
-    """Raises `CronError`."""
-    try:
-        return ZoneInfo(name or "UTC")
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise CronError(f"{name!r} is no time zone") from error
 
 
 def _loaded(

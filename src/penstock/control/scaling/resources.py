@@ -1,4 +1,4 @@
-"""What can be scaled: the counts of variants, read and written in a caller's transaction.
+"""What can be scaled: counts of variants and of inference components, in a caller's transaction.
 
 A count is changed while the endpoint is in service, or while an earlier count is still being
 reached. A new generation on its way is not disturbed: it has counts of its own.
@@ -11,9 +11,9 @@ from typing import Protocol
 
 from sqlalchemy import Connection, update
 
-from penstock.control import rows, schema
+from penstock.control import components, rows, schema
 from penstock.control.deployment_json import encode_deployment
-from penstock.control.records import ENDPOINT, EndpointRecord
+from penstock.control.records import COMPONENT, ENDPOINT, EndpointRecord
 from penstock.core.deployment import DeploymentSpec, VariantSpec
 from penstock.core.endpoint_state import IN_SERVICE, UPDATING
 from penstock.core.scaling.resource import ComponentId, VariantId
@@ -24,11 +24,13 @@ class CapacitySeen:
     """The recorded count of one resource."""
 
     endpoint: str  #: as it was named when it was made
-    name: str  #: of the variant or component
+    variant: str
     capacity: int
     scalable: bool  #: its count may be changed now
     settled: bool  #: what was wished last has been reached, or given up
+    component: str = ""  #: none: the variant itself
     failure: str = ""  #: why it was given up
+    out_of_reach: bool = False  #: it stays wished, and what has room serves
 
 
 class ScalableResource(Protocol):
@@ -51,7 +53,7 @@ class Variants:
         record, _, variant = found
         return CapacitySeen(
             endpoint=record.name,
-            name=variant.name,
+            variant=variant.name,
             capacity=variant.instance_count,
             scalable=record.status == IN_SERVICE
             or (record.status == UPDATING and record.target is None),
@@ -93,3 +95,29 @@ class Variants:
             if variant.name.lower() == resource.variant.lower():
                 return record, record.active, variant
         return None
+
+
+class Components:
+    """Copies of inference components."""
+
+    def find(self, db: Connection, resource: VariantId | ComponentId) -> CapacitySeen | None:
+        if not isinstance(resource, ComponentId):
+            return None
+        if rows.find(db, COMPONENT, resource.component) is None:
+            return None
+        record = components.record(db, resource.component)
+        status = record.desired.status
+        return CapacitySeen(
+            endpoint=record.endpoint,
+            variant=record.desired.variant,
+            component=record.name,
+            capacity=record.desired.copies,
+            scalable=status in (IN_SERVICE, UPDATING),
+            settled=status == IN_SERVICE,
+            failure=record.failure_reason,
+            out_of_reach=status == IN_SERVICE and bool(record.failure_reason),
+        )
+
+    def put(self, db: Connection, resource: VariantId | ComponentId, count: int, now: float) -> str:
+        assert isinstance(resource, ComponentId), "find says first that it is there"
+        return components.set_copies(db, resource.component, count, now=now).endpoint

@@ -6,9 +6,9 @@ Programs read both: the words and their order are CloudWatch's, as its notificat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from penstock.core.alarms.moments import moment, stamp
 from penstock.core.alarms.spec import ALARM, BREACHING, AlarmSpec, Datapoint
 
 _COMPARED: Final = {
@@ -113,12 +113,6 @@ def reason_data(
     return data
 
 
-def moment(at: float) -> str:
-    """Wall seconds as CloudWatch writes them into JSON."""
-    when = datetime.fromtimestamp(at, UTC)
-    return f"{when:%Y-%m-%dT%H:%M:%S}.{when.microsecond // 1000:03d}+0000"
-
-
 def _row(point: Datapoint) -> dict[str, Any]:
     row: dict[str, Any] = {"timestamp": moment(point.at)}
     if point.value is not None:
@@ -129,8 +123,7 @@ def _row(point: Datapoint) -> dict[str, Any]:
 
 
 def _shown(point: Datapoint) -> str:
-    when = datetime.fromtimestamp(point.at, UTC)
-    return f"{point.value} ({when:%d/%m/%y %H:%M:%S})"
+    return f"{point.value} ({stamp(point.at)})"
 
 
 def _treated(count: int, treated: str) -> str:

@@ -16,14 +16,23 @@ class CopyState:
     """
 
     __slots__ = (
-        "copy", "draining", "healthy", "instance_id", "life", "models", "outstanding",
-        "outstanding_max", "paused", "picked", "variant",
+        "component", "copy", "draining", "healthy", "instance_id", "life", "models", "outstanding",
+        "outstanding_max", "paused", "picked", "pool", "variant",
     )  # fmt: skip
 
-    def __init__(self, copy: int, instance_id: str, variant: str, outstanding_max: int) -> None:
+    def __init__(
+        self,
+        copy: int,
+        instance_id: str,
+        variant: str,
+        outstanding_max: int,
+        component: str = "",
+    ) -> None:
         self.copy = copy  #: unique in the deployment; what INVOKE frames name
         self.instance_id = instance_id
         self.variant = variant
+        self.component = component  #: that it is a copy of; none: of the variant's own model
+        self.pool = component or variant  #: by which metrics tell what it is a copy of
         self.outstanding = 0
         self.outstanding_max = outstanding_max
         self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
@@ -37,7 +46,8 @@ class CopyState:
         marks = "" if self.healthy else " unhealthy"
         marks += " paused" if self.paused else ""
         marks += " draining" if self.draining else ""
-        return f"<copy {self.copy} of {self.variant}: {self.outstanding} outstanding{marks}>"
+        whose = f"{self.variant}/{self.component}" if self.component else self.variant
+        return f"<copy {self.copy} of {whose}: {self.outstanding} outstanding{marks}>"
 
 
 class Routed(NamedTuple):
@@ -55,7 +65,8 @@ class Routed(NamedTuple):
 class NoRoute(NamedTuple):
     """Nothing was reserved: refuse the request."""
 
-    #: unknown-variant | no-copies | no-healthy-copy | all-copies-full | session-unknown |
-    #: session-lost | sessions-full | target-model-required | target-model-not-allowed
+    #: unknown-variant | unknown-component | component-required | component-not-allowed | no-copies
+    #: | no-healthy-copy | all-copies-full | session-unknown | session-lost | sessions-full
+    #: | target-model-required | target-model-not-allowed
     reason: str
     retry_after_s: float | None  #: None: the same request cannot pass later

@@ -4,14 +4,12 @@ A burst never sees stale counts: `pick` raises the chosen copy's `outstanding` b
 and the driver calls `release` exactly once per pick, when the last byte of the answer is written
 or the attempt has failed.
 
-Variant first. `variant` (TargetVariant) decides alone, even against a weight of 0. Otherwise one is
-drawn by weight among the variants with weight > 0; those that have no healthy copy now lose their
-share to the others, but a full one does not: traffic meant for one variant must not flood another.
+First the pool of copies that may answer it, a variant's or an inference component's (`pools.py`).
 Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
 only if no other copy may be routed to.
 
 A paused copy is well, but what is sent to it waits: it is picked only where no other copy of its
-variant has room. Its sessions stay, and wait with it.
+pool has room. Its sessions stay, and wait with it.
 
 A request of a session goes to the session's copy, whatever the variant's strategy. It is never
 taken to another copy, which would know nothing of the session: if the copy is full the request is
@@ -24,56 +22,36 @@ drains: it is never picked again and is forgotten with its last release.
 from __future__ import annotations
 
 import random
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import Any
 
-from penstock.core.deployment import CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.deployment import CopyRoute, EndpointRoutes
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
+from penstock.core.routing.pools import (
+    COMPONENT_NOT_ALLOWED,
+    COMPONENT_REQUIRED,
+    ByComponent,
+    ByVariant,
+    Pool,
+    PoolChoice,
+)
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
-from penstock.core.routing.strategies import Strategy, strategy_of
+from penstock.core.routing.strategies import strategy_of
 from penstock.core.routing.target_models import ModelsSeen, choose
 
-#: A dead worker is replaced in about a second (a process start and a model load).
-_RETRY_AFTER_S_UNHEALTHY = 1.0
 #: Queues of full copies move on within tenths of a second; the admission forecast knows better.
 _RETRY_AFTER_S_FULL = 0.1
 
-_UNKNOWN_VARIANT = NoRoute("unknown-variant", None)
-_NO_COPIES = NoRoute("no-copies", _RETRY_AFTER_S_UNHEALTHY)
-_NO_HEALTHY_COPY = NoRoute("no-healthy-copy", _RETRY_AFTER_S_UNHEALTHY)
 _ALL_COPIES_FULL = NoRoute("all-copies-full", _RETRY_AFTER_S_FULL)
 _TARGET_MODEL_REQUIRED = NoRoute("target-model-required", None)
 _TARGET_MODEL_NOT_ALLOWED = NoRoute("target-model-not-allowed", None)
-
-
-class _Variant:
-    """A variant's copies; `open` are those that may be routed to, in the order of the routes.
-
-    `paused` are those that may be routed to where all of `open` are full. If every healthy copy is
-    paused they are simply open.
-    """
-
-    __slots__ = ("copies", "multi_model", "name", "open", "paused", "strategy", "weight")
-
-    def __init__(
-        self, routes: VariantRoutes, copies: tuple[CopyState, ...], strategy: Strategy
-    ) -> None:
-        self.name = routes.name
-        self.weight = routes.weight
-        self.strategy = strategy
-        self.multi_model = routes.multi_model
-        self.copies = copies
-        self.open: list[CopyState] = []
-        self.paused: list[CopyState] = []
 
 
 class EndpointRouter:
     """All copies of one endpoint, as one gateway process counts them."""
 
     __slots__ = (
-        "_draining", "_drawn", "_drawn_weights", "_number", "_only", "_rng", "_sessions", "_states",
-        "_variants", "looks_closer", "reads_prompts",
+        "_by_component", "_choice", "_draining", "_number", "_pools", "_rng", "_sessions",
+        "_states", "looks_closer", "reads_prompts",
     )  # fmt: skip
 
     def __init__(
@@ -89,10 +67,9 @@ class EndpointRouter:
         self._draining: dict[
             int, CopyState
         ] = {}  #: gone from the routes, with requests outstanding
-        self._variants: dict[str, _Variant] = {}
-        self._drawn: list[_Variant] = []  #: who takes part in the draw by weight
-        self._drawn_weights: list[float] = []  #: running sums of their weights
-        self._only: _Variant | None = None  #: set where there is nothing to draw
+        self._pools: dict[tuple[str, str], Pool] = {}  #: (variant, component) -> its copies
+        self._by_component = False
+        self._choice: PoolChoice = ByVariant((), rng)
         self.replace(routes)
 
     def pick(
@@ -105,6 +82,7 @@ class EndpointRouter:
         prefix: bytes | None = None,
         prompt: bytes | None = None,
         model: str | None = None,
+        component: str | None = None,
         now: float = 0.0,
     ) -> Routed | NoRoute:
         """Chooses a copy and reserves a slot on it.
@@ -117,81 +95,45 @@ class EndpointRouter:
             prefix: Prefix-Aware-Id: prompts have only in common what begins alike under one of it.
             prompt: what PREFIX_AWARE compares, from its first byte; see `reads_prompts`.
             model: TargetModel.
+            component: InferenceComponentName.
             now: needed with `session` and `model`.
         """
         if session is not None:
             return self._pick_in_session(
-                session, opens, variant, exclude, prefix, prompt, model, now
+                session, opens, variant, exclude, prefix, prompt, model, component, now
             )
-        chosen = self._only
-        if variant is not None:
-            chosen = self._variants.get(variant)
-            if chosen is None:
-                return _UNKNOWN_VARIANT
-        elif chosen is None:
-            if not self._drawn:
-                return self._none_open([v for v in self._variants.values() if v.weight > 0])
-            sums = self._drawn_weights
-            chosen = self._drawn[
-                bisect_right(sums, self._rng.random() * sums[-1], 0, len(sums) - 1)
-            ]
-        copies = chosen.open
-        if not copies:
-            return self._none_open((chosen,))
-        strategy = chosen.strategy
+        choice, chosen = self._choice, None
+        if component is None:  # the usual ones, without another call
+            if variant is not None:
+                chosen = choice.named.get(variant)
+            else:
+                chosen = choice.only or choice.drawn()
+        if chosen is None:
+            found = choice.choose(variant, component)
+            if isinstance(found, NoRoute):
+                return found
+            chosen = found
         helper = None
-        if chosen.multi_model:
-            if model is None:
-                return _TARGET_MODEL_REQUIRED
-            state, reason, helper = choose(
-                self._not_yet_failed(chosen, exclude) if exclude else copies, model, now=now
-            )
-        elif model is not None:
-            return _TARGET_MODEL_NOT_ALLOWED
-        elif strategy.prefixes is not None:
-            state, reason = self._by_prefix(chosen, exclude, prompt or b"", prefix)
-        elif exclude:
-            state = strategy.pick(self._not_yet_failed(chosen, exclude))
-            reason = "retry"
+        copies = chosen.open
+        if chosen.looks_closer or exclude or model is not None:
+            if chosen.multi_model != (model is not None):
+                return _TARGET_MODEL_REQUIRED if chosen.multi_model else _TARGET_MODEL_NOT_ALLOWED
+            state, reason, helper = _closely(chosen, exclude, prompt, prefix, model, now)
         elif len(copies) == 1:
             only = copies[0]
             state = only if only.outstanding < only.outstanding_max else None
             reason = "only-copy"
         else:
+            strategy = chosen.strategy
             state = strategy.pick(copies)
             reason = strategy.reason
         if state is None:
-            paused = [state for state in chosen.paused if state.copy not in exclude]
-            if model is not None:
-                state, _, _ = choose(paused, model, now=now)
-            else:
-                state = strategy.pick(paused) if paused else None
-            reason = "paused-copy"
+            state, reason = _paused(chosen, exclude, model, now), "paused-copy"
             if state is None:
                 return _ALL_COPIES_FULL
         self._number = state.picked = self._number + 1
         state.outstanding = outstanding = state.outstanding + 1
         return Routed(state, chosen.name, reason, outstanding, helper)
-
-    @staticmethod
-    def _not_yet_failed(chosen: _Variant, exclude: tuple[int, ...]) -> list[CopyState]:
-        """Open copies that have not failed this request, else paused ones, else all open ones."""
-        others = [state for state in chosen.open if state.copy not in exclude]
-        others = others or [state for state in chosen.paused if state.copy not in exclude]
-        return others or chosen.open
-
-    def _by_prefix(
-        self, chosen: _Variant, exclude: tuple[int, ...], prompt: bytes, prefix: bytes | None
-    ) -> tuple[CopyState | None, str]:
-        """As `pick`, and the copy that is picked for whatever reason knows the prompt now."""
-        strategy, prefixes = chosen.strategy, chosen.strategy.prefixes
-        assert prefixes is not None
-        if not exclude and len(chosen.open) > 1:
-            return prefixes.choose(chosen.open, prompt, prefix)
-        state = strategy.pick(self._not_yet_failed(chosen, exclude))
-        if state is not None:
-            prefixes.remember(prompt, prefix, state)
-        return state, "retry" if exclude else "only-copy"
 
     def _pick_in_session(
         self,
@@ -202,6 +144,7 @@ class EndpointRouter:
         prefix: bytes | None,
         prompt: bytes | None,
         model: str | None,
+        component: str | None,
         now: float,
     ) -> Routed | NoRoute:
         found = self._sessions.find(session, now=now)
@@ -214,6 +157,7 @@ class EndpointRouter:
                 prefix=prefix,
                 prompt=prompt,
                 model=model,
+                component=component,
                 now=now,
             )
             if isinstance(answer, Routed):
@@ -221,9 +165,11 @@ class EndpointRouter:
             return answer
         if isinstance(found, NoRoute):
             return found
-        if variant is not None and variant != found.variant:
-            return UNKNOWN  # to the variant that is asked for
-        known = self._variants.get(found.variant)
+        if self._by_component != (component is not None):
+            return COMPONENT_REQUIRED if self._by_component else COMPONENT_NOT_ALLOWED
+        if (variant or found.variant) != found.variant or (component or "") != found.component:
+            return UNKNOWN  # to the variant or the component that is asked for
+        known = self._pools.get((found.variant, found.component))
         if known is not None and known.multi_model != (model is not None):
             return _TARGET_MODEL_REQUIRED if known.multi_model else _TARGET_MODEL_NOT_ALLOWED
         if found.outstanding >= found.outstanding_max:
@@ -233,10 +179,17 @@ class EndpointRouter:
         return Routed(found, found.variant, "session", found.outstanding)
 
     def open_session(
-        self, session: str, *, variant: str | None = None, now: float
+        self,
+        session: str,
+        *,
+        variant: str | None = None,
+        component: str | None = None,
+        now: float,
     ) -> CopyState | NoRoute:
         """Binds a session to a copy without a request; no slot is reserved."""
-        answer = self.pick(variant=variant, session=session, opens=True, now=now)
+        answer = self.pick(
+            variant=variant, component=component, session=session, opens=True, now=now
+        )
         if isinstance(answer, NoRoute):
             return answer
         self.release(answer.state)
@@ -246,13 +199,17 @@ class EndpointRouter:
         """Ends a session; None: done. One that was lost may be closed like any other."""
         return None if self._sessions.close(session, now=now) else UNKNOWN
 
+    def is_open(self, variant: str | None, component: str | None) -> bool:
+        """Whether such a request would find a copy that is well, with room or without."""
+        return not isinstance(self._choice.choose(variant, component), NoRoute)
+
     def hosts_for(self, model: str, *, now: float) -> list[CopyState]:
         """Where a target model is to be loaded ahead of its calls: one host of each variant.
 
         The host that a call would go to now; later calls follow. Reserves nothing.
         """
-        variants = [one for one in self._variants.values() if one.multi_model]
-        chosen = [choose(one.open or one.paused, model, now=now)[0] for one in variants]
+        pools = [one for one in self._pools.values() if one.multi_model]
+        chosen = [choose(one.open or one.paused, model, now=now)[0] for one in pools]
         return [state for state in chosen if state is not None]
 
     def is_loaded(self, model: str) -> bool:
@@ -266,8 +223,8 @@ class EndpointRouter:
     def _seen(self) -> list[ModelsSeen]:
         return [
             state.models
-            for variant in self._variants.values()
-            for state in (*variant.open, *variant.paused)
+            for pool in self._pools.values()
+            for state in (*pool.open, *pool.paused)
             if state.models is not None
         ]
 
@@ -279,19 +236,19 @@ class EndpointRouter:
 
     def replace(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
         """Takes new routes; returns the copies that drain from now on, with their counts."""
-        before, variants_before = self._states, self._variants
+        before, pools_before = self._states, self._pools
         self._states = {}
-        self._variants = {}
+        self._pools = {}
+        self._by_component = routes.takes_components
         for variant in routes.variants:
-            states = tuple(self._kept(route, variant.name, before) for route in variant.copies)
-            known = variants_before.get(variant.name)
+            key = variant.name, variant.component
+            states = tuple(self._kept(route, key, before) for route in variant.copies)
+            known = pools_before.get(key)
             strategy = strategy_of(variant, self._rng, known.strategy if known else None)
-            self._variants[variant.name] = _Variant(variant, states, strategy)
+            self._pools[key] = Pool(variant, states, strategy)
             self._states.update((state.copy, state) for state in states)
-        self.reads_prompts = any(v.strategy.prefixes for v in self._variants.values())
-        self.looks_closer = self.reads_prompts or any(
-            v.multi_model for v in self._variants.values()
-        )
+        self.reads_prompts = any(pool.strategy.prefixes for pool in self._pools.values())
+        self.looks_closer = any(pool.looks_closer for pool in self._pools.values())
         gone = tuple(state for copy, state in before.items() if copy not in self._states)
         for state in gone:
             state.draining = True
@@ -333,13 +290,14 @@ class EndpointRouter:
         return {
             "variants": [
                 {
-                    "variant": variant.name,
-                    "weight": variant.weight,
-                    "strategy": variant.strategy.name,
-                    "copies": [_describe(state) for state in variant.copies],
+                    "variant": pool.name,
+                    "weight": pool.weight,
+                    "strategy": pool.strategy.name,
+                    "copies": [_describe(state) for state in pool.copies],
                 }
-                | (prefixes.snapshot() if (prefixes := variant.strategy.prefixes) else {})
-                for variant in self._variants.values()
+                | ({"component": pool.component} if pool.component else {})
+                | (prefixes.snapshot() if (prefixes := pool.strategy.prefixes) else {})
+                for pool in self._pools.values()
             ],
             "draining": [_describe(state) for state in self._draining.values()],
             "sessions": len(self._sessions),
@@ -351,49 +309,74 @@ class EndpointRouter:
         for state in (*self._states.values(), *self._draining.values()):
             assert state.outstanding >= 0, f"{state} was released more often than picked"
             assert state.draining == (state.copy not in self._states), f"{state}: draining is wrong"
-        for variant in self._variants.values():
-            healthy = [state for state in variant.copies if state.healthy]
+        for key, pool in self._pools.items():
+            healthy = [state for state in pool.copies if state.healthy]
             eager = [state for state in healthy if not state.paused]
-            assert variant.open == (eager or healthy), f"open copies of {variant.name} are wrong"
-            assert len(variant.open) + len(variant.paused) == len(healthy), "a copy is left out"
-            assert all(state.variant == variant.name for state in variant.copies)
-            if variant.strategy.prefixes is not None:
-                variant.strategy.prefixes.check_invariants()
+            assert pool.open == (eager or healthy), f"open copies of {key} are wrong"
+            assert len(pool.open) + len(pool.paused) == len(healthy), "a copy is left out"
+            assert all((state.variant, state.component) == key for state in pool.copies)
+            if pool.strategy.prefixes is not None:
+                pool.strategy.prefixes.check_invariants()
         self._sessions.check_invariants()
         assert all(state.outstanding for state in self._draining.values()), "a drained copy is kept"
         assert not set(self._states) & set(self._draining), "a copy is routed and draining"
 
-    def _kept(self, route: CopyRoute, variant: str, before: dict[int, CopyState]) -> CopyState:
+    def _kept(
+        self, route: CopyRoute, pool: tuple[str, str], before: dict[int, CopyState]
+    ) -> CopyState:
+        variant, component = pool
         state = before.get(route.copy) or self._draining.pop(route.copy, None)
         if state is None:
-            return CopyState(route.copy, route.instance_id, variant, route.outstanding_max)
-        if state.variant != variant:
+            return CopyState(
+                route.copy, route.instance_id, variant, route.outstanding_max, component
+            )
+        if (state.variant, state.component) != pool:
             state.life += 1
         state.instance_id = route.instance_id
-        state.variant = variant
+        state.variant, state.component = pool
+        state.pool = component or variant
         state.outstanding_max = route.outstanding_max
         state.draining = False
         return state
 
     def _reopen(self) -> None:
-        """Derives what `pick` looks at: open copies, and who takes part in the draw."""
-        self._drawn = []
-        self._drawn_weights = []
-        total = 0.0
-        for variant in self._variants.values():
-            healthy = [state for state in variant.copies if state.healthy]
-            eager = [state for state in healthy if not state.paused]
-            variant.open = eager or healthy
-            variant.paused = [state for state in healthy if state.paused] if eager else []
-            if variant.open and variant.weight > 0:
-                total += variant.weight
-                self._drawn.append(variant)
-                self._drawn_weights.append(total)
-        self._only = self._drawn[0] if len(self._drawn) == 1 else None
+        """Derives what `pick` looks at: open copies, and among which pools is chosen."""
+        pools = self._pools.values()
+        for pool in pools:
+            pool.reopen()
+        self._choice = ByComponent(pools) if self._by_component else ByVariant(pools, self._rng)
 
-    @staticmethod
-    def _none_open(variants: Sequence[_Variant]) -> NoRoute:
-        return _NO_HEALTHY_COPY if any(variant.copies for variant in variants) else _NO_COPIES
+
+def _closely(
+    pool: Pool,
+    exclude: tuple[int, ...],
+    prompt: bytes | None,
+    prefix: bytes | None,
+    model: str | None,
+    now: float,
+) -> tuple[CopyState | None, str, CopyState | None]:
+    """The copy, why it, and who else is to load the target model; where all are full, no copy."""
+    copies = pool.not_yet_failed(exclude) if exclude else pool.open
+    if model is not None:
+        return choose(copies, model, now=now)
+    strategy, prefixes = pool.strategy, pool.strategy.prefixes
+    if prefixes is None:
+        return strategy.pick(copies), "retry", None
+    if not exclude and len(copies) > 1:
+        return *prefixes.choose(copies, prompt or b"", prefix), None
+    state = strategy.pick(copies)
+    if state is not None:  # picked for whatever reason, it knows the prompt now
+        prefixes.remember(prompt or b"", prefix, state)
+    return state, "retry" if exclude else "only-copy", None
+
+
+def _paused(
+    pool: Pool, exclude: tuple[int, ...], model: str | None, now: float
+) -> CopyState | None:
+    paused = [state for state in pool.paused if state.copy not in exclude]
+    if model is not None:
+        return choose(paused, model, now=now)[0]
+    return pool.strategy.pick(paused) if paused else None
 
 
 def _describe(state: CopyState) -> dict[str, Any]:

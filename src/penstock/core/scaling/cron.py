@@ -1,16 +1,20 @@
 """Cron expressions of six fields: minutes, hours, day of month, month, day of week, year.
 
 The dialect is Application Auto Scaling's (Quartz's fields without seconds): `* , - / ? L W #`,
-names of months and days, 1 = Sunday. A day has to match both day fields.
+names of months and days, 1 = Sunday. A day has to match both day fields. Times are those of a clock
+on some wall, in seconds since its 1 January 1970: which zone it hangs in is not known here.
+
+Days are numbered by the arithmetic of the Gregorian calendar (Howard Hinnant, "chrono-Compatible
+Low-Level Date Algorithms", `days_from_civil`).
 """
 
 from __future__ import annotations
 
-import calendar
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
-from typing import Final
+from typing import Final, NamedTuple
+
+from penstock.core.alarms.moments import date_of
 
 _MONTHS: Final = {
     name: number
@@ -27,7 +31,18 @@ _YEARS: Final = (1970, 2199)
 #: Leap years and days of the week come round within 28 years, and within 40 across the year 2100.
 _LOOKED_AHEAD_YEARS: Final = 40
 
-DayRule = Callable[[date], bool]
+_DAY_S: Final = 86_400
+_LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+class Day(NamedTuple):
+    number: int  #: since 1 January 1970
+    year: int
+    month: int
+    day: int
+
+
+DayRule = Callable[[Day], bool]
 
 
 class CronError(ValueError):
@@ -43,25 +58,27 @@ class Cron:
     day_of_month: tuple[DayRule, ...]  #: any of them
     day_of_week: tuple[DayRule, ...]
 
-    def from_(self, moment: datetime) -> Iterator[datetime]:
-        """Local times from `moment` on, in order; ends where none can follow."""
-        for day in self._days(moment.date()):
+    def from_(self, moment: int) -> Iterator[int]:
+        """Times from `moment` on, in order; ends where none can follow."""
+        for day in self._days(moment // _DAY_S):
             for hour in self.hours:
                 for minute in self.minutes:
-                    found = datetime(day.year, day.month, day.day, hour, minute)
+                    found = day.number * _DAY_S + hour * 3600 + minute * 60
                     if found >= moment:
                         yield found
 
-    def _days(self, first: date) -> Iterator[date]:
-        years = [one for one in self.years if one >= first.year]
+    def _days(self, first: int) -> Iterator[Day]:
+        first_year = date_of(first)[0]
+        years = [one for one in self.years if one >= first_year]
         for year in [one for one in years if one <= years[0] + _LOOKED_AHEAD_YEARS]:
             for month in self.months:
-                for number in range(1, calendar.monthrange(year, month)[1] + 1):
-                    day = date(year, month, number)
-                    if day >= first and self._holds(day):
-                        yield day
+                number = day_number(year, month, 1)
+                for day in range(1, month_length(year, month) + 1):
+                    found = Day(number + day - 1, year, month, day)
+                    if found.number >= first and self._holds(found):
+                        yield found
 
-    def _holds(self, day: date) -> bool:
+    def _holds(self, day: Day) -> bool:
         return any(rule(day) for rule in self.day_of_month) and any(
             rule(day) for rule in self.day_of_week
         )
@@ -152,20 +169,33 @@ def _of_week(part: str) -> DayRule:
     return lambda day: _weekday(day) in days
 
 
-def _weekday(day: date) -> int:
-    """1 = Sunday."""
-    return day.isoweekday() % 7 + 1
+def day_number(year: int, month: int, day: int) -> int:
+    """Days since 1 January 1970."""
+    of_400 = year - (month <= 2)
+    cycle, of_400 = divmod(of_400, 400)
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    return cycle * 146_097 + of_400 * 365 + of_400 // 4 - of_400 // 100 + of_year - 719_468
 
 
-def _length(day: date) -> int:
-    return calendar.monthrange(day.year, day.month)[1]
+def month_length(year: int, month: int) -> int:
+    leaps = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 29 if month == 2 and leaps else _LENGTHS[month - 1]
 
 
-def _weekday_near(day: date, wanted: int) -> int:
+def _weekday(day: Day) -> int:
+    """1 = Sunday; 1 January 1970 was a Thursday."""
+    return (day.number + 4) % 7 + 1
+
+
+def _length(day: Day) -> int:
+    return month_length(day.year, day.month)
+
+
+def _weekday_near(day: Day, wanted: int) -> int:
     """The day from Monday to Friday that is nearest to the `wanted` one, within its month."""
-    weekday = date(day.year, day.month, wanted).isoweekday()
-    if weekday == 6:
+    weekday = _weekday(Day(day.number + wanted - day.day, day.year, day.month, wanted))
+    if weekday == _DAYS["SAT"]:
         return wanted - 1 if wanted > 1 else wanted + 2
-    if weekday == 7:
+    if weekday == _DAYS["SUN"]:
         return wanted + 1 if wanted < _length(day) else wanted - 2
     return wanted

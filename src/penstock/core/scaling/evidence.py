@@ -21,7 +21,7 @@ def against_scale_in(window: LoadWindow, *, since: float, now: float) -> str:
     latest = window.latest()
     if latest is None or now >= latest.at + STALE_AFTER_S:
         return "observation-stale"
-    if latest.ready < latest.capacity:
+    if latest.short:
         return "copies-not-ready"
     if window.was_short(since):
         return "copies-were-not-ready"

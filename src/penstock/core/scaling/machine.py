@@ -12,13 +12,12 @@ one step at a time: while a `SetCapacity` is unanswered there is no other.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
 from penstock.core.alarms.spec import AlarmFired
-from penstock.core.scaling import activity, cooldown, evidence, fast, step, tracking
+from penstock.core.scaling import activity, bounds, cooldown, evidence, fast, step, tracking
 from penstock.core.scaling.actions import (
     Action,
     RunSchedule,
@@ -31,9 +30,9 @@ from penstock.core.scaling.choose import PERIODS_KEPT, Wish, choose
 from penstock.core.scaling.cooldown import Scaled
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
 from penstock.core.scaling.schedule import ScheduledAction, next_due
-from penstock.core.scaling.spec import Policy, ScalingSpec, StepPolicy, TargetSpec
+from penstock.core.scaling.spec import Policy, ScalingSpec, StepPolicy
+from penstock.core.scaling.story import Story
 
-DECISIONS_KEPT: Final = 1_000
 #: After a count was out of reach: the machine is full, and will not be empty the next second.
 OUT_OF_REACH_S: Final = 60.0
 #: Reasons that alarms meet every period in ordinary times: no activity is made of them.
@@ -44,21 +43,6 @@ _UNTOLD: Final = frozenset(
         *("tracking-never-leaves-zero", "no-step", "no-datapoints", "not-watched-long-enough"),
     }
 )
-
-
-def within_bounds(target: TargetSpec, capacity: int) -> SetCapacity | None:
-    """What brings a count into bounds that were moved; None where it is."""
-    to = target.bounded(capacity)
-    if to == capacity:
-        return None
-    out = to > capacity
-    return SetCapacity(
-        was=capacity,
-        to=to,
-        reason="minimum-capacity" if out else "maximum-capacity",
-        cause=activity.bound_cause(out=out, bound=to),
-        base=to,
-    )
 
 
 class TargetScaler:
@@ -74,8 +58,14 @@ class TargetScaler:
         self._open = ""  #: id of the activity under way
         self._asked: SetCapacity | None = None  #: unanswered
         self._blocked_until = 0.0
+        self._bounds_moved = False  #: and the count has not been looked at since it could be moved
         self._told: dict[str, str] = {}  #: policy's ARN -> the reason that was told last
-        self._decisions: deque[ScalingDecision] = deque(maxlen=DECISIONS_KEPT)
+        self._story = Story()
+
+    @property
+    def spec(self) -> ScalingSpec:
+        """What is wished of the target now."""
+        return self._spec
 
     # What it is told
 
@@ -83,7 +73,10 @@ class TargetScaler:
         self, spec: ScalingSpec, schedules: Iterable[tuple[ScheduledAction, float]]
     ) -> None:
         """A new wish, and each schedule with when it is due."""
-        self._spec = spec
+        before, self._spec = self._spec.target, spec
+        wanted = spec.target.capacity_min, spec.target.capacity_max
+        if wanted != (before.capacity_min, before.capacity_max):
+            self._bounds_moved = True
         self._schedules = {one.name: (one, due) for one, due in schedules}
         kept = {one.arn for one in spec.policies}
         for of_policies in (self._wishes, self._looked_at_s, self._told):
@@ -99,7 +92,11 @@ class TargetScaler:
     def on_observed(self, observed: LoadObserved) -> list[Action]:
         """A look at the target; one a second."""
         self._window.add(observed)
-        return [*self._settled(observed), *self._fast(observed)]
+        return [
+            *self._settled(observed),
+            *self._brought_within_bounds(observed),
+            *self._fast(observed),
+        ]
 
     def on_alarm(self, fired: AlarmFired, observed: LoadObserved) -> list[Action]:
         """An alarm's action is due, for one of the policies; others are passed over."""
@@ -183,10 +180,11 @@ class TargetScaler:
             )
         ]
 
-    def on_refused(self) -> None:
+    def on_refused(self, asked: SetCapacity) -> None:
         """A `SetCapacity` was not written: the count was another one meanwhile, or is not to be
-        changed now. The next alarm decides anew."""
+        changed now. The next alarm decides anew, and bounds that were moved at the next look."""
         self._asked = None
+        self._bounds_moved |= asked.reason in bounds.REASONS
 
     # What it decides
 
@@ -291,6 +289,14 @@ class TargetScaler:
         )
         return self._ask(observed, asked, trigger)
 
+    def _brought_within_bounds(self, observed: LoadObserved) -> list[Action]:
+        """Bounds that were moved during a rollout hold for the count once that can be changed."""
+        if not self._bounds_moved or not observed.scalable or self._asked is not None:
+            return []
+        self._bounds_moved = False
+        asked = bounds.within(self._spec.target, observed.capacity)
+        return [] if asked is None else self._ask(observed, asked, asked.cause)
+
     def _settled(self, observed: LoadObserved) -> list[Action]:
         """The end of the activity under way, once it is seen."""
         last, dimension = self._last, self._spec.target.dimension
@@ -298,14 +304,16 @@ class TargetScaler:
             return []
         if observed.capacity == last.to:
             reached = observed.ready >= last.to if last.out else observed.ready <= last.to
-            if not reached:
+            if not reached and not observed.out_of_reach:
                 return []
             status, reason = activity.SUCCESSFUL, "capacity-reached"
             message = activity.succeeded(dimension, last.to)
+            if not reached:
+                status, reason = activity.UNFULFILLED, "capacity-out-of-reach"
+                message = activity.failed(dimension, last.to, observed.failure)
         elif observed.failure and observed.settled:
             status, reason = activity.FAILED, "capacity-out-of-reach"
             message = activity.failed(dimension, last.to, observed.failure)
-            self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
         else:
             status, reason = activity.OVERRIDDEN, "capacity-changed"
             message = activity.overridden(dimension, last.to, observed.capacity)
@@ -313,6 +321,8 @@ class TargetScaler:
             activity_id=self._open, status=status, message=message, reason=reason
         )
         self._open = ""
+        if reason == "capacity-out-of-reach":
+            self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
         self._last = replace(last, ended=observed.at) if status == activity.SUCCESSFUL else None
         return [settled]
 
@@ -334,8 +344,9 @@ class TargetScaler:
             self._spec = replace(
                 self._spec, target=replace(target, capacity_min=low, capacity_max=high)
             )
+            self._bounds_moved = observed is None or not observed.scalable
             if observed is not None and observed.scalable:
-                scale = within_bounds(self._spec.target, observed.capacity)
+                scale = bounds.within(self._spec.target, observed.capacity)
         if observed is not None:
             to = observed.capacity if scale is None else scale.to
             self._note(observed, to, reason, activity.schedule_cause(action.name))
@@ -382,23 +393,8 @@ class TargetScaler:
         return []
 
     def _note(self, observed: LoadObserved, to: int, reason: str, trigger: str) -> None:
-        """Keeps a decision; one that repeats the last is not kept again."""
         wishes = tuple(one for one in self._wishes.values() if observed.at < one.until)
-        decision = ScalingDecision(
-            at=observed.at,
-            trigger=trigger,
-            was=observed.capacity,
-            to=to,
-            reason=reason,
-            observed=observed,
-            wishes=wishes,
-        )
-        if to == observed.capacity and self._decisions:
-            last = self._decisions[-1]
-            same = (last.to, last.reason) == (to, reason) and last.was == last.to
-            if same and _asks(last.wishes) == _asks(wishes):
-                return
-        self._decisions.append(decision)
+        self._story.tell(observed, to, reason, trigger, wishes)
 
     def names(self, arn: str) -> bool:
         """Whether one of its policies has this ARN."""
@@ -410,7 +406,7 @@ class TargetScaler:
 
     def decisions(self) -> list[ScalingDecision]:
         """What was decided, oldest first; one that goes on is told once, from when it began."""
-        return list(self._decisions)
+        return self._story.decisions()
 
     def snapshot(self) -> dict[str, Any]:
         """What it is at, for people."""
@@ -443,7 +439,3 @@ def _stays(wish_reason: str, choice_reason: str) -> str:
         "target-tracking": "at-desired-capacity",
         "step-scaling": "at-desired-capacity",
     }.get(wish_reason, wish_reason)
-
-
-def _asks(wishes: Iterable[Wish]) -> list[tuple[str, int | None, str]]:
-    return [(one.policy, one.capacity, one.reason) for one in wishes]

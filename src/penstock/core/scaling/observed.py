@@ -1,4 +1,4 @@
-"""What is seen of a target, each second, and what the last hour of it says.
+"""What is seen of a target, each second, and what the last minutes of it say.
 
 A window is asked for what it holds since a moment. What it does not cover is unknown, and unknown
 is not idle: `covers` says so.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-KEPT_S: Final = 3600.0  #: longer than the longest alarm of a policy by default
+KEPT_S: Final = 1200.0  #: longer than the alarms of policies look back by default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,14 @@ class LoadObserved:
     scalable: bool = True  #: false while something else is being rolled out
     settled: bool = True  #: what was wished last has been reached, or given up
     failure: str = ""  #: why it was given up
+    out_of_reach: bool = False  #: it stays wished, and what has room serves
     time_to_ready_s: float | None = None  #: measured: from a start to the first request
+
+    @property
+    def short(self) -> bool:
+        """Fewer answer than should: one crashed, or is still starting. Copies that nothing has room
+        for are not waited for."""
+        return self.ready < self.capacity and not (self.out_of_reach and self.ready)
 
 
 class LoadWindow:
@@ -68,7 +75,7 @@ class LoadWindow:
 
     def was_short(self, since: float) -> bool:
         """Fewer answered than were wished at some time: one crashed, or was still starting."""
-        return any(one.ready < one.capacity for one in self.since(since))
+        return any(one.short for one in self.since(since))
 
     def arrivals(self, since: float) -> int:
         return _grown(one.arrivals for one in self.since(since))

@@ -9,18 +9,29 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
-from typing import Final
+from typing import Final, Protocol
 
-from penstock.core.scaling.cron import Cron, CronError
+from penstock.core.scaling.cron import Cron, CronError, day_number, month_length
 from penstock.core.scaling.cron import parse as parse_cron
 
-_EXPRESSION: Final = re.compile(r"(at|rate|cron)\((.*)\)", re.DOTALL)
+_EXPRESSION: Final = re.compile(r"(at|rate|cron)\(([^()]*)\)")
 _RATE: Final = re.compile(r"([1-9][0-9]{0,8}) (minute|hour|day)s?", re.ASCII)
-_AT: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2})?", re.ASCII)
+_AT: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?", re.ASCII
+)
 _UNIT_S: Final = {"minute": 60, "hour": 3600, "day": 86400}
 #: A clock is put forward by less: local times within it may be due after a later one's moment.
-_LOOKED_BACK: Final = timedelta(hours=3)
+_LOOKED_BACK_S: Final = 3 * 3600
+
+
+class Zone(Protocol):
+    """A time zone: what its clocks show, as seconds since their own 1 January 1970."""
+
+    def local(self, wall: float) -> float: ...
+
+    def wall(self, local: float) -> float:
+        """Of a time that is skipped, as if the clock had gone on; of one that comes twice, the
+        first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,7 @@ class Rate:
 @dataclass(frozen=True, slots=True)
 class CronIn:
     cron: Cron
-    zone: tzinfo
+    zone: Zone
 
 
 Schedule = At | Rate | CronIn
@@ -54,7 +65,7 @@ class ScheduledAction:
     capacity_max: int | None = None
 
 
-def parse(text: str, zone: tzinfo) -> Schedule:
+def parse(text: str, zone: Zone) -> Schedule:
     """Raises `CronError`, whose text says what is wrong."""
     match = _EXPRESSION.fullmatch(text.strip())
     if match is None:
@@ -67,12 +78,18 @@ def parse(text: str, zone: tzinfo) -> Schedule:
         if rate is None:
             raise CronError("a rate is a positive whole number and minutes, hours or days")
         return Rate(int(rate[1]) * _UNIT_S[rate[2]])
-    if _AT.fullmatch(inner) is None:
+    return At(zone.wall(_local(inner)))
+
+
+def _local(text: str) -> int:
+    found = _AT.fullmatch(text)
+    if found is None:
         raise CronError("a time is yyyy-mm-ddThh:mm:ss")
-    try:
-        return At(datetime.fromisoformat(inner).replace(tzinfo=zone).timestamp())
-    except (ValueError, OverflowError) as error:
-        raise CronError(f"{inner} is no time: {error}") from error
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups())
+    in_year = year >= 1970 and 1 <= month <= 12 and 1 <= day <= month_length(year, month)
+    if not in_year or hour > 23 or minute > 59 or second > 59:
+        raise CronError(f"{text} is no time")
+    return day_number(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
 
 
 def next_due(action: ScheduledAction, *, after: float) -> float | None:
@@ -99,9 +116,8 @@ def _next(schedule: Schedule, since: float, after: float) -> float | None:
             steps = max(int((after - since) // every_s) + 1, 1)
             return since + steps * every_s
         case CronIn(cron, zone):
-            first = datetime.fromtimestamp(after, zone).replace(tzinfo=None) - _LOOKED_BACK
-            for local in cron.from_(first.replace(second=0, microsecond=0)):
-                moment = local.replace(tzinfo=zone).timestamp()
+            for local in cron.from_(max(int(zone.local(after)) - _LOOKED_BACK_S, 0)):
+                moment = zone.wall(local)
                 if moment > after:
                     return moment
     return None

@@ -45,7 +45,7 @@ class LoadCall:
                 environment={str(k): str(v) for k, v in (call.get("environment") or {}).items()},
                 cores=float(call.get("cores") or settings.cores),
                 memory_bytes_max=int(call.get("memory_bytes_max") or settings.memory_bytes),
-                accelerators=int(call.get("accelerators") or settings.accelerators),
+                accelerators=int(call.get("accelerators", settings.accelerators)),
                 download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
                 startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
                 batching=dict(call.get("batching") or {}),

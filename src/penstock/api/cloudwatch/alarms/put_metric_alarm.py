@@ -6,6 +6,7 @@ computed is refused here and not found out at night.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import replace
 from typing import Any, Final
@@ -52,7 +53,8 @@ _OPTIONAL: Final = ("DatapointsToAlarm", "TreatMissingData", "AlarmDescription")
 
 async def put_metric_alarm(context: CloudWatchContext, params: dict[str, Any]) -> dict[str, Any]:
     """Nothing is answered."""
-    spec = _spec(params, context.account_id)
+    # Twenty expressions as long and as deep as they may be take a tenth of a second.
+    spec = await asyncio.to_thread(_spec, params, context.account_id)
     name = spec.name
     record = AlarmRecord(
         spec=spec,

@@ -1,0 +1,281 @@
+"""Create, Describe, Update, UpdateRuntimeConfig, List, DeleteInferenceComponent.
+
+An operation records the wish in one transaction and wakes the reconciler of the endpoint; what the
+next Describe says already shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from penstock.api.sagemaker import names
+from penstock.api.sagemaker.component_specs import chosen, revision_of, rolling
+from penstock.api.sagemaker.context import SagemakerContext, tags_of
+from penstock.api.sagemaker.listing import list_query, page_of
+from penstock.control.components import ComponentChange, NewComponent
+from penstock.control.records import (
+    AlreadyExists,
+    ComponentBusy,
+    ComponentRecord,
+    EndpointBusy,
+    EndpointRecord,
+    NotFound,
+    UnknownVariant,
+)
+from penstock.control.store import Store
+from penstock.core.deployment import VariantSpec
+
+KIND = "inference-component"
+
+#: Members of the request that Describe echoes as they were given.
+_ECHOED = ("StartupParameters", "ComputeResourceRequirements", "DataCacheConfig",
+           "SchedulingConfig", "ModelName", "InstanceType")  # fmt: skip
+
+
+async def create_inference_component(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    name = params["InferenceComponentName"]
+    endpoint = await _endpoint(context, params["EndpointName"])
+    variant = _variant(endpoint, params.get("VariantName"))
+    specification = chosen(params, variant)
+    copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
+    if copies is None:
+        raise names.invalid("RuntimeConfig.CopyCount is required: how many copies are loaded.")
+    wanted = NewComponent(
+        endpoint=endpoint.name,
+        variant=variant.name,
+        copies=copies,
+        revision=await revision_of(context, name, specification, endpoint=endpoint.name),
+        request={key: value for key, value in params.items() if key != "Tags"},
+    )
+    arn = context.arn(KIND, name)
+    try:
+        await context.database.call(
+            Store.create_component,
+            name,
+            wanted,
+            arn=arn,
+            now=context.clock.wall(),
+            tags=tags_of(params),
+        )
+    except AlreadyExists as error:
+        raise names.already_exists(KIND, error.arn) from error
+    except NotFound as error:
+        raise context.not_found("endpoint", error.name) from error
+    except (EndpointBusy, UnknownVariant) as error:
+        raise names.invalid(
+            f'Cannot create inference component "{arn}" on endpoint "{endpoint.arn}": it is'
+            f" {error.endpoint_status if isinstance(error, EndpointBusy) else 'changing'}."
+        ) from error
+    context.plane.notify(endpoint.name)
+    return {"InferenceComponentArn": arn}
+
+
+async def describe_inference_component(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    record = await _record(context, params["InferenceComponentName"])
+    current = context.plane.copy_counts(record.endpoint).get(record.name, 0)
+    described = _named(record) | {
+        "InferenceComponentStatus": record.desired.status,
+        "RuntimeConfig": {
+            "DesiredCopyCount": record.desired.copies,
+            "CurrentCopyCount": current,
+        },
+    }
+    placed = await _placed(context, record, current)
+    if placed:
+        described["RuntimeConfig"]["PlacementStatus"] = placed
+    if record.failure_reason:
+        described["FailureReason"] = record.failure_reason
+    if record.request.get("Specification"):
+        described["Specification"] = _specification(record.request["Specification"], record)
+    if record.request.get("Specifications"):
+        described["Specifications"] = [
+            _specification(one, record) for one in record.request["Specifications"]
+        ]
+    if record.request.get("DeploymentConfig"):
+        described["LastDeploymentConfig"] = record.request["DeploymentConfig"]
+    return described
+
+
+async def list_inference_components(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    query = replace(
+        list_query(params),
+        endpoint_equals=params.get("EndpointNameEquals", ""),
+        variant_equals=params.get("VariantNameEquals", ""),
+    )
+    page = await context.database.call(Store.list_components, query)
+    rows = [_named(item) | {"InferenceComponentStatus": item.desired.status} for item in page.items]
+    return page_of("InferenceComponents", rows, page.next_token)
+
+
+async def update_inference_component(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    """A new specification loads new copies beside the old ones, which serve until it is ready."""
+    record = await _record(context, params["InferenceComponentName"])
+    _require_in_service(record)
+    copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
+    given = {key: params[key] for key in ("Specification", "Specifications") if params.get(key)}
+    if copies is None and not given:
+        raise names.invalid("Give Specification, RuntimeConfig, or both.")
+    kept = {key: value for key, value in record.request.items() if key != "DeploymentConfig"}
+    revision = None
+    batch, wait_s = rolling(
+        params.get("DeploymentConfig") or {},
+        record.desired.copies if copies is None else copies,
+    )
+    if given:
+        endpoint = await _endpoint(context, record.endpoint)
+        variant = _variant(endpoint, record.desired.variant)
+        kept = {k: v for k, v in kept.items() if k not in ("Specification", "Specifications")}
+        kept |= given
+        specification = chosen(kept, variant)
+        revision = replace(
+            await revision_of(context, record.name, specification, endpoint=endpoint.name),
+            batch=batch,
+            batch_wait_s=wait_s,
+        )
+    if copies is not None:
+        kept["RuntimeConfig"] = {"CopyCount": copies}
+    if params.get("DeploymentConfig"):
+        kept["DeploymentConfig"] = params["DeploymentConfig"]
+    return await _change(
+        context, record, ComponentChange(copies=copies, revision=revision, request=kept)
+    )
+
+
+async def update_inference_component_runtime_config(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    record = await _record(context, params["InferenceComponentName"])
+    _require_in_service(record)
+    copies = params["DesiredRuntimeConfig"]["CopyCount"]
+    kept = record.request | {"RuntimeConfig": {"CopyCount": copies}}
+    return await _change(context, record, ComponentChange(copies=copies, request=kept))
+
+
+async def delete_inference_component(
+    context: SagemakerContext, params: dict[str, Any]
+) -> dict[str, Any]:
+    name = params["InferenceComponentName"]
+    try:
+        record = await context.database.call(Store.delete_component, name, now=context.clock.wall())
+    except NotFound as error:
+        raise context.not_found(KIND, name) from error
+    context.plane.notify(record.endpoint)
+    return {}
+
+
+async def _change(
+    context: SagemakerContext, record: ComponentRecord, change: ComponentChange
+) -> dict[str, Any]:
+    try:
+        await context.database.call(
+            Store.update_component, record.name, change, now=context.clock.wall()
+        )
+    except ComponentBusy as error:
+        raise _busy(record.arn) from error
+    except NotFound as error:
+        raise context.not_found(KIND, record.name) from error
+    context.plane.notify(record.endpoint)
+    return {"InferenceComponentArn": record.arn}
+
+
+async def _record(context: SagemakerContext, name: str) -> ComponentRecord:
+    try:
+        return await context.database.call(Store.describe_component, name)
+    except NotFound as error:
+        raise context.not_found(KIND, name) from error
+
+
+async def _endpoint(context: SagemakerContext, name: str) -> EndpointRecord:
+    try:
+        return await context.database.call(Store.describe_endpoint, name)
+    except NotFound as error:
+        raise context.not_found("endpoint", name) from error
+
+
+def _variant(endpoint: EndpointRecord, name: str | None) -> VariantSpec:
+    """The one that is named, or the only one."""
+    variants = endpoint.shown.variants
+    if name is None and len(variants) > 1:
+        told = ", ".join(one.name for one in variants)
+        raise names.invalid(
+            f'VariantName is required: endpoint "{endpoint.arn}" has several variants ({told}).'
+        )
+    found = next((one for one in variants if name in (None, one.name)), None)
+    if found is None:
+        raise names.invalid(
+            f'The variant name(s) "{name}" is/are not present within endpoint configuration'
+            f' "{endpoint.config_name}".'
+        )
+    if found.model is not None:
+        raise names.invalid(
+            f'Variant {found.name!r} of endpoint "{endpoint.arn}" has a model of its own'
+            " (ModelName): inference components need a variant without one."
+        )
+    return found
+
+
+async def _placed(
+    context: SagemakerContext, record: ComponentRecord, current: int
+) -> list[dict[str, Any]]:
+    if not current:
+        return []
+    endpoint = await _endpoint(context, record.endpoint)
+    variant = next(
+        (one for one in endpoint.shown.variants if one.name == record.desired.variant), None
+    )
+    if variant is None:
+        return []
+    return [{"InstanceType": variant.instance_type, "CurrentCopyCount": current}]
+
+
+def _named(record: ComponentRecord) -> dict[str, Any]:
+    return {
+        "InferenceComponentName": record.name,
+        "InferenceComponentArn": record.arn,
+        "EndpointName": record.endpoint,
+        "EndpointArn": record.endpoint_arn,
+        "VariantName": record.desired.variant,
+        "CreationTime": record.created,
+        "LastModifiedTime": record.modified,
+    }
+
+
+def _specification(given: Mapping[str, Any], record: ComponentRecord) -> dict[str, Any]:
+    """As it was given; of a container the image as an object of its own."""
+    shown = {key: given[key] for key in _ECHOED if given.get(key) is not None}
+    container = given.get("Container")
+    if container:
+        shown["Container"] = {
+            key: container[key] for key in ("ArtifactUrl", "Environment") if container.get(key)
+        }
+        if container.get("Image"):
+            shown["Container"]["DeployedImage"] = {
+                "SpecifiedImage": container["Image"],
+                "ResolvedImage": container["Image"],
+                "ResolutionTime": record.modified,
+            }
+    return shown
+
+
+def _require_in_service(record: ComponentRecord) -> None:
+    if record.desired.status == "Failed":
+        raise names.invalid(
+            f'Cannot update inference component "{record.arn}": it is Failed and can only be'
+            " deleted."
+        )
+    if record.desired.status != "InService":
+        raise _busy(record.arn)
+
+
+def _busy(arn: str) -> Exception:
+    return names.invalid(f'Cannot update in-progress inference component "{arn}".')

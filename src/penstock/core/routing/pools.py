@@ -1,0 +1,157 @@
+"""Which pool of copies a request is for, before any copy is looked at.
+
+A pool is copies that may stand for each other: those of a variant's own model, or of one inference
+component. What a request must name follows from the endpoint:
+
+    takes no components   TargetVariant, or else a variant is drawn by weight (`ByVariant`)
+    takes components      its component, whose variant TargetVariant may name too (`ByComponent`)
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from penstock.core.deployment import VariantRoutes
+from penstock.core.routing.copies import CopyState, NoRoute
+from penstock.core.routing.strategies import Strategy
+
+#: A dead worker is replaced in about a second (a process start and a model load).
+_RETRY_AFTER_S_UNHEALTHY = 1.0
+
+UNKNOWN_VARIANT = NoRoute("unknown-variant", None)
+UNKNOWN_COMPONENT = NoRoute("unknown-component", None)
+COMPONENT_REQUIRED = NoRoute("component-required", None)
+COMPONENT_NOT_ALLOWED = NoRoute("component-not-allowed", None)
+NO_COPIES = NoRoute("no-copies", _RETRY_AFTER_S_UNHEALTHY)
+NO_HEALTHY_COPY = NoRoute("no-healthy-copy", _RETRY_AFTER_S_UNHEALTHY)
+
+
+class Pool:
+    """Copies of one model; `open` are those that may be routed to, in the order of the routes.
+
+    `paused` are those that may be routed to where all of `open` are full. If every healthy copy is
+    paused they are simply open.
+    """
+
+    __slots__ = (
+        "component", "copies", "looks_closer", "multi_model", "name", "open", "paused", "strategy",
+        "weight",
+    )  # fmt: skip
+
+    def __init__(
+        self, routes: VariantRoutes, copies: tuple[CopyState, ...], strategy: Strategy
+    ) -> None:
+        self.name = routes.name  #: of its variant
+        self.component = routes.component
+        self.weight = routes.weight
+        self.strategy = strategy
+        self.multi_model = routes.multi_model
+        #: more of a request decides than who is least busy
+        self.looks_closer = routes.multi_model or strategy.prefixes is not None
+        self.copies = copies
+        self.open: list[CopyState] = []
+        self.paused: list[CopyState] = []
+
+    def reopen(self) -> None:
+        """Derives `open` and `paused` from what is known of the copies."""
+        healthy = [state for state in self.copies if state.healthy]
+        eager = [state for state in healthy if not state.paused]
+        self.open = eager or healthy
+        self.paused = [state for state in healthy if state.paused] if eager else []
+
+    def not_yet_failed(self, exclude: tuple[int, ...]) -> list[CopyState]:
+        """Open copies that have not failed this request, else paused ones, else all open ones."""
+        others = [state for state in self.open if state.copy not in exclude]
+        others = others or [state for state in self.paused if state.copy not in exclude]
+        return others or self.open
+
+
+class PoolChoice(Protocol):
+    """How the pool is chosen; made anew whenever pools open or close.
+
+    Attributes:
+        only: the pool of a request that names nothing, where there is nothing to draw.
+        named: variant -> its pool, if that is open and the variant is enough to name it.
+    """
+
+    only: Pool | None
+    named: dict[str, Pool]
+
+    def drawn(self) -> Pool | None:
+        """The pool of a request that names nothing; None: `choose` says why there is none."""
+
+    def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
+        """A pool with an open copy, or why there is none."""
+
+
+class ByVariant:
+    """`variant` decides alone, even against a weight of 0; otherwise one is drawn by weight among
+    the variants with weight > 0. Those that have no healthy copy now lose their share to the
+    others, but a full one does not: traffic meant for one must not flood another.
+    """
+
+    __slots__ = ("_drawn", "_last", "_pools", "_random", "_total", "_weights", "named", "only")
+
+    def __init__(self, pools: Iterable[Pool], rng: random.Random) -> None:
+        self._random = rng.random  # bound once: it is asked for every request
+        self._pools = {pool.name: pool for pool in pools}
+        self.named = {name: pool for name, pool in self._pools.items() if pool.open}
+        self._drawn: list[Pool] = []  #: who takes part in the draw by weight
+        self._weights: list[float] = []  #: running sums of their weights
+        total = 0.0
+        for pool in self._pools.values():
+            if pool.open and pool.weight > 0:
+                total += pool.weight
+                self._drawn.append(pool)
+                self._weights.append(total)
+        self._total = total
+        self._last = len(self._drawn) - 1
+        self.only = self._drawn[0] if len(self._drawn) == 1 else None
+
+    def drawn(self) -> Pool | None:
+        drawn = self._drawn
+        if not drawn:
+            return None
+        at = self._random() * self._total
+        return drawn[bisect_right(self._weights, at, 0, self._last)]
+
+    def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
+        if component is not None:
+            return COMPONENT_NOT_ALLOWED
+        if variant is not None:
+            pool = self._pools.get(variant)
+            if pool is None:
+                return UNKNOWN_VARIANT
+            return pool if pool.open else _none_open((pool,))
+        return self.drawn() or _none_open([one for one in self._pools.values() if one.weight > 0])
+
+
+class ByComponent:
+    """Every request names a component, and a component has one variant."""
+
+    __slots__ = ("_pools", "named", "only")
+
+    def __init__(self, pools: Iterable[Pool]) -> None:
+        self._pools = {pool.component: pool for pool in pools}
+        self.only: Pool | None = None
+        self.named: dict[str, Pool] = {}
+
+    def drawn(self) -> Pool | None:
+        return None
+
+    def choose(self, variant: str | None, component: str | None) -> Pool | NoRoute:
+        if component is None:
+            return COMPONENT_REQUIRED
+        pool = self._pools.get(component)
+        if pool is None:
+            return UNKNOWN_COMPONENT
+        if variant is not None and variant != pool.name:
+            return UNKNOWN_VARIANT
+        return pool if pool.open else _none_open((pool,))
+
+
+def _none_open(pools: Sequence[Pool]) -> NoRoute:
+    return NO_HEALTHY_COPY if any(pool.copies for pool in pools) else NO_COPIES

@@ -1,0 +1,85 @@
+"""`control/ledger.py` of an endpoint with inference components: attempts, counts, waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.components.component_words import chat
+
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.ledger import EndpointLedger, Slot
+from penstock.core.attempts import ReconcileSpec
+from penstock.core.components.spec import copies_wish
+from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.endpoint_state import IN_SERVICE, LOADING, READY, RUNNING, EndpointDesired
+from penstock.fleet.base import InstanceType
+
+KIND = InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30)
+
+
+def deployment(model: ModelSource | None = None) -> DeploymentSpec:
+    variant = VariantSpec(name="blue", model=model, instance_type="t", instance_count=1)
+    return DeploymentSpec(endpoint="shop", generation=1, config_name="c", variants=(variant,))
+
+
+def ledger(*components: str, model: ModelSource | None = None) -> EndpointLedger:
+    """With an instance that runs and has no copy."""
+    desired = EndpointDesired(
+        endpoint="shop", status=IN_SERVICE, active=deployment(model),
+        components=tuple(chat(1, name=name) for name in components),
+    )  # fmt: skip
+    made = EndpointLedger(desired, ReconcileSpec())
+    made.instances["a"] = InstanceEntry(
+        instance_id="a", variant="blue", generation=1, ordinal=0, kind=KIND, phase=RUNNING, since=0
+    )
+    return made
+
+
+def load(made: EndpointLedger, number: int, component: str, phase: str = READY) -> None:
+    one = chat(1, name=component)
+    made.copies[number] = CopyEntry(
+        copy=number, instance_id="a", variant="blue", generation=1, phase=phase, since=0.0,
+        component=copies_wish(one, one.active, 1), ordinal=number,
+    )  # fmt: skip
+
+
+def fail(made: EndpointLedger, component: str) -> None:
+    slot = Slot(variant="blue", generation=1, ordinal=0, component=component)
+    made.fail(slot, "why", permanent=True, now=1.0)
+
+
+def test_a_new_wish_for_one_component_gives_another_no_fresh_attempts() -> None:
+    made = ledger("chat", "rank")
+    for component in ("chat/1", "rank/1", ""):
+        fail(made, component)
+    changed = replace(made.desired, components=(chat(2, name="chat"), chat(1, name="rank")))
+    made.wish(changed)
+    counts = {one.component: (one.count, one.permanent) for one in made.observed().failures}
+    # An instance may be what the changed one needs.
+    assert counts == {"chat/1": (0, False), "rank/1": (1, True), "": (0, False)}
+    made.wish(replace(changed, active=replace(deployment(), config_name="d")))
+    assert {one.count for one in made.observed().failures} == {0}
+
+
+def test_failures_of_a_component_that_is_gone_are_forgotten() -> None:
+    made = ledger("chat", "rank")
+    fail(made, "chat/1")
+    made.wish(replace(made.desired, components=(chat(1, name="rank"),)))
+    assert made.observed().failures == ()
+
+
+def test_copies_are_counted_by_component_and_only_while_they_answer() -> None:
+    made = ledger("chat", "rank")
+    load(made, 1, "chat")
+    load(made, 2, "chat", LOADING)
+    assert made.component_counts() == {"chat": 1, "rank": 0}
+
+
+def test_an_instance_that_takes_components_serves_once_it_runs_and_awaits_none() -> None:
+    made = ledger()
+    assert (made.ready_counts(), made.kept_counts()) == ({"blue": 1}, {"blue": 1})
+    assert not made.awaits_copy()
+    made.instances["a"].leaving = True
+    assert made.kept_counts() == {}
+    own = ledger(model=ModelSource(model_name="m"))
+    assert (own.ready_counts(), own.awaits_copy()) == ({"blue": 0}, True)

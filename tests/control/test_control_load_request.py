@@ -1,0 +1,56 @@
+"""`control/load_request.py`: what an instance is told of a copy, and what it makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.load_request import load_request
+from penstock.core.deployment import ModelSource
+from penstock.core.wish import WHOLE_INSTANCE, ComponentWish, CopyNeed
+from penstock.fleet.base import InstanceType
+from penstock.instance.loading.call import LoadCall
+from penstock.instance.settings import InstanceSettings
+
+GIB = 2**30
+KIND = InstanceType(name="ml.local.large", cores=4.0, memory_bytes=4 * GIB, accelerators=2)
+
+
+def told(need: CopyNeed) -> LoadCall:
+    """The instance's reading of the request."""
+    entry = InstanceEntry(
+        instance_id="i-1", variant="all", generation=1, ordinal=0, kind=KIND, phase="running",
+        since=None,
+    )  # fmt: skip
+    model = ModelSource(model_name="m", uri="file:///m")
+    copy = CopyEntry(
+        copy=1, instance_id="i-1", variant="all", generation=1, ordinal=0, phase="loading",
+        since=None, component=ComponentWish(name="chat/1", model=model, copies=1, need=need),
+    )  # fmt: skip
+    settings = InstanceSettings(
+        instance_id="i-1", address="unix:/x", cache_dir=Path("/c"), cores=4.0,
+        memory_bytes=4 * GIB, accelerators=2,
+    )  # fmt: skip
+    return LoadCall.from_dict(load_request("shop", entry, copy), settings)
+
+
+@pytest.mark.parametrize(
+    ("need", "cores", "memory_gib", "accelerators"),
+    [
+        (WHOLE_INSTANCE, 4.0, 4, 2),
+        (CopyNeed(memory_bytes=GIB), 4.0, 4, 0),
+        (CopyNeed(cores=0.5, accelerators=1), 0.5, 4, 1),
+        (CopyNeed(memory_bytes=GIB, memory_bytes_max=2 * GIB), 4.0, 2, 0),
+        (CopyNeed(memory_bytes=GIB, memory_bytes_max=9 * GIB), 4.0, 4, 0),
+    ],
+)
+def test_a_copy_is_told_what_it_asked_for_and_of_the_rest_what_its_instance_has(
+    need: CopyNeed, cores: float, memory_gib: int, accelerators: int
+) -> None:
+    """Accelerators are given to those that ask; a maximum bounds what a model sizes itself by."""
+    call = told(need)
+    assert (call.cores, call.memory_bytes_max, call.accelerators) == (
+        cores, memory_gib * GIB, accelerators,
+    )  # fmt: skip

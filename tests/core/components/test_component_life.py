@@ -1,0 +1,140 @@
+"""`core/components/life.py`: which status follows from what is seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.components.component_words import chat, copy, failed, revision
+
+from penstock.core.attempts import ReconcileSpec
+from penstock.core.components import life, rollout
+from penstock.core.components.spec import ComponentDesired
+from penstock.core.endpoint_state import (
+    CREATING,
+    DELETING,
+    DRAINING,
+    FAILED,
+    IN_SERVICE,
+    LOADING,
+    UNLOADING,
+    UPDATING,
+    CopyObserved,
+    EndpointObserved,
+    ForgetComponent,
+    SetComponent,
+    SlotFailure,
+)
+
+
+def decided(
+    component: ComponentDesired, *copies: CopyObserved, failures: tuple[SlotFailure, ...] = ()
+) -> tuple[SetComponent | ForgetComponent, ...]:
+    observed = EndpointObserved(copies=copies, failures=failures)
+    done = rollout.decide(component, copies, now=0.0)
+    return life.decide(component, done, observed, generation=1, spec=ReconcileSpec())
+
+
+def test_a_new_one_is_in_service_once_all_its_copies_are_ready() -> None:
+    new = chat(2, CREATING)
+    assert decided(new) == ()
+    assert decided(new, copy(1), copy(2, 1, phase=LOADING)) == ()
+    ready = SetComponent("chat", IN_SERVICE, 2, "copies-ready", "", 1)
+    assert decided(new, copy(1), copy(2, 1)) == (ready,)
+
+
+def test_one_of_no_copies_is_in_service_at_once() -> None:
+    assert decided(chat(0, CREATING)) == (
+        SetComponent("chat", IN_SERVICE, 0, "copies-ready", "", 1),
+    )
+    assert decided(chat(0, UPDATING)) == (
+        SetComponent("chat", IN_SERVICE, 0, "counts-reached", "", 1),
+    )
+
+
+def test_a_new_one_fails_by_a_final_failure_of_one_of_its_copies_and_by_no_others() -> None:
+    new = chat(2, CREATING)
+    tries = (failed(count=2), failed(of="other/1"), replace(failed(), generation=2))
+    assert decided(new, failures=tries) == ()
+    later = replace(failed(1), message="the later one")
+    assert decided(new, failures=(later, failed(0, at=4.0))) == (
+        SetComponent("chat", FAILED, 2, "component-failed", "chat/1 can't be had.", 1),
+    )
+    assert decided(new, copy(1), failures=(failed(1, count=1, permanent=True),)) == (
+        SetComponent("chat", FAILED, 2, "component-failed", "chat/1 can't be had.", 1),
+    )
+    # A slot that is served again has no failure that counts.
+    assert decided(new, copy(1), failures=(failed(0),)) == ()
+
+
+def test_an_instance_that_can_not_be_had_is_the_failure_of_a_copy_that_has_no_place() -> None:
+    """Its own failures come first; one that is being loaded needs no other instance."""
+    short = (failed(of=""),)
+    assert decided(chat(2, CREATING), copy(1), failures=short) == (
+        SetComponent("chat", FAILED, 2, "component-failed", "an instance can't be had.", 1),
+    )
+    assert decided(chat(2, CREATING), copy(1), copy(2, 1, phase=LOADING), failures=short) == ()
+    leaves = copy(2, 1, phase=DRAINING)
+    assert decided(chat(2, CREATING), copy(1), leaves, failures=short) != ()
+    both = (failed(of="", at=1.0), failed(1, at=9.0))
+    (action,) = decided(chat(2, CREATING), copy(1), failures=both)
+    assert isinstance(action, SetComponent)
+    assert action.failure_reason == "chat/1 can't be had."
+
+
+def test_a_new_count_is_reached_or_out_of_reach_and_in_service_either_way() -> None:
+    more = chat(2, UPDATING)
+    assert decided(more, copy(1), copy(2, 1)) == (
+        SetComponent("chat", IN_SERVICE, 2, "counts-reached", "", 1),
+    )
+    assert decided(more, copy(1), failures=(failed(1, permanent=True),)) == (
+        SetComponent("chat", IN_SERVICE, 2, "counts-out-of-reach", "chat/1 can't be had.", 1),
+    )
+    fewer = chat(1, UPDATING)
+    assert decided(fewer, copy(1), copy(2, 1, phase=DRAINING)) == (
+        SetComponent("chat", IN_SERVICE, 1, "counts-reached", "", 1),
+    )
+
+
+def test_a_new_revision_serves_once_its_copies_are_ready() -> None:
+    update = chat(1, UPDATING, target=revision(2))
+    assert decided(update, copy(1)) == ()
+    assert decided(update, copy(1), copy(2, of="chat/2")) == (
+        SetComponent("chat", IN_SERVICE, 1, "revision-ready", "", 2),
+    )
+
+
+def test_a_new_revision_that_fails_leaves_the_former_one_and_its_story() -> None:
+    update = chat(1, UPDATING, target=revision(2))
+    assert decided(update, copy(1), failures=(failed(of="chat/2"),)) == (
+        SetComponent(
+            "chat", IN_SERVICE, 1, "revision-failed",
+            "the update failed, the former specification serves on: chat/2 can't be had.", 1,
+        ),
+    )  # fmt: skip
+    no_room = replace(failed(of="chat/2"), message="CapacityError: no room.")
+    (action,) = decided(update, copy(1), failures=(no_room,))
+    assert isinstance(action, SetComponent)
+    assert action.failure_reason == "CapacityError: no room."
+    # What the former one met before does not end the update.
+    assert decided(update, failures=(failed(),)) == ()
+
+
+def test_a_reason_is_cut_to_what_describe_may_say() -> None:
+    long = replace(failed(), message="x" * 5000)
+    (action,) = decided(chat(1, CREATING), failures=(long,))
+    assert isinstance(action, SetComponent)
+    assert len(action.failure_reason) == 1024
+
+
+@pytest.mark.parametrize("status", [IN_SERVICE, FAILED])
+def test_in_service_and_failed_stay_whatever_is_seen(status: str) -> None:
+    assert decided(chat(2, status), copy(1), failures=(failed(1),)) == ()
+    assert decided(chat(1, status), copy(1)) == ()
+
+
+def test_one_that_goes_is_forgotten_once_no_copy_of_any_revision_is_left() -> None:
+    going = chat(1, DELETING)
+    for left in (copy(1), copy(1, of="chat/7", phase=UNLOADING)):
+        assert decided(going, left) == ()
+    assert decided(going, copy(1, of="other/1")) == (ForgetComponent("chat", "nothing-left"),)

@@ -1,0 +1,42 @@
+"""`core/components/memory.py`: what a copy may take at most."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.components.component_words import chat, revision
+
+from penstock.core.components.memory import after_load, before_load
+from penstock.core.components.spec import copies_wish
+from penstock.core.memory_need import MemoryNeed
+from penstock.core.room import ESTIMATED, MEASURED
+from penstock.core.wish import ComponentWish, CopyNeed
+
+MIB = 2**20
+
+
+def wish(max_mib: int) -> ComponentWish:
+    made = replace(revision(), need=CopyNeed(memory_bytes=MIB, memory_bytes_max=max_mib * MIB))
+    return copies_wish(chat(1), made, 1)
+
+
+def test_without_a_maximum_a_copy_may_take_what_its_instance_has() -> None:
+    assert before_load(wish(0), MemoryNeed(memory_bytes=9 << 40, basis=MEASURED)) == ""
+    assert after_load(wish(0), 9 << 40) == ""
+
+
+def test_an_estimate_ends_nothing_but_what_no_less_can_hold_does() -> None:
+    estimate = MemoryNeed(memory_bytes=900 * MIB, least_bytes=200 * MIB, basis=ESTIMATED)
+    assert before_load(wish(200), estimate) == ""
+    assert before_load(wish(199), estimate) == (
+        "a copy of chat needs at least 200 MB of memory, and MaxMemoryRequiredInMb is 199."
+        " Raise it, or choose a smaller model."
+    )
+
+
+def test_what_was_measured_counts_before_and_after_a_load() -> None:
+    measured = MemoryNeed(memory_bytes=300 * MIB, basis=MEASURED)
+    assert before_load(wish(300), measured) == ""
+    assert "needs, as was measured before, 300 MB" in before_load(wish(299), measured)
+    assert after_load(wish(300), 300 * MIB) == ""
+    assert "has taken 301 MB of memory" in after_load(wish(300), 300 * MIB + 1)

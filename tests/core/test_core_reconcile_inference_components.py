@@ -1,0 +1,353 @@
+"""`core/reconcile.py` of an endpoint that takes inference components: whole lists of actions.
+
+One variant `blue` without a model; `chat` and `rank` are components on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.core.components.component_words import NEED, chat, copy, failed, revision
+
+from penstock.core.attempts import ReconcileSpec
+from penstock.core.deployment import (
+    CONSOLIDATION,
+    CopyRoute,
+    DeploymentSpec,
+    EndpointRoutes,
+    ManagedScaling,
+    VariantRoutes,
+    VariantSpec,
+)
+from penstock.core.endpoint_state import (
+    CREATING,
+    DELETING,
+    DRAINED,
+    DRAINING,
+    FAILED,
+    IN_SERVICE,
+    LOADING,
+    RUNNING,
+    STARTING,
+    UPDATING,
+    Action,
+    CopyObserved,
+    DrainCopy,
+    EndpointDesired,
+    EndpointObserved,
+    FinishDelete,
+    ForgetComponent,
+    InstanceObserved,
+    LoadCopy,
+    PublishRoutes,
+    RefuseCopy,
+    SetComponent,
+    SetStatus,
+    StartInstance,
+    StopInstance,
+    UnloadCopy,
+    WithdrawRoutes,
+)
+from penstock.core.reconcile import decide
+from penstock.core.wish import BINPACK
+
+MANAGED = ManagedScaling(instances_min=0, instances_max=3, cooldown_s=60.0)
+
+
+def deployment(
+    count: int = 1, *, generation: int = 1, managed: ManagedScaling | None = None
+) -> DeploymentSpec:
+    return DeploymentSpec(
+        endpoint="shop",
+        generation=generation,
+        config_name=f"config-{generation}",
+        variants=(
+            VariantSpec(
+                name="blue",
+                model=None,
+                instance_type="ml.local.medium",
+                instance_count=count,
+                managed=managed,
+            ),
+        ),
+    )
+
+
+def instance(
+    name: str, ordinal: int = 0, *, phase: str = RUNNING, leaving: bool = False, generation: int = 1
+) -> InstanceObserved:
+    """With room for two copies."""
+    return InstanceObserved(
+        instance_id=name,
+        variant="blue",
+        generation=generation,
+        ordinal=ordinal,
+        phase=phase,
+        since=0.0,
+        memory_bytes=int(2.5 * 2**30),
+        cores=4.0,
+        leaving=leaving,
+    )
+
+
+A, B = instance("a"), instance("b", 1)
+SERVES = EndpointDesired(endpoint="shop", status=IN_SERVICE, active=deployment())
+
+
+def actions(
+    wish: EndpointDesired,
+    *instances: InstanceObserved,
+    copies: tuple[CopyObserved, ...] = (),
+    published: EndpointRoutes | None = None,
+    now: float = 0.0,
+    **more: object,
+) -> tuple[Action, ...]:
+    state = EndpointObserved(instances=instances, copies=copies, published=published, **more)  # type: ignore[arg-type]
+    return decide(wish, state, now=now, spec=ReconcileSpec()).actions
+
+
+def routes(**components: tuple[tuple[int, str], ...]) -> EndpointRoutes:
+    """By component, its copies and where they are."""
+    return EndpointRoutes(
+        endpoint="shop",
+        takes_components=True,
+        variants=tuple(
+            VariantRoutes(
+                name="blue",
+                component=name,
+                weight=1.0,
+                strategy="LEAST_OUTSTANDING_REQUESTS",
+                copies=tuple(
+                    CopyRoute(copy=number, instance_id=where, outstanding_max=8)
+                    for number, where in copies
+                ),
+                model={"name": f"{name}/1"} if copies else {},
+            )
+            for name, copies in components.items()
+        ),
+    )
+
+
+def test_an_endpoint_without_components_is_in_service_once_its_instances_run() -> None:
+    create = EndpointDesired(
+        endpoint="shop", status=CREATING, target=deployment(), components=(chat(1, CREATING),)
+    )
+    assert actions(create) == (StartInstance("blue", 1, 0, "new-generation"),)
+    # A component that was asked for early waits for its endpoint.
+    assert actions(create, A) == (
+        PublishRoutes(routes(chat=()), "generation-ready"),
+        SetStatus(IN_SERVICE, "generation-ready", "", 1),
+    )
+
+
+def test_a_component_comes_beside_another_and_is_routed_to_once_it_is_ready() -> None:
+    both = replace(SERVES, components=(chat(1, CREATING), chat(1, name="rank")))
+    rank = copy(7, of="rank/1")
+    before = routes(chat=(), rank=((7, "a"),))
+    assert actions(both, A, copies=(rank,), published=before) == (
+        LoadCopy("a", "chat/1", 1, 0, "copy-count"),
+    )
+    loading = copy(8, phase=LOADING)
+    assert actions(both, A, copies=(rank, loading), published=before) == ()
+    ready = copy(8, routed=False)
+    assert actions(both, A, copies=(rank, ready), published=before) == (
+        PublishRoutes(routes(chat=((8, "a"),), rank=((7, "a"),)), "copies-changed"),
+        SetComponent("chat", IN_SERVICE, 1, "copies-ready", "", 1),
+    )
+
+
+def test_down_to_no_copies_the_component_stays_in_service_and_in_the_routes() -> None:
+    none = replace(SERVES, components=(chat(0, UPDATING),))
+    assert actions(none, A, copies=(copy(1),), published=routes(chat=((1, "a"),))) == (
+        PublishRoutes(routes(chat=()), "copies-changed"),
+        DrainCopy("a", 1, "copy-count"),
+        SetComponent("chat", IN_SERVICE, 0, "counts-reached", "", 1),
+    )
+    after = replace(SERVES, components=(chat(0),))
+    assert actions(after, A, copies=(copy(1, phase=DRAINED),), published=routes(chat=())) == (
+        UnloadCopy("a", 1, "drained"),
+    )
+    assert actions(after, A, published=routes(chat=())) == ()
+
+
+def test_a_copy_that_has_no_room_says_what_is_short_and_fails_a_new_component() -> None:
+    three = replace(SERVES, components=(chat(3, CREATING),))
+    there = (copy(1), copy(2, 1))
+    seen = routes(chat=((1, "a"), (2, "a")))
+    (refusal,) = actions(three, A, copies=there, published=seen)
+    assert isinstance(refusal, RefuseCopy)
+    assert (refusal.component, refusal.ordinal, refusal.reason) == ("chat/1", 2, "memory-taken")
+    assert refusal.failure.startswith("CapacityError: a copy of chat needs 1.00 GiB of memory, 1")
+    short = replace(failed(2, permanent=True, count=1), message=refusal.failure, refused=True)
+    assert actions(three, A, copies=there, published=seen, failures=(short,), now=5.0) == (
+        SetComponent("chat", FAILED, 3, "component-failed", refusal.failure, 1),
+    )
+    # It is told to all that ask for it, its copies go, and its endpoint serves on.
+    over = replace(SERVES, components=(chat(3, FAILED),))
+    assert actions(over, A, copies=there, published=seen) == (
+        PublishRoutes(routes(), "copies-changed"),
+        DrainCopy("a", 1, "copy-count"),
+        DrainCopy("a", 2, "copy-count"),
+    )
+
+
+def test_a_count_beyond_what_there_is_room_for_keeps_what_has_room_and_the_wish() -> None:
+    more = replace(SERVES, components=(chat(3, UPDATING),))
+    there = (copy(1), copy(2, 1))
+    seen = routes(chat=((1, "a"), (2, "a")))
+    short = replace(failed(2, permanent=True, count=1), refused=True)
+    assert actions(more, A, copies=there, published=seen, failures=(short,), now=5.0) == (
+        SetComponent("chat", IN_SERVICE, 3, "counts-out-of-reach", "chat/1 can't be had.", 1),
+    )
+    # Later another instance is there: the copy is loaded without anybody asking again.
+    wish = replace(SERVES, active=deployment(2), components=(chat(3),))
+    assert actions(wish, A, B, copies=there, published=seen, failures=(short,), now=5.0) == (
+        LoadCopy("b", "chat/1", 1, 2, "copy-count"),
+    )
+
+
+def test_a_new_specification_comes_up_beside_the_old_one_and_takes_over_as_a_whole() -> None:
+    update = replace(SERVES, components=(chat(1, UPDATING, target=revision(2)),))
+    seen = routes(chat=((1, "a"),))
+    assert actions(update, A, copies=(copy(1),), published=seen) == (
+        LoadCopy("a", "chat/2", 1, 0, "copy-count"),
+    )
+    both = (copy(1), copy(2, of="chat/2", routed=False))
+    new = replace(routes(chat=((2, "a"),)).variants[0], model={"name": "chat/2"})
+    after = replace(seen, variants=(new,))
+    assert actions(update, A, copies=both, published=seen) == (
+        PublishRoutes(after, "copies-changed"),
+        SetComponent("chat", IN_SERVICE, 1, "revision-ready", "", 2),
+    )
+    serves = replace(SERVES, components=(chat(1, active=revision(2)),))
+    assert actions(serves, A, copies=both, published=after) == (
+        DrainCopy("a", 1, "old-generation"),
+    )
+
+
+def test_batch_by_batch_both_revisions_are_routed_to_meanwhile() -> None:
+    update = replace(SERVES, components=(chat(2, UPDATING, target=revision(2, batch=1)),))
+    there = (copy(1), copy(2, 1, where="b"), copy(3, of="chat/2", routed=False))
+    wish = replace(update, active=deployment(2))
+    seen = routes(chat=((1, "a"), (2, "b")))
+    (publish, drain, load) = sorted(
+        actions(wish, A, B, copies=there, published=seen), key=lambda one: type(one).__name__,
+        reverse=True,
+    )  # fmt: skip
+    assert load == DrainCopy("b", 2, "copy-count")
+    assert drain == LoadCopy("b", "chat/2", 1, 1, "copy-count")
+    assert isinstance(publish, PublishRoutes)
+    assert [one.copy for one in publish.routes.variants[0].copies] == [1, 3]
+
+
+def test_a_component_that_is_deleted_leaves_the_routes_drains_and_is_forgotten() -> None:
+    going = replace(SERVES, components=(chat(1, DELETING),))
+    assert actions(going, A, copies=(copy(1),), published=routes(chat=((1, "a"),))) == (
+        PublishRoutes(routes(), "copies-changed"),
+        DrainCopy("a", 1, "copy-count"),
+    )
+    assert actions(going, A, copies=(copy(1, phase=DRAINING),), published=routes()) == ()
+    assert actions(going, A, published=routes()) == (ForgetComponent("chat", "nothing-left"),)
+
+
+def test_an_endpoint_that_is_deleted_takes_its_components_along() -> None:
+    going = EndpointDesired(
+        endpoint="shop", status=DELETING, active=deployment(), components=(chat(1, DELETING),)
+    )
+    assert actions(going, A, copies=(copy(1),), published=routes(chat=((1, "a"),))) == (
+        WithdrawRoutes("endpoint-deleted"),
+        DrainCopy("a", 1, "endpoint-deleted"),
+    )
+    assert actions(going) == (FinishDelete("nothing-left"),)
+
+
+def test_components_of_an_endpoint_that_failed_fail_with_it() -> None:
+    dead = EndpointDesired(
+        endpoint="shop", status=FAILED, target=deployment(),
+        components=(chat(1, CREATING), chat(1, DELETING, name="rank"), chat(1, FAILED, name="x")),
+    )  # fmt: skip
+    story = "the endpoint that it was to be on has failed"
+    assert actions(dead) == (
+        SetComponent("chat", FAILED, 1, "endpoint-failed", story),
+        ForgetComponent("rank", "nothing-left"),
+    )
+
+
+def test_a_new_generation_takes_over_once_the_copies_of_the_components_are_on_it_too() -> None:
+    wish = EndpointDesired(
+        endpoint="shop", status=UPDATING, active=deployment(), components=(chat(1),),
+        target=deployment(generation=2),
+    )  # fmt: skip
+    seen = routes(chat=((1, "a"),))
+    assert actions(wish, A, copies=(copy(1),), published=seen) == (
+        StartInstance("blue", 2, 0, "new-generation"),
+    )
+    new = instance("n", generation=2)
+    assert actions(wish, A, new, copies=(copy(1),), published=seen) == (
+        LoadCopy("n", "chat/1", 2, 0, "copy-count"),
+    )
+    there = (copy(1), replace(copy(2, where="n", routed=False), generation=2))
+    assert actions(wish, A, new, copies=there, published=seen) == (
+        PublishRoutes(routes(chat=((2, "n"),)), "generation-ready"),
+        SetStatus(IN_SERVICE, "generation-ready", "", 2),
+    )
+
+
+def managed(*components: object, **changes: object) -> EndpointDesired:
+    spec = replace(MANAGED, **changes)  # type: ignore[arg-type]
+    return replace(SERVES, active=deployment(managed=spec), components=components)  # type: ignore[arg-type]
+
+
+def test_instances_follow_the_copies_from_none_up_and_down_again() -> None:
+    assert actions(managed(), published=routes()) == ()
+    new = managed(chat(3, CREATING))
+    assert actions(new, published=routes(chat=())) == (
+        StartInstance("blue", 1, 0, "copies-need-more"),
+    )
+    starting = instance("a", phase=STARTING)
+    assert actions(new, starting, published=routes(chat=())) == (
+        StartInstance("blue", 1, 1, "copies-need-more"),
+    )
+    assert actions(new, A, instance("b", 1, phase=STARTING), published=routes(chat=())) == (
+        LoadCopy("a", "chat/1", 1, 0, "copy-count"),
+        LoadCopy("a", "chat/1", 1, 1, "copy-count"),
+    )
+    none = managed(chat(0))
+    assert actions(none, A, B, published=routes(chat=()), now=59.0) == ()
+    assert actions(none, A, B, published=routes(chat=()), now=60.0) == (
+        StopInstance("a", "idle-release"),
+        StopInstance("b", "idle-release"),
+    )
+
+
+def test_at_the_maximum_what_is_left_over_is_refused() -> None:
+    full = managed(chat(3, CREATING), instances_max=1)
+    there = (copy(1), copy(2, 1))
+    (refusal,) = actions(full, A, copies=there, published=routes(chat=((1, "a"), (2, "a"))))
+    assert isinstance(refusal, RefuseCopy)
+    assert refusal.reason == "memory-taken"
+
+
+def test_consolidation_loads_elsewhere_first_then_drains_and_stops() -> None:
+    packed = chat(2, active=replace(revision(), strategy=BINPACK))
+    wish = managed(packed, strategy=CONSOLIDATION, step_max=1)
+    apart = (copy(1), copy(2, 1, where="b"))
+    seen = routes(chat=((1, "a"), (2, "b")))
+    assert actions(wish, A, B, copies=apart, published=seen, now=60.0) == (
+        LoadCopy("a", "chat/1", 1, 1, "copy-count"),
+    )
+    loading = (*apart, copy(3, 1, phase=LOADING))
+    assert actions(wish, A, B, copies=loading, published=seen, now=60.0) == ()
+    ready = (*apart, copy(3, 1, routed=False))
+    assert actions(wish, A, B, copies=ready, published=seen, now=61.0) == (
+        PublishRoutes(routes(chat=((1, "a"), (3, "a"))), "copies-changed"),
+        DrainCopy("b", 2, "consolidation"),
+    )
+    going = instance("b", 1, leaving=True)
+    drained = (copy(1), copy(3, 1), replace(copy(2, 1, where="b"), phase=DRAINED))
+    after = routes(chat=((1, "a"), (3, "a")))
+    released = (("blue", 61.0),)
+    assert actions(
+        wish, A, going, copies=drained, published=after, now=62.0, released=released
+    ) == (StopInstance("b", "drained"),)
+    assert NEED.cores == 1.0
