@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +32,7 @@ from penstock.core.attempts import ReconcileSpec
 from penstock.core.ready_times import ReadyTimes
 from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, PenstockError
-from penstock.fleet.base import Fleet, PlatformAccess
+from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import available_bytes, this_machine
 
@@ -152,6 +152,10 @@ class ControlPlane:
         """Instances that serve now, by variant: CurrentInstanceCount; it lags the desired one."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
+
+    def spares(self) -> Sequence[SpareSeen]:
+        """Instance processes that stand ready for whatever is started next."""
+        return self._reconciler.spares() if self._reconciler is not None else ()
 
     @property
     def ready_times(self) -> ReadyTimes:

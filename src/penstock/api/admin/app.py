@@ -4,6 +4,7 @@ Read-only, but for target models (`target_models.py`).
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/costs                           money and energy of each variant, and per answer
+GET /admin/spares                          instance processes that stand ready
 GET /admin/usage                           what target models took of their instances
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
@@ -58,6 +59,7 @@ def routes(services: AdminServices) -> list[Route]:
     return [
         Route("/copies", pages.copies),
         Route("/costs", pages.costs),
+        Route("/spares", pages.spares),
         Route("/usage", pages.usage),
         Route("/requests/{request_id}", pages.request_story),
         Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
@@ -87,6 +89,9 @@ class _Pages:
 
     async def costs(self, _request: Request) -> Response:
         return JSONResponse({"costs": self._services.costs()})
+
+    async def spares(self, _request: Request) -> Response:
+        return JSONResponse({"spares": [asdict(one) for one in self._plane.spares()]})
 
     async def usage(self, _request: Request) -> Response:
         return JSONResponse({"instances": self._services.usage()})
