@@ -16,6 +16,10 @@ from pathlib import Path
 
 from bench.processes import JSON_HEADERS
 
+#: As long as a server gives a request. On a slow machine a full queue of a large model takes many
+#: seconds, and an answer that the load had no patience for would count as a failure.
+PATIENCE_S = 60
+
 _SCRIPT = """
 wrk.method = "POST"
 {headers}
@@ -99,7 +103,7 @@ def closed_loop(
                 *_as_clients_elsewhere(),
                 require_wrk(),
                 *("-t", str(threads), "-c", str(connections), "-d", f"{max(1, round(seconds))}s"),
-                *("--timeout", "10s", "-s", str(script), url),
+                *("--timeout", f"{PATIENCE_S}s", "-s", str(script), url),
             ],
             capture_output=True,
             text=True,
