@@ -235,3 +235,14 @@ def test_prompts_that_begin_alike_meet_where_routing_reads_them() -> None:
         asked = [bench.invoke(body=prompt)[0] for _ in range(2)]
         first, second = (one.copy.copy for one in asked if one.copy is not None)
         assert (first == second) is together
+
+
+def test_what_a_copy_has_left_to_do_is_told_while_it_is_routed_to() -> None:
+    """For whoever chooses which copy goes: streams and what waits included."""
+    bench = Bench(1, 2)
+    invocations = [bench.invoke()[0] for _ in range(3)]
+    assert [bench.dispatcher.outstanding(copy) for copy in (1, 2, 9)] == [2, 1, 0]
+    bench.link(2).events.on_chunk(invocations[1], b"piece", b"")
+    assert bench.dispatcher.outstanding(2) == 1
+    bench.dispatcher.publish(routes(2))
+    assert [bench.dispatcher.outstanding(copy) for copy in (1, 2)] == [0, 1]

@@ -254,9 +254,12 @@ def test_prometheus_counts_each_request_once_under_its_outcome() -> None:
     recorder.refused("queue-full")
     recorder.started()
     registry.set_copies("shop", "main", {"ready": 2, "loading": 1})
+    registry.set_ready("shop", "main", {("main", "load"): 1.5, ("main", "forecast"): 2.0})
     registry.add_instance_sample(SAMPLE, T0)
     registry.collect(T0)
     page = exposed(registry, store)
+    assert page["penstock_time_to_ready_seconds['load', 'main', 'main', 'shop']"] == 1.5
+    assert page["penstock_time_to_ready_seconds['forecast', 'main', 'main', 'shop']"] == 2.0
     assert page["penstock_requests_total['main', 'ok', 'runtime', 'shop']"] == 1
     assert page["penstock_requests_total['main', 'model-error', 'runtime', 'shop']"] == 1
     assert page["penstock_requests_total['main', 'refused', 'runtime', 'shop']"] == 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +36,7 @@ from penstock.core.deployment import DeploymentSpec
 from penstock.core.ready_times import ReadyTimes
 from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, PenstockError
-from penstock.fleet.base import Fleet, PlatformAccess
+from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import available_bytes, this_machine
 
@@ -204,6 +204,10 @@ class ControlPlane:
         if ledger is None or fastest_s is None:
             return None
         return starts.ready_in_s(ledger, variant, component, fastest_s, self._clock.monotonic())
+
+    def spares(self) -> Sequence[SpareSeen]:
+        """Instance processes that stand ready for whatever is started next."""
+        return self._reconciler.spares() if self._reconciler is not None else ()
 
     @property
     def ready_times(self) -> ReadyTimes:

@@ -89,6 +89,7 @@ class ReconcilerDriver:
         self._housekeeping = housekeeping
         self._log_dir = settings.log_dir
         self.ready_times = ReadyTimes()
+        self.spares = fleet.spares
         self._kept_times = (
             ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
         )

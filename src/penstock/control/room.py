@@ -41,7 +41,7 @@ class Room:
         available_bytes: Callable[[], int | None],
         spares: Callable[[], Sequence[SpareSeen]] = tuple,
     ) -> None:
-        """`spares`: processes that stand ready to become instances."""
+        """`spares`: processes that stand ready to become instances, the next to be taken first."""
         self._spares = spares
         self._machine = machine
         self._held = held
@@ -58,8 +58,10 @@ class Room:
             accelerators=kind.accelerators,
         )
         others = [placed(*one) for one in self._held()]
-        # One of them becomes the very instance that is asked for.
-        return decide(self._machine, others + self._spares_placed()[1:], need)
+        spares = list(self._spares())
+        if spares and spares[0].ready:
+            del spares[0]  # it becomes the very instance that is asked for
+        return decide(self._machine, others + _spares_placed(spares), need)
 
     async def for_load(
         self,
@@ -109,25 +111,26 @@ class Room:
             (one, [other for other in copies if other is not copy]) for one, copies in self._held()
         ]
         others = [placed(one, copies) for one, copies in beside if one is not entry or copies]
-        others += self._spares_placed()
+        others += _spares_placed(self._spares())
         return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
-
-    def _spares_placed(self) -> list[PlacedInstance]:
-        """What they take is set aside and taken, and no more will be."""
-        return [
-            PlacedInstance(
-                instance_id=f"spare-{one.pid}",
-                memory_bytes=one.memory_bytes,
-                expected_bytes=one.memory_bytes,
-                taken_bytes=one.memory_bytes,
-            )
-            for one in self._spares()
-        ]
 
     async def _change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await asyncio.wait([future], timeout=_ASK_AGAIN_S)
+
+
+def _spares_placed(spares: Iterable[SpareSeen]) -> list[PlacedInstance]:
+    """What they take is set aside and taken, and no more will be."""
+    return [
+        PlacedInstance(
+            instance_id=f"spare-{one.pid}",
+            memory_bytes=one.memory_bytes,
+            expected_bytes=one.memory_bytes,
+            taken_bytes=one.memory_bytes,
+        )
+        for one in spares
+    ]
 
 
 def _need_to_load(kind: InstanceType, need: MemoryNeed) -> InstanceNeed:

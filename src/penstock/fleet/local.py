@@ -350,7 +350,8 @@ async def _read_ready(child: Child) -> bool:
             return False
         if line.strip() == b"ready":
             return True
-        _append(child.log, line)
+        if line.strip() != b"warm":  # of a spare that was told more to import a moment ago
+            _append(child.log, line)
 
 
 async def _copy_output(child: Child) -> None:

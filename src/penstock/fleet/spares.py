@@ -49,8 +49,9 @@ class Spares:
         self._modules |= fresh
         self._wished = count
         if fresh:
-            # Those that stand ready lack some: taken, they import them when these are needed.
-            _log.debug("spares import %d modules more", len(fresh))
+            # Whoever is taken meanwhile imports them first, and would have needed them anyway.
+            for child in self._ready:
+                child.write({"warm": sorted(fresh)})
         if count and self._task is None:
             self._task = asyncio.create_task(self._run(), name="spares")
         self._changed.set()

@@ -4,6 +4,7 @@ Read-only, but for target models (`target_models.py`).
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
 GET /admin/costs                           money and energy of each variant, and per answer
+GET /admin/spares                          instance processes that stand ready
 GET /admin/usage                           what target models took of their instances, and what
                                            else could have been bought
 GET /admin/alarms                          how each alarm came to its state
@@ -64,6 +65,7 @@ def routes(services: AdminServices) -> list[Route]:
     return [
         Route("/copies", pages.copies),
         Route("/costs", pages.costs),
+        Route("/spares", pages.spares),
         Route("/usage", pages.usage),
         Route("/alarms", pages.alarms),
         Route("/requests/{request_id}", pages.request_story),
@@ -95,6 +97,9 @@ class _Pages:
 
     async def costs(self, _request: Request) -> Response:
         return JSONResponse({"costs": self._services.costs()})
+
+    async def spares(self, _request: Request) -> Response:
+        return JSONResponse({"spares": [asdict(one) for one in self._plane.spares()]})
 
     async def usage(self, _request: Request) -> Response:
         instances = self._services.usage()

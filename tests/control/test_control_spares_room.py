@@ -1,0 +1,32 @@
+"""What spare processes take is not given to others a second time."""
+
+from __future__ import annotations
+
+from penstock.control.room import Room
+from penstock.core.room import NO_ROOM, PLACED, MachineCapacity
+from penstock.fleet.base import InstanceType, SpareSeen
+
+GIB = 2**30
+MACHINE = MachineCapacity(cores=2.0, memory_bytes=8 * GIB)
+PROMISED = InstanceType(name="ml.local.large", cores=2.0, memory_bytes=7 * GIB)
+
+
+def spare(pid: int, gib: float, *, ready: bool = True) -> SpareSeen:
+    return SpareSeen(pid, int(gib * GIB), ready)
+
+
+def outcome(*spares: SpareSeen) -> str:
+    room = Room(MACHINE, lambda: (), lambda: None, lambda: spares)
+    return room.for_start(PROMISED).outcome
+
+
+def test_what_spares_take_counts_on_the_machine() -> None:
+    assert outcome() == PLACED
+    assert outcome(spare(1, 0.5), spare(2, 0.5)) == PLACED
+    assert outcome(spare(1, 0.5), spare(2, 4.0)) == NO_ROOM
+
+
+def test_the_spare_that_becomes_the_instance_counts_once() -> None:
+    """It takes the place that the instance is given."""
+    assert outcome(spare(1, 4.0)) == PLACED
+    assert outcome(spare(1, 4.0, ready=False)) == NO_ROOM
