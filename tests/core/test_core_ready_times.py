@@ -30,6 +30,14 @@ def test_one_start_is_the_forecast_of_the_next() -> None:
     assert times.forecast_s("chat", "llama") == 3.875
 
 
+def test_the_fastest_start_is_known_for_whoever_refuses_by_it() -> None:
+    times = ReadyTimes()
+    assert times.fastest_s("chat", "llama") is None
+    for load_s in (4.0, 1.0, 2.0):
+        times.observe("chat", "llama", _took(load_s))
+    assert times.fastest_s("chat", "llama") == 1.0
+
+
 def test_the_parts_are_named_in_the_order_of_a_start() -> None:
     assert PARTS == ("start", "connect", "fetch", "load", "warm_up", "waited")
 
