@@ -247,22 +247,20 @@ class World:
             self.succeed(number)
 
     def heal(self) -> None:
-        """Good weather from now on, until nothing is under way and no time is waited for."""
+        """Good weather from now on, until nothing is under way and what is left to wait for is
+        room, with the pauses between two tries to find some."""
+        until = self.now + 10_000.0
         for _ in range(600):
             self.settle()
             under_way = any(one.phase != RUNNING for one in self.instances.values())
             under_way |= any(one.phase != READY for one in self.copies.values())
             if under_way:
                 self.calm()
-            elif self.deadline is not None and not self.at_rest():
+            elif self.deadline is not None and self.now < until:
                 self.now = self.deadline
             else:
                 return
         raise AssertionError("it does not converge")
-
-    def at_rest(self) -> bool:
-        """What is left to wait for is room, and the pauses between two tries to find some."""
-        return self.now > 10_000.0
 
     def check(self) -> None:
         named = [self.copies[number] for number in self.named()]
