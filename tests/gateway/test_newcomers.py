@@ -38,11 +38,14 @@ def components(**copies: tuple[int, ...]) -> EndpointRoutes:
     return EndpointRoutes(endpoint="echo", variants=tuple(parts), takes_components=True)
 
 
-def ask(bench: Bench, component: str | None, **given: Any) -> tuple[Invocation, Recording]:
+def ask(
+    bench: Bench, component: str | None, deadline_s: float = 60.0
+) -> tuple[Invocation, Recording]:
     """A request for a component."""
     told = Recording()
     now = bench.clock.monotonic()
-    invocation = Invocation("echo", b"[]", b"body", told, received=now, deadline=None, **given)
+    deadline = now + deadline_s
+    invocation = Invocation("echo", b"[]", b"body", told, received=now, deadline=deadline)
     invocation.affinity = Affinity(component=component)
     bench.dispatcher.invoke(invocation)
     return invocation, told
@@ -190,6 +193,19 @@ def test_endpoints_wait_apart() -> None:
 
 
 # Components
+
+
+def test_those_that_wait_for_one_component_are_not_in_the_way_of_another() -> None:
+    """They have no copy to be outstanding on: nobody's forecast has them."""
+    bench = asleep()
+    bench.dispatcher.publish(components(a=(), b=(2,)))
+    answered, _ = ask(bench, "b")
+    bench.link(2).reply()  # what a run takes is known now: 4 ms for two rows
+    bench.dispatcher.written(answered)
+    for _ in range(1000):
+        ask(bench, "a")
+    _, told = ask(bench, "b", deadline_s=1.0)
+    assert (told.told, len(sent(bench, 2)), waiting(bench)) == ([], 1, 1000)
 
 
 def test_a_request_waits_for_its_own_component_and_for_no_other() -> None:

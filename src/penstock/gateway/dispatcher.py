@@ -160,6 +160,8 @@ class Dispatcher:
         own = deadline is not None and deadline < limit
         if deadline is None or not own:
             invocation.deadline = deadline = limit
+        if endpoint.held_count:  # those that wait are in no copy's way
+            outstanding -= endpoint.held_count
         refusal = endpoint.admission.admit(
             outstanding=outstanding, lanes=endpoint.lanes, deadline=deadline, now=received
         )

@@ -96,8 +96,9 @@ class TwinGateway:
         deadline = now + self._timeout_s
         if arrival.deadline_s is not None:
             deadline = min(deadline, now + arrival.deadline_s)
+        outstanding = len(self.requests) - self._newcomers()
         refusal = self.admission.admit(
-            outstanding=len(self.requests), lanes=self._lanes, deadline=deadline, now=now
+            outstanding=outstanding, lanes=self._lanes, deadline=deadline, now=now
         )
         if refusal is not None:
             self._recorder.add(admission_row(now, number, refusal))
@@ -129,16 +130,19 @@ class TwinGateway:
             request.variant, None
         )
 
+    def _newcomers(self) -> int:
+        """Requests that wait and never met a copy."""
+        return sum(not one.met for line in self._lines.values() for one in line.values())
+
     def _may_wait(self, request: Request, answer: NoRoute | None, now: float) -> bool:
         """`answer`: the router's; None where others wait."""
         if answer is not None and answer.reason not in holding.NO_CAPACITY:
             return False
-        lines = self._lines.values()
         step = holding.decide(
             _HOLD,
             zero_capacity="",
             others_wait=answer is None,
-            held_count=sum(not one.met for line in lines for one in line.values()),
+            held_count=self._newcomers(),
             held_bytes=0,  # bodies of a scenario have no size
             body_bytes=0,
             ready_in_s=None,
