@@ -44,7 +44,10 @@ ENGINE = GenerationSpec(
 )
 PROMPT_TOKENS, ANSWER_TOKENS = 64, 128
 BEFORE_RPS, AFTER_RPS = 0.8, 2.75
-COPIES_MAX = 3  #: of each endpoint; an instance is granted 1 GiB, whatever it takes
+COPIES_MAX = 4
+INSTANCE_TYPE = (
+    "ml.m7i.large"  #: a name of AWS's: no memory is set aside for what a copy never takes
+)
 _POLL_S = 0.2
 
 CONCURRENCY = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
@@ -114,7 +117,12 @@ def main(arguments: list[str]) -> None:
             for number in range(1 if kind == "60s" else options.repeats)
         ]
         with ThreadPoolExecutor(len(wanted)) as pool:
-            list(pool.map(lambda each: deploy(base_url, each[0], folder), wanted))
+            list(
+                pool.map(
+                    lambda each: deploy(base_url, each[0], folder, instance_type=INSTANCE_TYPE),
+                    wanted,
+                )
+            )
             for name, kind, _ in wanted:
                 scaled_by(base_url, name, kind)
             start = time.time() + 3.0
