@@ -126,7 +126,8 @@ def main(arguments: list[str]) -> None:
             for name, kind, _ in wanted:
                 scaled_by(base_url, name, kind)
             start = time.time() + 3.0
-            apart_s = 10.0 / max(1, options.repeats)
+            # Another place of the period each, and far enough apart that starts do not overlap.
+            apart_s = 10.0 + 10.0 / max(1, options.repeats)
             runs = [
                 Run(name, kind, start + options.before + number * apart_s)
                 for name, kind, number in wanted
