@@ -45,6 +45,9 @@ ENGINE = GenerationSpec(
 PROMPT_TOKENS, ANSWER_TOKENS = 64, 128
 BEFORE_RPS, AFTER_RPS = 0.8, 2.75
 COPIES_MAX = 4
+INSTANCE_TYPE = (
+    "ml.m7i.large"  #: a name of AWS's: no memory is set aside for what a copy never takes
+)
 _POLL_S = 0.2
 
 CONCURRENCY = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
@@ -80,6 +83,7 @@ class Run:
     decided_at: float | None = None
     early: int = 0  #: activities before the step
     cause: str = ""
+    statuses: list[str] = field(default_factory=list)  #: of the activities since the step
 
     @property
     def detect_s(self) -> float:
@@ -97,7 +101,7 @@ class Run:
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench scaling")
-    parser.add_argument("--repeats", type=int, default=3, help="endpoints of 10s and of fast")
+    parser.add_argument("--repeats", type=int, default=2, help="endpoints of 10s and of fast")
     parser.add_argument("--before", type=float, default=45.0, help="seconds of the load before")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--high-periods", type=int, default=0, help="of ten seconds; 0: default")
@@ -113,11 +117,17 @@ def main(arguments: list[str]) -> None:
             for number in range(1 if kind == "60s" else options.repeats)
         ]
         with ThreadPoolExecutor(len(wanted)) as pool:
-            list(pool.map(lambda each: deploy(base_url, each[0], folder), wanted))
+            list(
+                pool.map(
+                    lambda each: deploy(base_url, each[0], folder, instance_type=INSTANCE_TYPE),
+                    wanted,
+                )
+            )
             for name, kind, _ in wanted:
                 scaled_by(base_url, name, kind)
             start = time.time() + 3.0
-            apart_s = 10.0 / max(1, options.repeats)
+            # Another place of the period each, and far enough apart that starts do not overlap.
+            apart_s = 10.0 + 10.0 / max(1, options.repeats)
             runs = [
                 Run(name, kind, start + options.before + number * apart_s)
                 for name, kind, number in wanted
@@ -193,6 +203,11 @@ def look_back(base_url: str, run: Run) -> None:
     after = [each for each in told if each[0] >= run.step_at]
     if after:
         run.decided_at, run.cause = after[0]
+    run.statuses = [
+        f"{each['StatusCode']}: {each.get('StatusMessage', '')}"[:200]
+        for each in activities
+        if each["StartTime"].timestamp() >= run.step_at
+    ]
 
 
 def told(kinds: list[str], runs: list[Run], settings: dict[str, str], others_cores: float) -> None:
@@ -214,6 +229,7 @@ def told(kinds: list[str], runs: list[Run], settings: dict[str, str], others_cor
             "first_token_p50_s": figure(percentile(firsts, 0.5)),
             "first_token_p99_s": figure(percentile(firsts, 0.99)),
             "cause": mine[0].cause,
+            "statuses": mine[0].statuses,
         }
         print(name, details[name], flush=True)
     figures["ready_s"] = figure(statistics.median(run.ready_s for run in runs))
