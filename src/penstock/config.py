@@ -80,9 +80,10 @@ class ControlConfig:
 class ScalingConfig:
     """Auto scaling: how the alarms of target-tracking policies are made, and the fast path."""
 
-    # A step of load is seen within 45 s, and believed to be over after 15 minutes.
+    # A step of load is seen within 35 s, and believed to be over after 15 minutes. Two periods: a
+    # datapoint is the mean of ten samples, so that no single burst makes both.
     high_resolution_period_s: int = 10  #: 1, 5, 10, 20, 30 or a multiple of 60
-    high_resolution_high_periods: int = 3  #: above the target before capacity is added
+    high_resolution_high_periods: int = 2  #: above the target before capacity is added
     high_resolution_low_periods: int = 90  #: below the target before capacity is taken away
     standard_period_s: int = 60  #: as high_resolution_period_s
     standard_high_periods: int = 3

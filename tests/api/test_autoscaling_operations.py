@@ -240,7 +240,7 @@ def test_a_target_tracking_policy_makes_the_two_alarms_that_drive_it(site: Scali
     assert (high["ComparisonOperator"], high["Threshold"], high["EvaluationPeriods"]) == (
         "GreaterThanThreshold",
         5.0,
-        3,
+        2,
     )
     assert (low["ComparisonOperator"], low["Threshold"], low["EvaluationPeriods"]) == (
         "LessThanThreshold",
