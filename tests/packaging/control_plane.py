@@ -66,6 +66,12 @@ class ControlPlane:
     def current_counts(self, endpoint: str) -> dict[str, int]:
         return {}
 
+    def kept_counts(self, endpoint: str) -> dict[str, int]:
+        return {}
+
+    def copy_counts(self, endpoint: str) -> dict[str, int]:
+        return {}
+
     async def _settle(self, name: str) -> None:
         record = await self._database.call(Store.describe_endpoint, name)
         if record.status == "Deleting":
