@@ -18,11 +18,11 @@ from pathlib import Path
 from bench.report import finish, versions
 from penstock.clock import ManualClock
 from penstock.control.alarms import rows
-from penstock.control.alarms.driver import AlarmsDriver, no_policies
+from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.alarms.records import AlarmRecord
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
-from penstock.core.alarms.spec import AlarmSpec, MetricQuery, MetricStat
+from penstock.core.alarms.spec import AlarmFired, AlarmSpec, MetricQuery, MetricStat
 from penstock.metrics.series import MetricKey
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
@@ -89,6 +89,11 @@ def main(arguments: list[str]) -> None:
     )
 
 
+async def _unasked(fired: AlarmFired) -> None:
+    """What acts: no alarm here has an action."""
+    raise AssertionError(f"{fired.alarm.name} has no action")
+
+
 async def measured(kind: Kind, count: int, seconds: int) -> Cost:
     """Processor time of alarms of one kind."""
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +101,7 @@ async def measured(kind: Kind, count: int, seconds: int) -> Cost:
         database = StoreThread(lambda: Store(Path(folder)))
         await database.open()
         try:
-            driver = AlarmsDriver(database, metrics, clock, no_policies)
+            driver = AlarmsDriver(database, metrics, clock, _unasked)
             await driver.tick()  # alarms that it finds at its start wait for their time
             await database.call(_put, [_alarm(kind, number) for number in range(count)])
             if kind.name != NEVER:

@@ -13,13 +13,13 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.control.alarms import history, rows
-from penstock.control.alarms.driver import AlarmsDriver, no_policies
+from penstock.control.alarms.driver import AlarmsDriver
 from penstock.control.alarms.explain import explained
 from penstock.control.alarms.records import AlarmActions, AlarmRecord, HistoryQuery
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.core.alarms.spec import AlarmFired, AlarmSpec, MetricQuery, MetricStat
-from penstock.errors import NotNowError
+from penstock.errors import CallerError, NotNowError
 from penstock.metrics.series import MetricKey
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
@@ -297,11 +297,14 @@ def test_changes_of_others_count_within_a_second(tmp_path: Path) -> None:
 
 def test_a_policy_that_fails_is_history_and_the_state_stands(tmp_path: Path) -> None:
     async def story(site: Site) -> None:
+        async def refuse(fired: AlarmFired) -> None:
+            raise CallerError("policy-unknown", f"No scaling policy has the ARN {fired.action}.")
+
         async def crash(fired: AlarmFired) -> None:
             raise ZeroDivisionError
 
         for name, act, told in (
-            ("refused", no_policies, f"No scaling policy has the ARN {POLICY}."),
+            ("refused", refuse, f"No scaling policy has the ARN {POLICY}."),
             ("broken", crash, "An internal error occurred."),
         ):
             site.on_action = act

@@ -258,11 +258,6 @@ class AlarmsDriver:
         return ""
 
 
-async def no_policies(fired: AlarmFired) -> None:
-    """What acts where there are no scaling policies."""
-    raise CallerError("policy-unknown", f"No scaling policy has the ARN {fired.action}.")
-
-
 def _watched(records: list[AlarmRecord]) -> dict[str, Watched | None]:
     """By name; None where an expression can't be read or computed."""
     found: dict[str, Watched | None] = {}
