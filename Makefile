@@ -3,7 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NAME ?= gateway
+# Files of tests at once: many start servers and poll, so two keep two cores busy.
+JOBS ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without its bytecode every server and every instance of a test compiles Penstock anew: a second each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test check mutants bench sim pictures setup setup-dev clean
 
@@ -13,7 +17,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.dev-ready
 	@$(BIN)/python -m tools.environments
 	@$(BIN)/python tests/wire/fetch_vectors.py
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20
 
 check: $(VENV)/.dev-ready
 	@$(BIN)/ruff check .

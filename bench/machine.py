@@ -72,7 +72,8 @@ class MachineStalls:
 
 class OthersLoad:
     """`with OthersLoad() as others: ...`, then `others.cores`: processor time per second that
-    processes took which are not this one's children."""
+    processes took which are not this one's children, or that a virtual machine's host kept for
+    others (steal; a machine without any other program was seen to lose half of its cores so)."""
 
     def __enter__(self) -> OthersLoad:
         self.cores = 0.0
@@ -97,7 +98,7 @@ def foreground() -> bool:
     says nothing between them. False where the right to raise it is missing.
     """
     try:
-        for pid in _family():
+        for pid in _family(os.getpid()):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 Path(f"/proc/{pid}/autogroup").write_text("-15")
     except OSError:
@@ -105,25 +106,30 @@ def foreground() -> bool:
     return Path("/proc/self/autogroup").exists()
 
 
+def processor_s(pid: int) -> float:
+    """Of a process, its living descendants, and those that they have waited for."""
+    return sum(_family(pid).values()) * _TICK_S
+
+
 def _busy_s() -> float:
-    user, nice, system, _, _, irq, softirq, *_ = (
+    user, nice, system, _, _, irq, softirq, steal, *_ = (
         Path("/proc/stat").read_text().split("\n", 1)[0][4:].split()
     )
-    return sum(map(int, (user, nice, system, irq, softirq))) * _TICK_S
+    return sum(map(int, (user, nice, system, irq, softirq, steal))) * _TICK_S
 
 
 def _own_s() -> float:
     """Of this process, its living descendants, and those that they have waited for."""
-    return sum(_family().values()) * _TICK_S
+    return processor_s(os.getpid())
 
 
-def _family() -> dict[int, int]:
-    """Ticks used by process id: this process and its living descendants."""
+def _family(of: int) -> dict[int, int]:
+    """Ticks used by process id: a process and its living descendants."""
     stats = _stats()
     parents = {pid: int(fields[1]) for pid, fields in stats.items()}
     return {
         pid: sum(map(int, stats[pid][11:15])) if pid in stats else 0
-        for pid in family_of(os.getpid(), parents)
+        for pid in family_of(of, parents)
     }
 
 

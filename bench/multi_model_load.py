@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import queue
+import select
 import threading
 import time
 from collections.abc import Sequence
@@ -34,7 +35,8 @@ class Door:
     """One server's way to be asked for a model."""
 
     def __init__(self, url: str, header: str) -> None:
-        """`header` names the model of a request."""
+        """`header` names the model of a request. Servers end connections that say nothing for long:
+        one that was is opened again, as every client's pool does."""
         parts = urlsplit(url)
         self._host, self._port, self._path = parts.hostname or "", parts.port or 80, parts.path
         self._header = header
@@ -48,6 +50,9 @@ class Door:
         self, connection: http.client.HTTPConnection, model: str, body: bytes
     ) -> tuple[int, bytes]:
         headers = {"Content-Type": "application/json"}
+        if connection.sock is None or select.select([connection.sock], [], [], 0)[0]:
+            connection.close()
+            connection.connect()
         if model:
             headers[self._header] = model
         connection.request("POST", self._path or "/", body, headers)

@@ -81,6 +81,7 @@ class _Load:
         self._waiting: deque[tuple[bytes, float]] = deque()
         self.sent = 0
         self.failed = 0
+        self.statuses: list[str] = []  #: of answers that are neither 2xx nor refusals
         self.outstanding = 0
         self.answered: list[tuple[float, float]] = []  #: due, answered; with 2xx
         self.refused: list[tuple[float, float]] = []
@@ -146,6 +147,7 @@ class _Load:
             self.refused.append((connection.due, time.perf_counter()))
         else:
             self.failed += 1
+            self.statuses.append(status.decode("latin-1"))
         if self._waiting:
             self._send(connection, *self._waiting.popleft())
         else:
@@ -186,7 +188,7 @@ def _whole(data: bytes) -> bool:
 def _drive(options: dict[str, Any]) -> dict[str, Any]:
     load = _Load(options)
     seconds = options["seconds"]
-    stalls = MachineStalls(seconds + 0.1)
+    stalls = MachineStalls(0.0 if options.get("each") else seconds + 0.1)
     cpu_s = time.process_time()
     load.run(
         rate=options["rate"],
@@ -196,6 +198,15 @@ def _drive(options: dict[str, Any]) -> dict[str, Any]:
     )
     cpu_s = time.process_time() - cpu_s
     intervals = stalls.intervals()
+    if options.get("each"):
+        return {
+            "answered": load.answered,
+            "refused": load.refused,
+            "failed": load.failed,
+            "statuses": load.statuses,
+            "unanswered": load.outstanding,
+            "sent": load.sent,
+        }
     answered = sorted(at - due for due, at in load.answered)
     calm = sorted(at - due for due, at in load.answered if not _met(intervals, due, at))
     return {

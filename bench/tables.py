@@ -257,14 +257,112 @@ def multi_model(line: Line) -> list[str]:
             [setting, f"{seen['reloads']}", f"{seen['p50_ms']:,.1f}", f"{seen['p99_ms']:,.1f}"]
             for setting, seen in line["ray_swept"].items()
         ]
-        found.append(f"Held: {held} of {models} models. How Ray Serve does best, Zipf, 8 s:")
+        found.append(f"Held: {held} of {models} models. How Ray Serve does best, Zipf, 12 s:")
         found.append(table(["Ray Serve, swept", "reloads", "P50 ms", "P99 ms"], swept))
     return found
 
 
+def gateways(line: Line) -> list[str]:
+    echo, lor = line["echo"], line["lor"]
+    counts = list(echo["rps"])
+
+    def told(count: str) -> str:
+        return f"{count} gateways" if count != "1" else "1 gateway"
+
+    return [
+        table(
+            ["connections", *(f"{told(count)}, requests/s" for count in counts), "bare loop"],
+            (
+                [
+                    at,
+                    *(
+                        f"{whole(echo['rps'][count][at])}; {whole(echo['rps_per_core'][count][at])}"
+                        " a core"
+                        for count in counts
+                    ),
+                    whole(echo["limit_rps"][at]),
+                ]
+                for at in echo["limit_rps"]
+            ),
+        ),
+        table(
+            ["gateways", "P99 of the first token, s, by seed", "over one gateway's"],
+            (
+                [
+                    count,
+                    ", ".join(f"{found[count]:.2f}" for found in lor["by_seed_p99_s"].values()),
+                    times(ratio),
+                ]
+                for count, ratio in lor["ratio"].items()
+            ),
+        ),
+        table(
+            ["gateway killed", "lost there", "lost at others", "answered meanwhile", "back in, s"],
+            (
+                [
+                    str(number), str(one["lost"]), str(one["others_lost"]),
+                    f"{one['answered']:,}", f"{one['back_s']:.1f}",
+                ]
+                for number, one in enumerate(line["crashes"], start=1)
+            ),
+        ),
+    ]  # fmt: skip
+
+
+WAYS = {
+    "pushing": "pushing between regions",
+    "region_local": "each region by itself",
+    "pushing_at_home": "pushing, within each region",
+    "round_robin": "round robin over all copies",
+    "round_robin_unbounded": "round robin, no bound",
+    "least_outstanding": "least outstanding over all copies",
+    "prefix_aware": "by prefix over all copies",
+}
+
+
+def regions_twin(line: Line) -> list[str]:
+    rate, settings, seen = line["rates_rps"], line["best_settings"], line["at_rates"]
+    rows = [
+        [
+            words, settings[name], f"{rate[name]:.1f}",
+            times(line.get(f"vs_{name}")) if name != "pushing" else "",
+            f"{seen[name]['p99_s']:.3f}", _seconds(seen[name].get("pushing_p99_s")),
+            f"{100 * seen[name]['prefix_found']:.0f} %",
+        ]
+        for name, words in WAYS.items()
+    ]  # fmt: skip
+    heads = ["way of sending", "best settings", "requests/s", "pushing takes", "its P99 there, s"]
+    heads += ["pushing's, s", "prompts that found their prefix"]
+    bound = (
+        f"An oracle takes {line['bound_rps']:.1f} requests/s, {line['vs_round_robin_bound']:.2f} x "
+        f"round robin; pushing reaches {100 * line['of_bound']:.0f} % of that."
+    )
+    copies = (
+        f"For 20 requests/s each region by itself has to buy "
+        f"{' + '.join(map(str, line['copies_region_local']))} copies, pushing "
+        f"{' + '.join(map(str, line['copies_pushing']))}: {100 * line['cost_saved']:.0f} % fewer."
+    )
+    mixes = [
+        [
+            name, f"{each['pushing']:.1f}",
+            *(
+                f"{each[other]:.1f} ({times(each['pushing'] / each[other])})"
+                for other in ("region_local", "round_robin", "bound")
+            ),
+        ]
+        for name, each in line["by_mix"].items()
+    ]  # fmt: skip
+    others = ["another demand", "pushing", "each region by itself", "round robin", "oracle"]
+    return [table(heads, rows), f"{bound} {copies}", table(others, mixes)]
+
+
+def _seconds(found: float | None) -> str:
+    return "" if found is None else f"{found:.3f}"
+
+
 TABLES: dict[str, Callable[[Line], list[str]]] = {
     "gateway": gateway, "overhead": overhead, "intent": intent, "bert": bert, "spelling": spelling,
-    "multi_model": multi_model,
+    "multi_model": multi_model, "regions_twin": regions_twin, "gateways": gateways,
 }  # fmt: skip
 
 

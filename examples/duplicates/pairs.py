@@ -25,7 +25,7 @@ _WEIGHTS = {
     "colour": 0.1,
     "quantity": 0.08,
 }
-_VARIED = ("model", "size", "colour", "quantity")
+VARIED = ("model", "size", "colour", "quantity")
 
 _ORDERS = (
     "brand line code feature material kind size colour quantity",
@@ -109,9 +109,9 @@ def _other(one: Product, catalogue: Catalogue, rng: random.Random) -> Product:
     if share < 0.45:
         return one
     if share < 0.80:
-        varied = [name for name in _VARIED if _has(one, name)]
-        for name in rng.sample(varied, min(len(varied), 1 if rng.random() < 0.75 else 2)):
-            one = _varied(one, name, catalogue, rng)
+        names = [name for name in VARIED if has(one, name)]
+        for name in rng.sample(names, min(len(names), 1 if rng.random() < 0.75 else 2)):
+            one = varied(one, name, catalogue, rng)
         return one
     if share < 0.88:
         return _with_brand(one, catalogue)
@@ -120,7 +120,7 @@ def _other(one: Product, catalogue: Catalogue, rng: random.Random) -> Product:
     return catalogue.product()
 
 
-def _has(one: Product, name: str) -> bool:
+def has(one: Product, name: str) -> bool:
     """What a product lacks is not varied: a title that leaves something out is no other product.
 
     A quantity is never left out, so "6 pack" and nothing are two products.
@@ -128,7 +128,7 @@ def _has(one: Product, name: str) -> bool:
     return any(one.model) if name == "model" else bool(getattr(one, name))
 
 
-def _varied(one: Product, name: str, catalogue: Catalogue, rng: random.Random) -> Product:
+def varied(one: Product, name: str, catalogue: Catalogue, rng: random.Random) -> Product:
     """The same product in another size, colour, pack or model; both titles must then say which."""
     if name == "colour":
         others = [colour for colour in COLOURS if colour != one.colour]

@@ -13,6 +13,8 @@ from typing import Final
 CAPACITY_MEASURED: Final = "measured"
 CAPACITY_STRICT: Final = "strict"
 CAPACITY_MODES: Final = (CAPACITY_MEASURED, CAPACITY_STRICT)
+#: Instances are processes of this machine.
+FLEET_LOCAL: Final = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,8 @@ class ListenConfig:
     host: str = "127.0.0.1"  #: loopback: no credentials needed
     port: int = 8080  #: HTTP: AWS, Open Inference Protocol, OpenAI, admin; 0 = any free port
     grpc_port: int = 8081  #: Open Inference Protocol over gRPC; 0 = any free port
+    # One for every four cores: more would take from models what they give to requests.
+    gateways: int = 0  #: processes that share the ports; 0 = by the machine's cores
     tls_cert: Path | None = None  #: PEM chain; both or neither
     tls_key: Path | None = None
     auth: bool = False  #: every request needs SigV4 or a bearer key
@@ -39,7 +43,8 @@ class LimitConfig:
     bodies_bytes_max: int = 512 * 2**20  #: bodies of all requests, read or waiting for an answer
     head_bytes_max: int = 65_536  #: request line and headers
     connections_max: int = 10_000
-    head_timeout_s: float = 20.0  #: from the first byte of a request to the end of its head
+    # A connection that is opened ahead and says nothing must not cost what an idle one may.
+    head_timeout_s: float = 20.0  #: of a head, from its first byte (the first: from the connect)
     body_timeout_s: float = 60.0  #: from the head to the last byte of the body
     keep_alive_s: float = 75.0  #: idle connections are closed after this
     request_timeout_s: float = 60.0  #: AWS gives a model 60 s to answer; a caller may ask for less
@@ -51,6 +56,8 @@ class LimitConfig:
     held_requests_max: int = 4096  #: of one endpoint, that wait for a copy
     # A quarter of all bodies: an endpoint that is asleep must not starve those that serve.
     held_bytes_max: int = 128 * 2**20  #: their bodies
+    # A few videos or images; what waits lies in the database, however many requests it is.
+    async_bytes_max: int = 256 * 2**20  #: bodies of asynchronous requests in memory, or of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +65,16 @@ class ControlConfig:
     """The control plane."""
 
     database: str = ""  #: SQLAlchemy URL; empty = SQLite in the state directory
+    #: URL under which servers on the same database reach this one; empty = from where it listens
+    advertise: str = ""
+    #: encrypts access keys, for all servers of a database; none = keys.key in the state directory
+    key_file: Path | None = None
     account_id: str = "123456789012"
     region: str = "us-east-1"  #: for ARNs of requests that carry no credential scope
     s3_endpoint: str = ""  #: S3-compatible endpoint for s3:// artifacts; empty = AWS's own
     s3_local: dict[str, Path] = field(default_factory=dict)  #: bucket -> local directory
+    topics: dict[str, str] = field(default_factory=dict)  #: ARN of an SNS topic, or "*" -> URL
+    async_inputs: tuple[str, ...] = ()  #: URI prefixes of async inputs besides s3://, with auth
     image_commands: dict[str, tuple[str, ...]] = field(
         default_factory=dict
     )  #: image pattern -> argv
@@ -70,8 +83,16 @@ class ControlConfig:
     isolation: bool = True  #: models' processes see their own files only (Linux 5.13 and later)
     # Notebooks name AWS's types out of habit: a laptop would be full after two of them.
     capacity: str = CAPACITY_MEASURED  #: measured or strict: reserve AWS's types, too
+    instance_limits: dict[str, int] = field(
+        default_factory=dict
+    )  #: instance type -> instances of it that there may be; others as far as there is room
     # Room for a few models of tens of GiB, on the disk of a small server.
     cache_bytes_max: int = 64 * 2**30  #: artifacts kept on disk; those in use are never removed
+    fleet: str = FLEET_LOCAL  #: where instances come from: local, ray://host:port or ray:auto
+    # Three attempts at an endpoint: a cloud may take six minutes to bring a node.
+    node_wait_s: float = 120.0  #: how long an instance waits for a node of a Ray cluster with room
+    own_host: str = ""  #: this machine as nodes reach it; empty = its address that faces them
+    node_cache_dir: str = ""  #: artifacts on each node of it; empty = below its user's cache
     # One spare takes some 60 MB to 150 MB, by what it has imported; a laptop keeps none.
     warm_instances: int = 0  #: instance processes that stand ready for whatever is started next
 
@@ -94,6 +115,18 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """OpenTelemetry: where traces and metrics go, if anywhere."""
+
+    otlp_endpoint: str = ""  #: base URL of a collector's OTLP over HTTP; empty = nothing is sent
+    # As OpenTelemetry's own default: a laptop sees every request. What a busy server records is
+    # set there.
+    trace_share: float = 1.0  #: of requests whose caller does not decide, 0 to 1
+    metrics_every_s: float = 60.0  #: OpenTelemetry's default; 0 = metrics are not sent
+    service_name: str = "penstock"  #: service.name of all that is sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """Everything `penstock up` is told."""
 
@@ -102,4 +135,5 @@ class ServerConfig:
     limits: LimitConfig = field(default_factory=LimitConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     log_level: str = "info"

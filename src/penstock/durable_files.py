@@ -31,7 +31,7 @@ def replace_file(path: Path, parts: Iterable[bytes], *, mode: int | None = PRIVA
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError:
+    except BaseException:  # also what making the parts raises
         draft.unlink(missing_ok=True)
         raise
     sync(path.parent)  # else a power cut could take the new name back

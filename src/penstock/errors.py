@@ -59,7 +59,7 @@ def _within(value: object, least: float, most: float) -> Any:
     return value if isinstance(value, int | float) and least <= value <= most else None
 
 
-def _status(value: object, *, least: int = 100) -> int | None:
+def _status(value: object, *, least: int = 400) -> int | None:
     """`value` where it is an HTTP status from `least` on, as a plain number."""
     known = _within(value, least, 599)
     return None if known is None else int(known)
@@ -72,7 +72,7 @@ class PenstockError(Exception):
         code: stable kebab-case name, what programs match on.
         message: what happened and where, with the values.
         hint: what to do now; may be empty.
-        status: the HTTP status that plain HTTP doors answer.
+        status: the HTTP status that plain HTTP doors answer, 400 to 599.
         retry_after_s: seconds after which the same request may pass; None if unknown or never.
         logged: its line stands in the endpoint's log, so a text may point there (see `logged`).
     """
@@ -174,12 +174,12 @@ class ModelError(PenstockError):
         original_message: str | None = None,
     ) -> None:
         super().__init__(code, message, hint=hint, status=status, retry_after_s=retry_after_s)
-        self.original_status = _status(original_status) or 500
+        self.original_status = _status(original_status, least=100) or 500
         self.original_message = plain(message if original_message is None else original_message)
 
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {
-            "original_status": _status(self.original_status) or 500,
+            "original_status": _status(self.original_status, least=100) or 500,
             "original_message": plain(self.original_message),
         }
 
@@ -202,13 +202,13 @@ def from_dict(fields: dict[str, Any]) -> PenstockError:
     kind = _FAMILIES.get(str(fields.get("family")), InternalError)
     common: dict[str, Any] = {
         "hint": _text(fields.get("hint"), ""),
-        "status": _status(fields.get("status"), least=400),
+        "status": _status(fields.get("status")),
         "retry_after_s": _within(fields.get("retry_after_s"), 0, _RETRY_S_MAX),
     }
     if kind is CallerError:
         common["param"] = _text(fields.get("param"), "")
     if kind is ModelError:
-        common["original_status"] = _status(fields.get("original_status")) or 500
+        common["original_status"] = _status(fields.get("original_status"), least=100) or 500
         common["original_message"] = _text(fields.get("original_message"), None)
     code, message = _text(fields.get("code"), "internal"), _text(fields.get("message"), "")
     error = kind(code, message, **common)

@@ -28,6 +28,7 @@ from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.server import GatewayServer
 from penstock.gateway.timers import LoopTimers
+from penstock.gateway.traffic_loads import TrafficLoads
 from penstock.metrics.registry import MetricRegistry
 
 MODEL: dict[str, object] = {
@@ -69,6 +70,8 @@ async def door_site(
     outstanding_max: int = 100,
     model: dict[str, object] | None = None,
     drain_s_max: float = 2.0,
+    asynchronous: Any = None,
+    find_session: Any = None,
     **limits: Any,
 ) -> AsyncIterator[DoorSite]:
     clock = SystemClock()
@@ -92,7 +95,13 @@ async def door_site(
             (
                 RUNTIME_PREFIX,
                 RuntimeDoor(
-                    dispatcher, account_id="123456789012", region="us-east-1", openai=openai
+                    dispatcher,
+                    account_id="123456789012",
+                    region="us-east-1",
+                    openai=openai,
+                    asynchronous=asynchronous,
+                    find_session=find_session,
+                    room=TrafficLoads(dispatcher, limit_config).room,
                 ),
             ),
             (OIP_PREFIX, OipDoor(dispatcher, models, limit_config)),

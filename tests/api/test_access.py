@@ -11,7 +11,7 @@ from botocore.auth import SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from penstock.api.access import Authenticator, check_binding
+from penstock.api.access import Authenticator, check_binding, key_of
 from penstock.api.aws import AwsFrontDoor
 from penstock.clock import ManualClock
 from penstock.config import ListenConfig
@@ -30,6 +30,8 @@ FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
 
 
 class Ring:
+    """One access key and one bearer key."""
+
     def secret(self, access_key_id: str) -> str | None:
         return SECRET if access_key_id == KEY else None
 
@@ -81,6 +83,18 @@ class Site:
 @pytest.fixture
 def site() -> Site:
     return Site()
+
+
+def test_whose_a_request_is_follows_from_the_key_that_it_shows(site: Site) -> None:
+    def shown(headers: dict[str, str]) -> str:
+        return key_of(HttpRequest("POST", "/", "", list(headers.items()), b""), Ring())
+
+    assert shown(site.sign("/")) == KEY
+    assert shown({"Authorization": f"Bearer {TOKEN}"}) == "key-1"
+    assert shown({"Authorization": "Bearer psk_unknown"}) == ""
+    assert shown({"Authorization": f"Bearer {'x' * 20_000}"}) == ""
+    assert shown({"Authorization": "Basic eDp5"}) == ""
+    assert shown({}) == ""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1", "[::1]"])

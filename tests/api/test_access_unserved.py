@@ -19,6 +19,7 @@ from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.target_models import TargetModels
+from penstock.metrics.pages import MetricPages
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
@@ -44,6 +45,9 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
     async def send(message: Any) -> None:
         sent.append(message)
 
+    async def unknown(_request_id: str) -> None:
+        return None
+
     async def ask() -> None:
         database = StoreThread(lambda: Store(state_dir))
         await database.open()
@@ -52,8 +56,8 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
         target_models = TargetModels(plane, lambda *_: (), ArtifactSettings(), record)
         app = build_app(
             AwsFrontDoor((), region_default="us-east-1"),
-            AdminServices(plane, target_models, lambda _id: None, dict),
-            PrometheusPage(MetricRegistry(), MetricStore()),
+            AdminServices(plane, target_models, unknown, dict),
+            MetricPages(PrometheusPage(MetricRegistry(), MetricStore()), "gateway"),
         )
         try:
             await app(scope, receive, send)

@@ -372,7 +372,7 @@ def test_metric_math_can_be_tracked(site: ScalingSite) -> None:
                     "Metrics": [{"Id": "e1", "Expression": "m1 +"}]
                 },
             ),
-            "",
+            "Invalid metrics expression: unexpected 'end' at 4.",
         ),
         (
             tracking() | {"PolicyType": "PredictiveScaling"},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.api.observation import cpu_percent, cpu_seconds, engines, held, memory_percent
+from penstock.api.observation import engines, held, memory_percent
+from penstock.control.instance_status import cpu_percent, cpu_seconds
 from penstock.control.views import CopyView, InstanceView
 from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld

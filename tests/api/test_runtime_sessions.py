@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 import orjson
@@ -9,6 +10,9 @@ from tests.api.door_site import DoorSite, door_site
 from tests.gateway.gateway_fakes import RawClient, post, routes, run, silent, until
 
 from penstock.core.deployment import PREFIX_AWARE, CopyRoute, EndpointRoutes, VariantRoutes
+from penstock.core.routing.sessions import LOST
+from penstock.errors import NotNowError, PenstockError
+from penstock.gateway import refusals
 from penstock.wire import frames
 
 PLAIN, STREAM = "/endpoints/echo/invocations", "/endpoints/echo/invocations-response-stream"
@@ -145,5 +149,90 @@ def test_prompts_that_begin_alike_go_to_one_copy_and_a_prefix_id_keeps_callers_a
             await until(lambda: len(served.instance.invokes) == 4)
             first, *rest = copies_asked(served)
             assert rest == [first, first, 3 - first]
+
+    run(main)
+
+
+class Others:
+    """Other gateways: what they say of a session, once they may."""
+
+    def __init__(self) -> None:
+        self.served: DoorSite | None = None
+        self.asked: list[tuple[str, str]] = []
+        self.copy = 0  #: where it lives; 0: they do not know it
+        self.refusal: PenstockError | None = None
+        self.may = asyncio.Event()
+        self.may.set()
+
+    async def find(self, endpoint: str, session: str) -> None:
+        self.asked.append((endpoint, session))
+        await self.may.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        if self.copy:
+            assert self.served is not None
+            self.served.dispatcher.adopt_session(endpoint, session, self.copy)
+
+
+def test_a_session_that_is_not_known_here_is_asked_for_elsewhere_once() -> None:
+    async def main() -> None:
+        others = Others()
+        async with door_site(find_session=others.find) as served:
+            others.served = served
+            two_copies(served)
+            client = await served.client()
+            others.copy = 2
+            for path in (PLAIN, STREAM, PLAIN):
+                client.write(post(path, b"more", f"{SESSION}: elsewhere"))
+                status, _, _ = await client.answer()
+                assert status == 200
+            assert copies_asked(served) == [2, 2, 2]
+            assert others.asked == [("echo", "elsewhere")]
+            client.write(post(PLAIN, b'{"requestType": "CLOSE"}', f"{SESSION}: elsewhere"))
+            _, headers, _ = await client.answer()
+            assert headers[CLOSED] == "elsewhere"
+            await opened(client)  # what begins here is asked of nobody
+            assert len(others.asked) == 1
+
+    run(main)
+
+
+def test_what_others_say_of_a_session_is_what_its_caller_is_told() -> None:
+    async def main() -> None:
+        others = Others()
+        async with door_site(find_session=others.find) as served:
+            two_copies(served)
+            client = await served.client()
+            request = post(PLAIN, b"more", f"{SESSION}: s")
+            assert "is not known" in await refused(client, request)
+            others.refusal = refusals.no_route("echo", None, LOST)
+            assert "is lost" in await refused(client, request)
+            others.refusal = NotNowError("process-silent", "nobody answers")
+            client.write(request)
+            assert (await client.answer())[0] == 503
+            assert copies_asked(served) == []
+
+    run(main)
+
+
+def test_who_goes_away_while_others_are_asked_asks_no_model() -> None:
+    async def main() -> None:
+        others = Others()
+        others.may.clear()
+        async with door_site(find_session=others.find) as served:
+            others.served = served
+            two_copies(served)
+            client = await served.client()
+            client.write(post(PLAIN, b"more", f"{SESSION}: s"))
+            await until(lambda: others.asked)
+            client.close()
+            await until(lambda: not served.server.listener.connections)
+            others.copy = 1
+            others.may.set()
+            again = await served.client()
+            again.write(post(PLAIN, b"last", f"{SESSION}: s"))
+            assert (await again.answer())[0] == 200
+            assert copies_asked(served) == [1]
+            assert served.dispatcher.in_flight == 0
 
     run(main)

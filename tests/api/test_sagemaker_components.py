@@ -191,18 +191,110 @@ def test_what_can_not_be_carried_out_is_refused_with_the_reason(
     assert plane.doorbell.rung == []
 
 
-def test_an_adapter_is_refused_after_its_base_was_looked_for(plane: Plane) -> None:
-    adapter = {
-        "BaseInferenceComponentName": "chat",
-        "Container": {"ArtifactUrl": "s3://b/a.tar.gz"},
-    }
-    assert create(plane, "lora", Specification=adapter) == error(
-        f'Could not find inference component "{CHAT}".'
-    )
+ADAPTER = {
+    "BaseInferenceComponentName": "chat",
+    "Container": {"ArtifactUrl": "s3://b/a.tar.gz"},
+}
+
+
+def lora(plane: Plane, name: str = "lora", **more: Any) -> tuple[int, dict[str, Any]]:
+    given = {"VariantName": None, "RuntimeConfig": None, "Specification": ADAPTER}
+    return create(plane, name, **(given | more))
+
+
+def test_an_adapter_is_an_artifact_on_a_base_that_serves(plane: Plane) -> None:
+    assert lora(plane) == error(f'Could not find inference component "{CHAT}".')
     assert create(plane)[0] == 200
-    status, answer = create(plane, "lora", Specification=adapter)
-    assert status == 400
-    assert "no engine of this server loads adapters" in answer["message"]
+    on_base = f'Cannot create inference component "{ARN}:inference-component/lora" on base "{CHAT}"'
+    assert lora(plane) == error(f"{on_base}: it is Creating.")
+    settle(plane)
+    assert lora(plane)[0] == 200
+    described = describe(plane, "lora")
+    assert described["Specification"] == ADAPTER
+    assert described["VariantName"] == "blue"
+    assert "RuntimeConfig" not in described
+    nested = ADAPTER | {"BaseInferenceComponentName": "lora"}
+    status, answer = lora(plane, "second", Specification=nested)
+    assert (status, "it is an adapter itself" in answer["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"RuntimeConfig": {"CopyCount": 1}}, "is on every copy of its base and has no CopyCount"),
+        ({"Specification": ADAPTER | {"ModelName": "chat"}}, "has no ModelName"),
+        (
+            {"Specification": ADAPTER | {"ComputeResourceRequirements": NEEDS}},
+            "has no ComputeResourceRequirements",
+        ),
+        (
+            {"Specification": {"BaseInferenceComponentName": "chat"}},
+            "needs Container.ArtifactUrl",
+        ),
+        (
+            {"Specification": ADAPTER | {"Container": {"Image": "i", "ArtifactUrl": "s3://b/a"}}},
+            "has no Container.Image",
+        ),
+    ],
+)
+def test_what_an_adapter_does_not_have_is_refused(
+    plane: Plane, more: dict[str, Any], told: str
+) -> None:
+    assert create(plane)[0] == 200
+    settle(plane)
+    status, answer = lora(plane, **more)
+    assert (status, answer["__type"]) == (400, "ValidationException")
+    assert told in answer["message"]
+
+
+def test_an_adapter_is_updated_by_another_artifact_alone(plane: Plane) -> None:
+    assert create(plane)[0] == 200
+    settle(plane)
+    assert lora(plane)[0] == 200
+    action = SetComponent("lora", "InService", 0, "any")
+    plane.store(Store.set_component, "shop", action, now=plane.clock.wall())
+
+    def change(**more: Any) -> tuple[int, str]:
+        status, answer = plane.call(
+            "UpdateInferenceComponent", InferenceComponentName="lora", **more
+        )
+        return status, answer.get("message", "")
+
+    for more, told in (
+        ({"RuntimeConfig": {"CopyCount": 2}}, "has no CopyCount of its own"),
+        ({"Specification": SPECIFICATION}, "must name the same BaseInferenceComponentName"),
+        (
+            {"Specification": ADAPTER, "DeploymentConfig": {"RollingUpdatePolicy": {
+                "MaximumBatchSize": {"Type": "COPY_COUNT", "Value": 1},
+                "WaitIntervalInSeconds": 0}}},
+            "leave DeploymentConfig out",
+        ),
+    ):  # fmt: skip
+        status, message = change(**more)
+        assert (status, told in message) == (400, True), message
+    status, answer = plane.call(
+        "UpdateInferenceComponentRuntimeConfig",
+        InferenceComponentName="lora",
+        DesiredRuntimeConfig={"CopyCount": 2},
+    )
+    assert (status, "has no CopyCount" in answer["message"]) == (400, True)
+    assert update(plane, Specification=ADAPTER)[0] == 400, "a model does not become an adapter"
+    other = ADAPTER | {"Container": {"ArtifactUrl": "s3://b/b.tar.gz"}}
+    assert change(Specification=other)[0] == 200
+    assert describe(plane, "lora")["Specification"] == other
+
+
+def test_a_base_is_deleted_after_its_adapters(plane: Plane) -> None:
+    assert create(plane)[0] == 200
+    settle(plane)
+    assert lora(plane)[0] == 200
+    delete = "DeleteInferenceComponent"
+    assert plane.call(delete, InferenceComponentName="chat") == error(
+        f'Cannot delete inference component "{CHAT}": it is the base of lora. Delete its adapters'
+        " first."
+    )
+    assert plane.call(delete, InferenceComponentName="lora")[0] == 200
+    assert plane.call(delete, InferenceComponentName="chat")[0] == 200
 
 
 def test_of_several_specifications_the_one_for_the_variants_type_is_taken(plane: Plane) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.transform_jobs import Jobs
 
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.sagemaker.context import SagemakerContext
@@ -40,19 +42,23 @@ class Doorbell:
     def __init__(self) -> None:
         self.rung: list[str] = []
         self.counts: dict[str, int] = {}
+        self.types: dict[str, dict[str, int]] = {}  #: in place of `counts`, by instance type
         self.copies: dict[str, int] = {}
 
     def notify(self, endpoint: str) -> None:
         self.rung.append(endpoint)
 
-    def current_counts(self, endpoint: str) -> dict[str, int]:
-        return self.counts
+    def pool_counts(self, endpoint: str) -> dict[str, dict[str, int]]:
+        return self.types or {name: {"ml.m5.large": count} for name, count in self.counts.items()}
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         return self.counts
 
     def copy_counts(self, endpoint: str) -> dict[str, int]:
         return self.copies
+
+    def copy_types(self, endpoint: str) -> dict[str, dict[str, int]]:
+        return {name: {"ml.local.medium": count} for name, count in self.copies.items() if count}
 
 
 class Plane:
@@ -61,14 +67,19 @@ class Plane:
     def __init__(self, state_dir: Path) -> None:
         self.clock = ManualClock(wall_s=1_700_000_000.0)
         self.doorbell = Doorbell()
+        self.jobs = Jobs()
+        self.key = ""  #: whose requests are signed with
         self.runner = asyncio.Runner()
         self.database = StoreThread(lambda: Store(state_dir))
         self.runner.run(self.database.open())
-        service = AwsService(SAGEMAKER, OPERATIONS, self.context)
+        signed = lambda context, key: replace(context, access_key=key)  # noqa: E731
+        service = AwsService(SAGEMAKER, OPERATIONS, self.context, signed)
         self.door = AwsFrontDoor((service,), region_default="us-east-1")
 
     def context(self, region: str) -> SagemakerContext:
-        return SagemakerContext(self.database, self.doorbell, self.clock, region, "123456789012")
+        return SagemakerContext(
+            self.database, self.doorbell, self.clock, region, "123456789012", self.jobs
+        )
 
     def call(self, operation: str, **members: Any) -> tuple[int, dict[str, Any]]:
         self.clock.advance(1)
@@ -76,6 +87,11 @@ class Plane:
             "X-Amz-Target": f"SageMaker.{operation}",
             "Content-Type": "application/x-amz-json-1.1",
         }
+        if self.key:
+            credential = f"Credential={self.key}/20231114/us-east-1/sagemaker/aws4_request"
+            headers["Authorization"] = (
+                f"AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature={'0' * 64}"
+            )
         http = HttpRequest("POST", "/", "", headers, json.dumps(members).encode())
         answer = self.runner.run(self.door.handle(http, "id-1"))
         return answer.status, json.loads(answer.body)
@@ -174,7 +190,7 @@ def test_what_is_missing_is_named_by_its_arn(
     ("change", "said"),
     [
         ({"ModelName": "no"}, f'Could not find model "{ARN}:model/no".'),
-        ({"InstanceType": None}, "Variant 'blue' needs InstanceType."),
+        ({"InstanceType": None}, "Variant 'blue' needs InstanceType or InstancePools."),
         ({"ServerlessConfig": {"MemorySizeInMB": 1024, "MaxConcurrency": 1}}, "no serverless"),
         ({"RoutingConfig": {"RoutingStrategy": "KV_AWARE"}}, "KV_AWARE is not supported here"),
         ({"InitialInstanceCount": 0}, "Member must have value greater than or equal to 1"),

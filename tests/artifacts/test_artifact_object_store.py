@@ -172,7 +172,7 @@ def test_a_body_that_is_not_whole_is_no_model(listed: Any, chunks: Any, code: st
     ],
 )
 def test_a_stamp_is_the_tag_or_the_time(meta: dict[str, Any], stamp: str) -> None:
-    assert object_store._stamp(meta) == stamp
+    assert object_store.stamp_of(meta) == stamp
 
 
 # Errors

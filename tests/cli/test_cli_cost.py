@@ -40,6 +40,14 @@ USAGE = {
     ],
     "offers": [{"name": "tiny", "memory_bytes": 120, "price_per_hour": 0.01}],
 }  # fmt: skip
+JOBS = {
+    "jobs": [
+        {"job": "nightly", "status": "Completed", "instance_type": "ml.local.small",
+         "progress": {"InstanceSeconds": 1800.0, "CostSoFar": 0.01, "Records": 4000}},
+        {"job": "waits", "status": "InProgress", "instance_type": "ml.local.small",
+         "progress": {"InstanceSeconds": 0.0, "CostSoFar": 0.0, "Records": 0}},
+    ]
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -97,6 +105,31 @@ def test_more_parts_of_a_name_may_tell_the_tenant(penstock: Penstock, usage: str
     assert {"ac"} < {line["name"] for line in json.loads(out)["tenants"]}
 
 
+def test_jobs_are_told_with_what_their_records_cost(penstock: Penstock, tmp_path: Path) -> None:
+    """One that never held an instance has cost nothing."""
+    path = tmp_path / "usage.json"
+    path.write_text(json.dumps(USAGE | JOBS))
+    _, out, _ = penstock("cost", "--usage", str(path))
+    [row] = [line.replace("│", " ").split() for line in out.splitlines() if "nightly" in line]
+    assert row == ["nightly", "Completed", "ml.local.small", "0.5", "0.01", "4000", "0.0025"]
+    assert "waits" not in out
+    _, out, _ = penstock("cost", "--usage", str(path), "--json")
+    [job] = json.loads(out)["jobs"]
+    assert (job["job"], job["dollars"], job["instance_hours"]) == ("nightly", 0.01, 0.5)
+    assert job["dollars_per_record"] == pytest.approx(0.01 / 4000)
+    page = tmp_path / "page.html"
+    penstock("cost", "--usage", str(path), "--html", str(page))
+    assert "<td>nightly</td><td>Completed</td>" in page.read_text()
+
+
+def test_jobs_that_are_none_are_refused(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "usage.json"
+    path.write_text(json.dumps(USAGE | {"jobs": [{"job": "j"}]}))
+    status, _, said = penstock("cost", "--usage", str(path))
+    assert status == 1
+    assert "error[usage-invalid]: jobs: KeyError: 'progress'" in said
+
+
 class Page(HTMLParser):
     """What a browser would fetch or run, and whether every element is closed."""
 
@@ -149,7 +182,7 @@ def test_usage_may_come_from_a_pipe_or_from_the_server(
 
     monkeypatch.setattr(command, "Client", lambda url, key: Server())
     _, served, _ = penstock("cost", "--json")
-    assert (asked, served) == (["/usage"], piped)
+    assert (asked, served) == (["/usage", "/jobs?limit=1000"], piped)
 
 
 def test_nothing_used_is_a_report_of_nothing(

@@ -24,6 +24,14 @@ from penstock.runtimes.processor import instruction_set_here
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
+#: PyTorch compiles two kernels of a line each here. It need not start processes for them, compile
+#: all its headers before, nor try which vector instructions the compiler knows: a minute, all that.
+BUILDS_LITTLE = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    "TORCHINDUCTOR_VEC_ISA_OK": "0",
+}
+
 
 @pytest.mark.integration
 @pytest.mark.timeout(1800)  # some minutes on idle cores; each of them has 240 s of its own
@@ -119,6 +127,7 @@ def inside(argv: list[str], environment: Mapping[str, str]) -> subprocess.Comple
             "PYTHONPATH": str(ROOT / "src"),
             "OMP_NUM_THREADS": "1",
             "TOKENIZERS_PARALLELISM": "false",
+            **BUILDS_LITTLE,
             **environment,
         },
         capture_output=True,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.control import databases
 
 from penstock.clock import ManualClock
 from penstock.control.alarms import history, rows
@@ -23,6 +24,9 @@ from penstock.errors import CallerError, NotNowError
 from penstock.metrics.series import MetricKey
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
+
+pytestmark = pytest.mark.usefixtures("on_each_database")
+
 
 T0 = 1_700_000_040  # a full minute
 POLICY = "arn:aws:autoscaling:eu-1:000000000000:scalingPolicy:1:resource/sagemaker/x:policyName/p"
@@ -58,11 +62,23 @@ def alarm(
     )
 
 
-FULL_DISK = (
-    "CREATE TRIGGER full BEFORE INSERT ON alarm_history"
-    " BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
-)
-ROOM_AGAIN = "DROP TRIGGER full"
+#: By dialect; the words are what each database says of a full disk.
+FULL_DISK = {
+    "sqlite": (
+        "CREATE TRIGGER no_room BEFORE INSERT ON alarm_history"
+        " BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END",
+    ),
+    "postgresql": (
+        "CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'could not extend file: no space left on device'; END $$",
+        "CREATE TRIGGER no_room BEFORE INSERT ON alarm_history"
+        " FOR EACH ROW EXECUTE FUNCTION no_room()",
+    ),
+}
+ROOM_AGAIN = {
+    "sqlite": ("DROP TRIGGER no_room",),
+    "postgresql": ("DROP TRIGGER no_room ON alarm_history", "DROP FUNCTION no_room()"),
+}
 
 
 class Site:
@@ -76,7 +92,7 @@ class Site:
         self.on_action: Callable[[AlarmFired], Awaitable[None]] = self._note
 
     async def start(self) -> None:
-        self.database = StoreThread(lambda: Store(self._state_dir))
+        self.database = StoreThread(lambda: databases.opened(self._state_dir))
         await self.database.open()
         self.driver = AlarmsDriver(self.database, self.metrics, self.clock, self._act)
         await self.driver.tick()
@@ -99,10 +115,13 @@ class Site:
 
         await self.database.call(write)
 
-    async def run(self, statement: str) -> None:
+    async def run(self, statements: Mapping[str, Sequence[str]]) -> None:
+        """Those of the database that there is, by its dialect."""
+
         def write(store: Store) -> None:
             with store.begin() as db:
-                db.exec_driver_sql(statement)
+                for statement in statements[db.dialect.name]:
+                    db.exec_driver_sql(statement)
 
         await self.database.call(write)
 
@@ -447,7 +466,7 @@ def test_what_could_not_be_written_did_not_happen_yet(tmp_path: Path) -> None:
         await site.until(21)
         await site.run(FULL_DISK)
         site.clock.advance(1.0)
-        with pytest.raises(NotNowError, match="disk is full"):
+        with pytest.raises(NotNowError, match=r"disk is full|no space left"):
             await site.driver.tick()
         assert (await site.state(), site.fired) == (("INSUFFICIENT_DATA", 0.0), [])
         await site.run(ROOM_AGAIN)

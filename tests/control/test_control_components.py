@@ -11,8 +11,10 @@ from penstock.control import components
 from penstock.control.components import ComponentChange, NewComponent
 from penstock.control.records import (
     AlreadyExists,
+    BaseUnfit,
     ComponentBusy,
     EndpointBusy,
+    HasAdapters,
     ListQuery,
     NotFound,
     UnknownVariant,
@@ -228,3 +230,54 @@ def test_lists_are_filtered_by_endpoint_variant_status_and_name(store: Store) ->
     first = store.list_components(ListQuery(max_results=2))
     second = store.list_components(ListQuery(max_results=2, next_token=first.next_token))
     assert [one.name for one in second.items] == ["a1"]
+
+
+ADAPTER = ComponentRevision(
+    number=1, model=ModelSource(model_name="lora", uri="file:///a"), need=CopyNeed(), base="Chat"
+)
+
+
+def test_an_adapter_needs_a_base_that_is_in_service_beside_it(store: Store) -> None:
+    endpoint(store)
+    with pytest.raises(NotFound):
+        create(store, "lora", revision=ADAPTER, copies=0)
+    create(store)
+    with pytest.raises(BaseUnfit, match="it is Creating"):
+        create(store, "lora", revision=ADAPTER, copies=0)
+    settle(store, "InService")
+    create(store, "lora", revision=ADAPTER, copies=0)
+    assert settle(store, "InService", "lora").base == "Chat"
+    again = replace(ADAPTER, base="lora")
+    with pytest.raises(BaseUnfit, match="it is an adapter itself"):
+        create(store, "second", revision=again, copies=0)
+    endpoint(store, "Other")
+    with pytest.raises(BaseUnfit, match="not on variant blue of endpoint Other"):
+        create(store, "third", endpoint="other", revision=ADAPTER, copies=0)
+    store.update_component("chat", ComponentChange(copies=3), now=30.0)
+    create(store, "fourth", revision=ADAPTER, copies=0)  # a base that changes still serves
+
+
+def test_a_base_goes_after_its_adapters(store: Store) -> None:
+    endpoint(store)
+    create(store)
+    settle(store, "InService")
+    for name in ("b", "A"):
+        create(store, name, revision=ADAPTER, copies=0)
+    with pytest.raises(HasAdapters) as refused:
+        store.delete_component("chat", now=30.0)
+    assert refused.value.adapters == ("A", "b")
+    settle(store, "Failed", "A")
+    with pytest.raises(HasAdapters):
+        store.delete_component("chat", now=30.0)
+    for name in ("a", "B"):
+        store.delete_component(name, now=31.0)
+    assert store.delete_component("chat", now=32.0).desired.status == "Deleting"
+
+
+def test_an_endpoint_takes_bases_and_adapters_along(store: Store) -> None:
+    endpoint(store)
+    create(store)
+    settle(store, "InService")
+    create(store, "lora", revision=ADAPTER, copies=0)
+    store.begin_delete("shop", now=30.0)
+    assert store.describe_component("lora").desired.status == "Deleting"

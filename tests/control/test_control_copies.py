@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+from tests.control import databases
 from tests.control.test_control_plane import SPEC, Gateway, poll, run
 from tests.fakes import model_files
 from tests.instance.instance_harness import FrameClient
@@ -21,7 +23,6 @@ from penstock.control.ledger import EndpointLedger
 from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
 from penstock.control.room import Room
-from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.control.target_model_record import TargetModelRecord
 from penstock.control.views import instance_view
@@ -33,6 +34,9 @@ from penstock.core.wish import ComponentWish, CopyNeed
 from penstock.fleet.base import InstanceType
 from penstock.fleet.local import LocalFleet, runtime_dir_for
 from penstock.wire import frames
+
+pytestmark = pytest.mark.usefixtures("on_each_database")
+
 
 MIB = 2**20
 KIND = InstanceType(name="ml.local.small", cores=2.0, memory_bytes=2**30)
@@ -60,7 +64,9 @@ class Server:
                 MachineCapacity(cores=2.0, memory_bytes=8 * 2**30), self.ledger.held, lambda: None
             ),
             room_changed=lambda: None,
-            record=TargetModelRecord(StoreThread(lambda: Store(folder / "db")), SystemClock()),
+            record=TargetModelRecord(
+                StoreThread(lambda: databases.opened(folder / "db")), SystemClock()
+            ),
         )
         self.instance = InstanceEntry(
             instance_id="shop-blue",

@@ -67,7 +67,7 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
 
 def test_a_list_call_finds_what_another_process_wrote(tmp_path: Path) -> None:
     """The command line may write keys while the server runs: readers see it at once."""
-    first, second = Store(tmp_path), Store(tmp_path, exclusive=False)
+    first, second = Store(tmp_path), Store(tmp_path)
     second.create_model("m", {}, arn="arn", now=1.0)
     assert [item.name for item in first.list_models(ListQuery()).items] == ["m"]
     second.close()

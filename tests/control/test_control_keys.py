@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -127,7 +128,7 @@ def test_keys_that_are_made_at_once_can_all_be_read(tmp_path: Path) -> None:
     together = threading.Barrier(at_once)
 
     def make(number: int) -> NewKey:
-        store = Store(state_dir, exclusive=False)
+        store = Store(state_dir)
         together.wait()
         try:
             return AccessKeys(store, state_dir).create_access_key(f"key {number}", now=1.0)
@@ -171,3 +172,24 @@ def test_a_label_is_short_and_printable(keys: AccessKeys) -> None:
     for label in ("x" * 129, "a\nb"):
         with pytest.raises(CallerError):
             keys.create_bearer_key(label, now=1.0)
+
+
+def test_a_ring_of_another_process_opens_the_same_and_is_replaced_whole(keys: AccessKeys) -> None:
+    """A gateway process is told all keys, and with a change all of them again."""
+    some = Grant("invoke", frozenset({"one", "two"}))
+    signing = keys.create_access_key("a", now=1.0, grant=Grant("operate"))
+    bearer = keys.create_bearer_key("b", now=2.0, grant=some)
+    told = json.loads(json.dumps(keys.ring().to_json()))
+    there = KeyRing()
+    there.take_json(told)
+    assert len(there) == 2
+    assert there.secret(signing.key_id) == signing.secret
+    assert there.bearer(bearer.secret) == bearer.key_id
+    assert there.bearer(bearer.secret[:-1] + "!") is None
+    assert there.grant(signing.key_id) == Grant("operate")
+    assert there.grant(bearer.key_id) == some
+    keys.delete(bearer.key_id)
+    there.take_json(keys.ring().to_json())
+    assert there.bearer(bearer.secret) is None  # though it was accepted before
+    assert there.grant(bearer.key_id) is None
+    assert there.secret(signing.key_id) == signing.secret

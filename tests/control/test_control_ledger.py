@@ -10,7 +10,7 @@ from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.ledger import EndpointLedger, Slot
 from penstock.core.attempts import ReconcileSpec
 from penstock.core.components.spec import copies_wish
-from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.deployment import DeploymentSpec, ModelSource, PoolSpec, VariantSpec
 from penstock.core.endpoint_state import IN_SERVICE, LOADING, READY, RUNNING, EndpointDesired
 from penstock.fleet.base import InstanceType
 
@@ -83,3 +83,72 @@ def test_an_instance_that_takes_components_serves_once_it_runs_and_awaits_none()
     assert made.kept_counts() == {}
     own = ledger(model=ModelSource(model_name="m"))
     assert (own.ready_counts(), own.awaits_copy()) == ({"blue": 0}, True)
+
+
+# pools
+
+BIG = InstanceType(name="ml.big", cores=1.0, memory_bytes=2**30)
+
+
+def pooled() -> EndpointLedger:
+    made = ledger(model=ModelSource(model_name="m"))
+    (variant,) = deployment(ModelSource(model_name="m")).variants
+    pools = tuple(PoolSpec(instance_type=kind) for kind in ("ml.big", "ml.local.small"))
+    active = replace(
+        deployment(), variants=(replace(variant, pools=pools, model=ModelSource(model_name="m")),)
+    )
+    made.wish(replace(made.desired, active=active))
+    made.instances["a"].kind = BIG
+    return made
+
+
+def test_want_of_room_is_a_shortage_of_the_pool_and_no_failure_of_the_slot() -> None:
+    made = pooled()
+    entry = made.instances["a"]
+    made.fail_instance(entry, "full", permanent=True, now=5.0, reason="memory-short")
+    (found,) = made.observed().shortages
+    assert (found.instance_type, found.count, found.at, found.reason) == (
+        "ml.big", 1, 5.0, "memory-short",
+    )  # fmt: skip
+    assert made.observed().failures == ()
+    made.fail_instance(entry, "it died", permanent=False, now=6.0, reason="instance-exit")
+    assert [one.reason for one in made.observed().failures] == ["instance-exit"]
+
+
+def test_of_a_variant_of_one_type_want_of_room_is_a_failure_as_ever() -> None:
+    made = ledger(model=ModelSource(model_name="m"))
+    made.fail_instance(made.instances["a"], "full", permanent=True, now=5.0, reason="memory-short")
+    assert made.observed().shortages == ()
+    assert [one.permanent for one in made.observed().failures] == [True]
+
+
+def test_a_shortage_is_over_when_an_instance_runs_that_was_asked_for_later() -> None:
+    made = pooled()
+    made.short("blue", 1, "ml.big", "type-limit", "full", now=5.0)
+    entry = made.instances["a"]
+    entry.asked_at = 4.0
+    made.had(entry)
+    assert len(made.observed().shortages) == 1
+    entry.asked_at = 5.5
+    made.had(entry)
+    assert made.observed().shortages == ()
+
+
+def test_a_new_wish_asks_all_pools_anew() -> None:
+    made = pooled()
+    made.short("blue", 1, "ml.big", "type-limit", "full", now=5.0)
+    active = made.desired.active
+    assert active is not None
+    more = replace(active, variants=(replace(active.variants[0], instance_count=2),))
+    made.wish(replace(made.desired, active=more))
+    assert made.observed().shortages == ()
+
+
+def test_counts_by_type_add_up_to_those_of_the_variant() -> None:
+    made = ledger("chat")
+    made.instances["b"] = replace(made.instances["a"], instance_id="b", kind=BIG)
+    load(made, 1, "chat")
+    assert made.pool_counts() == {"blue": {"ml.local.small": 1, "ml.big": 1}}
+    assert made.ready_counts() == {"blue": 2}
+    assert made.component_types() == {"chat": {"ml.local.small": 1}}
+    assert made.component_counts() == {"chat": 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -375,15 +374,6 @@ def test_a_damaged_database_is_told_in_words(tmp_path: Path) -> None:
     assert raised.value.code == "state-damaged"
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    Store(tmp_path).close()
-    with sqlite3.connect(tmp_path / "penstock.db") as connection:
-        connection.execute("UPDATE settings SET value = '999'")
-    with pytest.raises(CallerError) as raised:
-        Store(tmp_path)
-    assert raised.value.code == "state-too-new"
-
-
 @pytest.mark.parametrize("url", ["mysql://x/y", "nonsense", "postgresql+nodriver://x/y", "://"])
 def test_a_database_url_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(CallerError) as raised:
@@ -397,13 +387,3 @@ def test_a_database_that_does_not_answer_is_told_in_words(tmp_path: Path) -> Non
         Store(tmp_path, f"postgresql://nobody:secret@/nowhere?host={tmp_path}")
     assert raised.value.code == "database-unreachable"
     assert "secret" not in raised.value.message
-
-
-def test_two_servers_can_not_share_a_postgresql_database(tmp_path: Path, postgres_url: str) -> None:
-    first = Store(tmp_path / "a", postgres_url)
-    with pytest.raises(CallerError) as raised:
-        Store(tmp_path / "b", postgres_url)
-    assert raised.value.code == "database-in-use"
-    Store(tmp_path / "b", postgres_url, exclusive=False).close()  # `penstock keys` may
-    first.close()
-    Store(tmp_path / "b", postgres_url).close()

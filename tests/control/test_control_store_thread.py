@@ -6,16 +6,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.control import databases
 
 from penstock.control.records import ListQuery
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.errors import CallerError, NotNowError
 
+pytestmark = pytest.mark.usefixtures("on_each_database")
+
 
 def test_calls_that_meet_are_carried_out_in_their_order(tmp_path: Path) -> None:
     async def run() -> None:
-        database = StoreThread(lambda: Store(tmp_path))
+        database = StoreThread(lambda: databases.opened(tmp_path))
         await database.open()
         await asyncio.gather(
             *(
@@ -50,7 +53,7 @@ def test_a_caller_that_gives_up_does_not_undo_what_was_begun(tmp_path: Path) -> 
     """A client that disconnects in the middle of CreateModel: all or nothing, never a half."""
 
     async def run() -> None:
-        database = StoreThread(lambda: Store(tmp_path))
+        database = StoreThread(lambda: databases.opened(tmp_path))
         await database.open()
         call = asyncio.create_task(database.call(Store.create_model, "m", {}, arn="", now=1.0))
         await asyncio.sleep(0)

@@ -196,7 +196,7 @@ def test_schedules_come_back_as_they_were_put(store: Store) -> None:
     assert calls.schedule_of(store, *KEY, "s") == record
     (loaded,) = loading.load_targets(store, fast=False, cooldown_s_max=1e9)
     ((action, due),) = loaded.schedules
-    assert (action.name, action.since, action.capacity_min, due) == ("s", 12.0, 3, 99.0)
+    assert (action.name, action.timetable.since, action.capacity_min, due) == ("s", 12.0, 3, 99.0)
     calls.delete_schedule(store, *KEY, "s")
     with pytest.raises(NoSuchSchedule):
         calls.delete_schedule(store, *KEY, "s")

@@ -7,6 +7,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.control import databases
+
 from penstock.clock import SystemClock
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
@@ -15,6 +18,9 @@ from penstock.control.target_model_record import TargetModelRecord, take_notes
 from penstock.core.deployment import DeploymentSpec
 from penstock.instance.models.work_note import WorkNote
 from penstock.wire.work_note import NotedModel
+
+pytestmark = pytest.mark.usefixtures("on_each_database")
+
 
 A, B = ("a.tar.gz", "s1"), ("b.tar.gz", "s2")
 
@@ -73,7 +79,7 @@ def with_record(
     """One life of a server."""
 
     async def life() -> Any:
-        database = StoreThread(lambda: Store(state_dir))
+        database = StoreThread(lambda: databases.opened(state_dir))
         await database.open()
         try:
             return await use(TargetModelRecord(database, clock))

@@ -60,6 +60,12 @@ def test_a_copy_that_was_stable_begins_its_failures_anew() -> None:
     assert failure_count(failure(4), ready_s=60.0, spec=SPEC) == 1
 
 
+def test_a_guest_that_was_ready_at_all_begins_its_count_anew() -> None:
+    """What ends it is its work, and that is counted by its job."""
+    assert failure_count(failure(4), ready_s=0.1, spec=SPEC, guest=True) == 1
+    assert failure_count(failure(4), ready_s=0.0, spec=SPEC, guest=True) == 5
+
+
 def test_the_third_failure_is_final_and_a_permanent_one_at_once() -> None:
     assert not is_final(failure(2), SPEC)
     assert is_final(failure(3), SPEC)

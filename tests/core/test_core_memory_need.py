@@ -9,6 +9,7 @@ from penstock.core.memory_need import (
     MemoryNeed,
     MemorySeen,
     ModelFacts,
+    beside_others,
     estimated,
     expected_now,
     need_of,
@@ -138,3 +139,29 @@ def test_what_is_set_aside_follows_the_life_of_an_instance() -> None:
 
 def test_a_need_beyond_the_bound_is_the_bound() -> None:
     assert expected_now(need_bytes=9, own_bytes_max=0, loaded=True, ran=False, bytes_max=5) == 5
+
+
+def test_beside_others_a_model_takes_its_files_and_with_the_first_come_the_libraries() -> None:
+    facts = ModelFacts(runtime="openvino", file_bytes=100 * MIB)
+    assert beside_others(facts, None, first=True).memory_bytes == (96 + 210) * MIB
+    need = beside_others(facts, None, first=False)
+    assert (need.memory_bytes, need.least_bytes, need.basis) == (210 * MIB, 50 * MIB, "estimated")
+
+
+def test_beside_others_all_models_of_an_artifact_count_and_their_libraries_once() -> None:
+    """An ensemble has no weights of its own, and is not loaded without its models."""
+    inside = (
+        ModelFacts(runtime="openvino", file_bytes=100 * MIB),
+        ModelFacts(runtime="openvino-ir", file_bytes=100 * MIB),
+        ModelFacts(runtime="python", file_bytes=0, processes=2),
+    )
+    facts = ModelFacts(runtime="ensemble", file_bytes=0, inside=inside)
+    assert beside_others(facts, None, first=False).memory_bytes == (210 + 110 + 192) * MIB
+    assert beside_others(facts, None, first=True).memory_bytes == (96 + 210 + 110 + 192) * MIB
+
+
+def test_beside_others_what_was_measured_is_believed() -> None:
+    facts = ModelFacts(runtime="openvino", file_bytes=100 * MIB)
+    seen = MemorySeen(load_bytes_max=70, own_bytes_max=30, ran=False)
+    need = beside_others(facts, seen, first=True)
+    assert (need.memory_bytes, need.basis) == (70, "measured")

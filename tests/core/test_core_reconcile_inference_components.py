@@ -10,6 +10,7 @@ from dataclasses import replace
 from tests.core.components.component_words import NEED, chat, copy, failed, revision
 
 from penstock.core.attempts import ReconcileSpec
+from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import (
     CONSOLIDATION,
     CopyRoute,
@@ -49,7 +50,7 @@ from penstock.core.endpoint_state import (
     WithdrawRoutes,
 )
 from penstock.core.reconcile import decide
-from penstock.core.wish import BINPACK
+from penstock.core.wish import BINPACK, CopyNeed
 
 MANAGED = ManagedScaling(instances_min=0, instances_max=3, cooldown_s=60.0)
 
@@ -351,3 +352,95 @@ def test_consolidation_loads_elsewhere_first_then_drains_and_stops() -> None:
         wish, A, going, copies=drained, published=after, now=62.0, released=released
     ) == (StopInstance("b", "drained"),)
     assert NEED.cores == 1.0
+
+
+def lora(status: str = IN_SERVICE) -> ComponentDesired:
+    return replace(
+        chat(0, status, name="lora"), active=replace(revision(), base="chat", need=CopyNeed())
+    )
+
+
+def riding(number: int, base: int, where: str = "a", **more: object) -> CopyObserved:
+    made = copy(number, base, of="lora/1", where=where, **more)  # type: ignore[arg-type]
+    return replace(made, base_copy=base, need=CopyNeed())
+
+
+def adapted(**components: tuple[tuple[int, str, int], ...]) -> EndpointRoutes:
+    """By component, its copies, where they are, and the copies of the base that they are on."""
+    plain = routes(**{name: tuple(one[:2] for one in all_) for name, all_ in components.items()})
+    return replace(
+        plain,
+        variants=tuple(
+            replace(
+                one,
+                base="chat" if one.component == "lora" else "",
+                copies=tuple(
+                    replace(route, base_copy=told[2])
+                    for route, told in zip(one.copies, components[one.component], strict=True)
+                ),
+            )
+            for one in plain.variants
+        ),
+    )
+
+
+def test_an_adapter_is_routed_to_where_its_base_has_it_and_needs_no_room() -> None:
+    """The instance has room for two copies, and the base has both of them."""
+    wish = replace(SERVES, components=(chat(2), lora(CREATING)))
+    bases = (copy(1), copy(2, 1))
+    known = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=())
+    assert actions(wish, A, copies=bases, published=known) == (
+        LoadCopy("a", "lora/1", 1, 1, "base-ready", 1),
+        LoadCopy("a", "lora/1", 1, 2, "base-ready", 2),
+    )
+    one = (*bases, riding(11, 1, routed=False), riding(12, 2, phase=LOADING))
+    told = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=((11, "a", 1),))
+    assert actions(wish, A, copies=one, published=known) == (PublishRoutes(told, "copies-changed"),)
+    both = (*bases, riding(11, 1), riding(12, 2, routed=False))
+    told = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=((11, "a", 1), (12, "a", 2)))
+    assert actions(wish, A, copies=both, published=told) == (
+        SetComponent("lora", IN_SERVICE, 0, "copies-ready", "", 1),
+    )
+    assert (
+        actions(replace(wish, components=(chat(2), lora())), A, copies=both, published=told) == ()
+    )
+
+
+def test_a_copy_of_a_base_goes_after_its_adapters_and_takes_none_of_their_streams() -> None:
+    wish = replace(SERVES, components=(chat(1), lora()))
+    kept = (copy(1), riding(11, 1))
+    told = adapted(chat=((1, "a", 0),), lora=((11, "a", 1),))
+    before = adapted(chat=((1, "a", 0), (2, "a", 0)), lora=((11, "a", 1), (12, "a", 2)))
+    assert actions(wish, A, copies=(*kept, copy(2, 1), riding(12, 2)), published=before) == (
+        PublishRoutes(told, "copies-changed"),
+        DrainCopy("a", 2, "copy-count"),
+        DrainCopy("a", 12, "base-leaves"),
+    )
+    # The base's own requests are over first; it waits.
+    drained, drains = copy(2, 1, phase=DRAINED), riding(12, 2, phase=DRAINING)
+    assert actions(wish, A, copies=(*kept, drained, drains), published=told) == ()
+    over = riding(12, 2, phase=DRAINED)
+    assert actions(wish, A, copies=(*kept, drained, over), published=told) == (
+        UnloadCopy("a", 12, "drained"),
+    )
+    assert actions(wish, A, copies=(*kept, drained), published=told) == (
+        UnloadCopy("a", 2, "drained"),
+    )
+
+
+def test_a_new_generation_takes_over_when_adapters_are_on_it_as_well() -> None:
+    wish = replace(
+        SERVES, status=UPDATING, target=deployment(generation=2), components=(chat(1), lora())
+    )
+    new = instance("n", generation=2)
+    old = (copy(1), riding(11, 1))
+    base = replace(copy(2, where="n", routed=False), generation=2)
+    told = adapted(chat=((1, "a", 0),), lora=((11, "a", 1),))
+    assert actions(wish, A, new, copies=(*old, base), published=told) == (
+        LoadCopy("n", "lora/1", 2, 2, "base-ready", 2),
+    )
+    on_new = replace(riding(12, 2, "n", routed=False), generation=2)
+    assert actions(wish, A, new, copies=(*old, base, on_new), published=told) == (
+        PublishRoutes(adapted(chat=((2, "n", 0),), lora=((12, "n", 2),)), "generation-ready"),
+        SetStatus(IN_SERVICE, "generation-ready", "", 2),
+    )

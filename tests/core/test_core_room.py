@@ -312,3 +312,40 @@ def test_what_is_granted_is_there_even_if_everybody_takes_all_of_theirs(
     if decide(MACHINE, held, wanted, available_bytes=available).outcome == "placed":
         still_to_take = sum(one.memory_bytes - one.taken_bytes for one in held)
         assert wanted.expected_bytes + still_to_take <= available
+
+
+# limits of types
+
+
+def limited(limit: int | None, *held: PlacedInstance) -> RoomDecision:
+    return decide(MACHINE, held, replace(need(1.0), type_limit=limit))
+
+
+def of_type(name: str, kind: str = "ml.local.large", *, leaving: bool = False) -> PlacedInstance:
+    return replace(placed(name, 1.0, leaving=leaving), instance_type=kind)
+
+
+def test_of_a_type_there_are_no_more_than_its_limit_whatever_is_free() -> None:
+    assert limited(None, of_type("a"), of_type("b")) == PLACED
+    assert limited(2, of_type("a"), of_type("b", "ml.local.small")) == PLACED
+    refused = limited(1, of_type("a"))
+    assert (refused.outcome, refused.reason) == ("no-room", "type-limit")
+    assert refused.message == (
+        "CapacityError: there are 1 instances of type ml.local.large of at most 1"
+        " (control.instance_limits). Raise the limit, lower an instance count, or choose another"
+        " type."
+    )
+
+
+def test_one_that_ends_soon_gives_its_place_within_the_limit() -> None:
+    waits = limited(1, of_type("a", leaving=True))
+    assert (waits.outcome, waits.reason) == ("wait", "room-being-freed")
+
+
+def test_a_limit_of_none_refuses_at_once() -> None:
+    assert limited(0).reason == "type-limit"
+
+
+def test_a_model_is_loaded_on_an_instance_that_counts_already() -> None:
+    """Limits are of starts."""
+    assert decide(MACHINE, (of_type("a", "ml.m5.xlarge"),), model(1.0)) == PLACED

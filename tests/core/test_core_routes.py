@@ -37,6 +37,14 @@ def test_an_endpoint_is_made_known_and_follows_its_copies() -> None:
     assert decided(copy(7, "a"), published=routes((7, "a"))) == ()
 
 
+def test_a_copy_that_generates_is_named_with_what_its_engine_keeps_of_prompts() -> None:
+    made = replace(copy(7, "a"), model={"generation": {"engine": "paced", "cache_tokens": 4096}})
+    older = replace(copy(8, "b"), model={"generation": {"engine": "paced"}})
+    (publish,) = decided(made, older, copy(9, "c"), published=None)
+    (variant,) = publish.routes.variants
+    assert [one.cache_tokens for one in variant.copies] == [4096, 0, 0]
+
+
 def test_a_first_generation_that_is_ready_says_so() -> None:
     assert decide(deployment(), {"blue": [copy(7, "a")]}, None, "generation-ready") == (
         PublishRoutes(routes((7, "a")), "generation-ready"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from penstock.core.deployment import PREFIX_AWARE, CopyRoute, EndpointRoutes, VariantRoutes
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
@@ -138,3 +139,93 @@ def test_the_story_of_a_router_names_components_where_there_are_any() -> None:
         EndpointRoutes(endpoint="e", variants=(component("", 1),)), random.Random(1)
     ).snapshot()["variants"]
     assert "component" not in without[0]
+
+
+def adapter(name: str, base: str, *copies: tuple[int, int]) -> VariantRoutes:
+    """Each copy with that of the base that it is on."""
+    made = component(name, *(copy for copy, _ in copies), base=base)
+    on = dict(copies)
+    routes = (replace(route, base_copy=on[route.copy], outstanding_max=4) for route in made.copies)
+    return replace(made, copies=tuple(routes))
+
+
+def base_of_four(name: str, *copies: int) -> VariantRoutes:
+    made = component(name, *copies)
+    return replace(made, copies=tuple(replace(route, outstanding_max=4) for route in made.copies))
+
+
+def test_an_adapters_requests_weigh_on_the_copy_of_its_base_and_the_other_way_round() -> None:
+    """They share its queue: what counts is all that is in it, whoever it is for."""
+    router = router_of(
+        base_of_four("chat", 1, 2), adapter("x", "chat", (11, 1), (12, 2)),
+        adapter("y", "chat", (21, 1), (22, 2)),
+    )  # fmt: skip
+    assert copies_of(router, 1, component="x") == [11]
+    assert copies_of(router, 1, component="chat") == [2]
+    assert copies_of(router, 1, component="y") == [21], "tie: the one that was never picked first"
+    assert copies_of(router, 2, component="chat") == [2, 1]
+    assert copies_of(router, 3, component="x") == [12, 11, 12]
+    for name in ("chat", "x", "y"):
+        assert router.pick(component=name) == NoRoute("all-copies-full", 0.1), name
+
+
+def test_what_an_adapter_has_left_weighs_no_more() -> None:
+    """Nor does a copy that is no longer in the routes."""
+    chat, x = base_of_four("chat", 1, 2), adapter("x", "chat", (11, 1), (12, 2))
+    router = router_of(chat, x)
+    picked = router.pick(component="x")
+    assert isinstance(picked, Routed)
+    router.release(picked.state)
+    assert copies_of(router, 2, component="chat") == [1, 2]
+    router.replace(endpoint(chat, adapter("x", "chat", (12, 2))))
+    assert copies_of(router, 2, component="x") == [12, 12]
+    assert copies_of(router, 2, component="chat") == [1, 1]
+    router.replace(endpoint(chat))
+    assert copies_of(router, 1, component="chat") == [2]
+
+
+def test_a_request_may_begin_where_a_lane_of_a_copy_is_idle_that_it_may_go_to() -> None:
+    """Whatever waits for another component. Of copies that are not there nothing can be said."""
+    lanes = {"a": 1, "b": 2, "asleep": 1}
+    router = router_of(component("a", 1, 2), component("b", 11), component("asleep"))
+
+    def may_begin(name: str | None) -> bool:
+        return router.may_begin(lanes, variant=None, component=name)
+
+    copies_of(router, 2, component="a")
+    assert (may_begin("a"), may_begin("b"), may_begin("asleep"), may_begin(None)) == (
+        False, True, True, True,
+    )  # fmt: skip
+    router.set_others(11, 1)
+    assert may_begin("b"), "one of two lanes is another gateway's"
+    copies_of(router, 1, component="b")
+    assert (may_begin("b"), may_begin(None)) == (False, False)
+    router.set_healthy(11, False)
+    assert may_begin("b"), "it waits for its copy's return, which no forecast knows"
+    assert not may_begin(None)
+
+
+def test_variants_have_lanes_of_their_own() -> None:
+    """A slow variant's queue refuses nobody who asked for the other, drawn or not."""
+    routes = EndpointRoutes(
+        endpoint="e",
+        variants=(
+            replace(component("", 1, variant="slow"), weight=9.0),
+            replace(component("", 2, variant="shadow"), weight=0.0),
+        ),
+    )
+    router = EndpointRouter(routes, random.Random(1))
+    copies_of(router, 1)
+    lanes = {"slow": 1, "shadow": 1}
+    assert not router.may_begin(lanes, variant="slow", component=None)
+    assert router.may_begin(lanes, variant="shadow", component=None)
+    assert not router.may_begin(lanes, variant=None, component=None), "it is never drawn"
+
+
+def test_adapters_share_the_lanes_of_their_base() -> None:
+    base, adapter = component("base", 1), component("adapter", 2, base="base")
+    copies = (replace(adapter.copies[0], base_copy=1),)
+    router = router_of(base, replace(adapter, copies=copies))
+    copies_of(router, 1, component="base")
+    for name in ("base", "adapter"):
+        assert not router.may_begin({"base": 1, "adapter": 1}, variant=None, component=name)

@@ -22,7 +22,11 @@ BANK = b"You are the assistant of a bank. Never speak of money. " * 40
 
 
 def routes(
-    *copies: int, threshold: int = 4, length: int = 2048, outstanding_max: int = 100
+    *copies: int,
+    threshold: int = 4,
+    length: int = 2048,
+    outstanding_max: int = 100,
+    cache_tokens: int = 0,
 ) -> EndpointRoutes:
     return EndpointRoutes(
         endpoint="chat",
@@ -32,7 +36,12 @@ def routes(
                 weight=1.0,
                 strategy=PREFIX_AWARE,
                 copies=tuple(
-                    CopyRoute(copy=copy, instance_id="i", outstanding_max=outstanding_max)
+                    CopyRoute(
+                        copy=copy,
+                        instance_id="i",
+                        outstanding_max=outstanding_max,
+                        cache_tokens=cache_tokens,
+                    )
                     for copy in copies
                 ),
                 prefix_length_max=length,
@@ -86,7 +95,7 @@ def test_at_the_threshold_a_prefix_spills_and_is_known_there_from_then_on() -> N
     assert ask(router, SHOP) == (1, "prefix-spill")
 
 
-def test_of_the_copies_that_know_a_prefix_the_one_that_was_sent_it_last_takes_it() -> None:
+def test_without_word_of_caches_the_copy_that_was_sent_a_prefix_last_takes_it() -> None:
     """Its cache is the likeliest to have it still; the others may forget it."""
     router = router_of(1, 2, threshold=2)
     states = [state_of(router, SHOP) for _ in range(3)]
@@ -98,6 +107,18 @@ def test_of_the_copies_that_know_a_prefix_the_one_that_was_sent_it_last_takes_it
         (2, "prefix-match"),
         (1, "prefix-match"),
     ]
+
+
+def test_of_the_copies_that_hold_a_prefix_the_least_outstanding_takes_it() -> None:
+    router = router_of(1, 2, threshold=3, cache_tokens=4096)
+    states = [state_of(router, SHOP) for _ in range(5)]
+    assert [state.copy for state in states] == [1, 1, 1, 2, 2]
+    for state in states[:2]:
+        router.release(state)
+    assert ask(router, SHOP) == (1, "prefix-match")  # 1 against 2
+    router.release(states[3])
+    router.release(states[4])
+    assert ask(router, SHOP) == (2, "prefix-match")  # 2 against 0
 
 
 def test_the_longest_match_wins() -> None:
@@ -277,3 +298,96 @@ def test_of_one_prompt_the_end_is_forgotten_before_the_beginning() -> None:
     index.remember(second, state)
     assert [len(index.holders(first)), len(index.holders(second))] == [2, 8]
     assert len(index) == 10
+
+
+# what a copy holds
+
+
+def holding(cache_tokens: int, *, life: int = 0) -> CopyState:
+    state = CopyState(1, "i-1", "blue", 10)
+    state.cache_bytes = 4 * cache_tokens
+    state.life = life
+    return state
+
+
+def held(index: PrefixIndex, state: CopyState, *names: bytes) -> list[int]:
+    """Blocks of each prompt that the index thinks the copy holds, from the beginning."""
+    index.check_invariants()
+    return [
+        sum(any(one is state for one, _ in holders) for holders in index.holders(keys))
+        for keys in (index.keys(name * 1024, None) for name in names)
+    ]
+
+
+def test_a_copy_forgets_what_its_cache_has_no_space_for_least_recently_used_first() -> None:
+    """512 tokens are 2048 bytes: two prompts of 1024. Another copy's cache is its own."""
+    index = PrefixIndex(1024)
+    small, large = holding(512), CopyState(2, "i-2", "blue", 10)
+    keys = {name: index.keys(name * 1024, None) for name in (b"a", b"b", b"c")}
+    for name in (b"a", b"b", b"a", b"c"):
+        index.remember(keys[name], small, 1024)
+        index.remember(keys[name], large, 1024)
+    assert held(index, small, b"a", b"b", b"c") == [8, 0, 8]
+    assert held(index, large, b"a", b"b", b"c") == [8, 8, 8]
+
+
+def test_of_a_prompt_that_is_half_forgotten_the_beginning_is_left() -> None:
+    index = PrefixIndex(1024)
+    state = holding(320)  # ten blocks
+    for name in (b"a", b"b"):
+        index.remember(index.keys(name * 1024, None), state, 1024)
+    assert held(index, state, b"a", b"b") == [2, 8]
+
+
+def test_a_cache_that_holds_less_than_a_block_holds_nothing() -> None:
+    index = PrefixIndex(1024)
+    state = holding(10)
+    index.remember(index.keys(b"a" * 1024, None), state, 1024)
+    assert held(index, state, b"a") == [0]
+    assert len(index) == 0
+
+
+def test_the_rest_of_a_prompt_takes_its_place_too() -> None:
+    """Four times 512 bytes that no other prompt has: half of what the cache holds."""
+    index = PrefixIndex(1024)
+    state = holding(1024)
+    a, b = index.keys(b"a" * 1024, None), index.keys(b"b" * 1024, None)
+    index.remember(a, state, 1024)
+    for _ in range(4):
+        index.remember(b, state, 1024 + 512)
+    assert held(index, state, b"a", b"b") == [8, 8]
+    index.remember(b, state, 1024 + 512)
+    assert held(index, state, b"a", b"b") == [4, 8], "what is least recently used went first"
+
+
+def test_a_copy_that_died_and_came_back_begins_with_an_empty_list() -> None:
+    index = PrefixIndex(1024)
+    state = holding(256)
+    a, b = index.keys(b"a" * 1024, None), index.keys(b"b" * 1024, None)
+    index.remember(a, state, 1024)
+    state.life += 1
+    index.remember(b[:4], state, 512)
+    assert held(index, state, b"a", b"b") == [0, 4]
+
+
+def test_copies_that_are_gone_leave_nothing_behind() -> None:
+    """A beginning that is always in use, and a new copy for it each time: no list grows."""
+    index = PrefixIndex(1024)
+    keys = index.keys(b"a" * 1024, None)
+    for number in range(50):
+        state = CopyState(number, "i", "blue", 10)
+        index.remember(keys, state, 1024)
+        index.check_invariants()
+        state.life += 1
+        assert [len(one) for one in index.holders(keys)] == [1] * 8
+
+
+def test_what_a_copy_has_forgotten_by_now_is_no_reason_to_go_there() -> None:
+    """Its cache holds one such prompt; the router sends the first one where there is least to do
+    again."""
+    router = router_of(1, 2, cache_tokens=512)
+    assert ask(router, SHOP) == (1, "least-outstanding")
+    assert ask(router, SHOP) == (1, "prefix-match")
+    assert ask(router, BANK) == (2, "least-outstanding")
+    assert ask(router, SHOP.upper()) == (2, "least-outstanding")
+    assert ask(router, BANK) == (1, "least-outstanding")

@@ -37,7 +37,12 @@ def endpoint_routes(draw: st.DrawFn) -> EndpointRoutes:
                 prefix_length_max=1024,
                 concurrency_threshold=draw(st.integers(1, 3)),
                 copies=tuple(
-                    CopyRoute(copy=copy, instance_id="i", outstanding_max=draw(st.integers(1, 3)))
+                    CopyRoute(
+                        copy=copy,
+                        instance_id="i",
+                        outstanding_max=draw(st.integers(1, 3)),
+                        cache_tokens=draw(st.sampled_from([0, 0, 20, 100, 600])),
+                    )
                     for copy, where in home.items()
                     if where == name
                 ),

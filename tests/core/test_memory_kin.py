@@ -47,3 +47,23 @@ def test_what_was_long_ago_is_forgotten() -> None:
     for _ in range(16):
         kin.learn("openvino", estimated_bytes=100, peak_bytes=100)
     assert kin.corrected("openvino", 100) == 110
+
+
+def test_what_a_model_of_the_very_size_keeps_is_known_and_of_another_is_not() -> None:
+    kin = KinMemory()
+    assert kin.kept("openvino", 100) is None
+    kin.learn("openvino", estimated_bytes=100, peak_bytes=150, kept_bytes=90)
+    kin.learn("openvino", estimated_bytes=100, peak_bytes=150, kept_bytes=80)
+    assert kin.kept("openvino", 104) == 90
+    assert kin.kept("openvino", 96) == 90
+    assert kin.kept("openvino", 105) is None
+    assert kin.kept("openvino", 95) is None
+    assert kin.kept("onnxruntime", 100) is None
+
+
+def test_what_was_known_is_forgotten_with_the_loads_that_told_it() -> None:
+    kin = KinMemory()
+    kin.learn("openvino", estimated_bytes=100, peak_bytes=150, kept_bytes=90)
+    for _ in range(16):
+        kin.learn("openvino", estimated_bytes=1000, peak_bytes=1500, kept_bytes=900)
+    assert kin.kept("openvino", 100) is None

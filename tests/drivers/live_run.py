@@ -115,13 +115,11 @@ class RecordedAdmission(Admission):
     __slots__ = ("live",)
     live: LiveRun
 
-    def admit(
-        self, *, outstanding: int, lanes: int, deadline: float | None, now: float
-    ) -> Refusal | None:
-        refusal = super().admit(outstanding=outstanding, lanes=lanes, deadline=deadline, now=now)
-        if refusal is not None:
-            self.live.recorder.add(admission_row(now, self.live.number, refusal))
-        return refusal
+    def stands(self, refusal: Refusal, *, may_begin: bool) -> bool:
+        stands = super().stands(refusal, may_begin=may_begin)
+        if stands:
+            self.live.recorder.add(admission_row(self.live.time.now, self.live.number, refusal))
+        return stands
 
 
 def name_retries(live: LiveRun, retries: Retries) -> None:
@@ -151,6 +149,7 @@ class Engine:
     def run(self, lane: int, items: list[Item], bucket: int, done: Callable[[Any], None]) -> None:
         live = self._live
         run_s = live.service.run_s(sum(item.rows for item in items), bucket)
+        run_s /= live.speeds[self._number]
         if lane in self.running:
             self.ahead[lane] = (run_s, len(items), done)
         else:
@@ -318,6 +317,7 @@ class GeneratingLink:
         self._engine = engine
         self._pending: dict[int, Invocation] = {}
         self._step: Handle | None = None
+        self._begun: dict[int, float] = {}  #: since when each sequence has its slot
 
     # Link
 
@@ -366,6 +366,7 @@ class GeneratingLink:
         if step_s is not None:
             time = self._live.time
             self._step = time.at(time.now + step_s, kinds.LANE_DONE, self._number, self._step_over)
+            self._begun.update((number, time.now) for number, _ in self._engine.joining())
 
     def _step_over(self) -> None:
         firsts, done = self._engine.end_step()
@@ -375,7 +376,9 @@ class GeneratingLink:
         for number in done:
             invocation = self._pending.pop(number, None)
             if invocation is not None:
-                self._events.on_end(invocation, frames.Reply(200, 1, 0, 0, 0, 0, b"", b""))
+                run_us = int((self._live.time.now - self._begun[number]) * 1e6)
+                reply = frames.Reply(200, 1, 0, 0, 0, run_us, run_us, b"", b"")
+                self._events.on_end(invocation, reply)
         self._begin_step()
 
     def die(self) -> None:
@@ -386,7 +389,7 @@ class GeneratingLink:
         begun, not_begun = self._engine.die()
         error = orjson.dumps(ModelError("stream-broken", "killed").to_dict())
         for number in begun:
-            broken = frames.Reply(424, 1, 0, 0, 0, 0, b"", error)
+            broken = frames.Reply(424, 1, 0, 0, 0, 0, 0, b"", error)
             self._events.on_error(self._pending.pop(number), broken)
         for number in not_begun:
             reason = blamed(len(begun) + len(not_begun) - 1)
@@ -409,6 +412,7 @@ class LiveRun:
         self.time = FakeTime()
         self.recorder = Recorder(keep=True)
         self.service = ServiceTimes(scenario.service, seed)
+        self.speeds = scenario.speeds()
         self.number = 0  #: the request that the present decision is about
         self.latencies_s: list[float] = []  #: of answers, in their order
         self.first_token_s: list[float] = []
@@ -430,7 +434,7 @@ class LiveRun:
         self.dispatcher.publish(routes)
         endpoint = self.dispatcher.table.endpoints[scenario.name]
         endpoint.router = router = RecordedRouter(routes, rng)
-        endpoint.admission = admission = RecordedAdmission(scenario.admission)
+        endpoint.admission = admission = RecordedAdmission(scenario.admission_spec())
         router.live = admission.live = self
         asyncio.run(self._connect())
 

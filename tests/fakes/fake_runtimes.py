@@ -94,11 +94,11 @@ class FakeEngineRuntime:
         self.answered = 0
 
     def attach(
-        self, on_events: Callable[[list[dict[str, Any]]], None], has_work: Callable[[], bool]
+        self, on_events: Callable[[list[dict[str, Any]]], None], on_lost: Callable[[set[int]], None]
     ) -> None:
-        self.say, self.has_work = on_events, has_work
+        self.say, self.lose = on_events, on_lost
 
-    def add(self, ident: int, prompt: Any, sampling: Sampling) -> None:
+    def add(self, ident: int, prompt: Any, sampling: Sampling, adapter: str = "") -> None:
         self.prompts[ident] = prompt
 
     def cancel(self, idents: list[int]) -> None:

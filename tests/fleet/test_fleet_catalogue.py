@@ -27,6 +27,16 @@ def test_the_machine_type_is_all_of_the_machine() -> None:
     assert (kind.cores, kind.memory_bytes, kind.accelerators) == (6.0, 9 * GIB, 2)
 
 
+def test_of_many_machines_none_is_the_machine() -> None:
+    cluster = MachineCapacity(cores=1e6, memory_bytes=2**60, accelerators=10**6)
+    catalogue = InstanceCatalogue(cluster, strict=True, many_machines=True)
+    assert "ml.local.machine" not in catalogue.names()
+    with pytest.raises(CallerError, match=r"ml\.local\.machine"):
+        catalogue.resolve("ml.local.machine")
+    kind = catalogue.resolve("ml.m5.xlarge")  # whole, and promised
+    assert (kind.cores, kind.memory_bytes, kind.promised) == (4.0, 16 * GIB, True)
+
+
 def test_a_small_aws_type_keeps_its_size_price_and_watts() -> None:
     assert LAPTOP.resolve("ml.c5.large") == InstanceType(
         name="ml.c5.large",

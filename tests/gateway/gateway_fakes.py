@@ -133,7 +133,8 @@ class MemoryLink:
 
 
 def reply(body: bytes = b"answer", meta: bytes = b"") -> frames.Reply:
-    return frames.Reply(200, 2, 0, frames.BATCH_REASON_CODES["batch-full"], 300, 4000, meta, body)
+    full = frames.BATCH_REASON_CODES["batch-full"]
+    return frames.Reply(200, 2, 0, full, 300, 4000, 2000, meta, body)
 
 
 class Recording:
@@ -214,9 +215,13 @@ class Bench:
         timeout_s: float = 60.0,
         stream_timeout_s: float = 480.0,
         zero_capacity: str = "refuse",
+        shared: bool = False,
         **limits: Any,
     ) -> None:
-        """`zero_capacity`: most tests see by a refusal that no copy could take a request."""
+        """`zero_capacity`: most tests see by a refusal that no copy could take a request.
+
+        `shared`: other gateways send to the same copies.
+        """
         self.wanted: list[tuple[str, str, str, int]] = []  #: what was told of those that wait
         self.ready_in_s: float | None = None  #: what is known of the next start
         self.clock = ManualClock(monotonic_s=100.0)
@@ -238,6 +243,7 @@ class Bench:
             link_factory=self._link,
             on_waiting=lambda *waiting: self.wanted.append(waiting),
             ready_in_s=lambda *pool: self.ready_in_s,
+            shared=shared,
         )
         for copy in copies:
             self.connect(f"i{copy}")

@@ -83,10 +83,10 @@ def test_a_request_has_the_number_that_its_door_gave_it_or_the_next() -> None:
 # Admission
 
 
-def learn(bench: Bench, *, run_us: int, rows: int) -> None:
+def learn(bench: Bench, *, run_us: int, rows: int, variant: str | None = None) -> None:
     """One answer, from which admission knows how long runs take."""
-    invocation, _ = bench.invoke()
-    answer = reply()._replace(run_us=run_us, batch_rows=rows)
+    invocation, _ = bench.invoke(variant=variant)
+    answer = reply()._replace(run_us=run_us, batch_rows=rows, lane_us=run_us // rows)
     bench.dispatcher.on_reply(bench.link(1).take(), answer)
     bench.dispatcher.written(invocation)
 
@@ -95,7 +95,7 @@ def test_admission_learns_from_each_whole_answer() -> None:
     bench = Bench(1)
     learn(bench, run_us=2_000_000, rows=4)
     admission = endpoint_state(bench)["admission"]
-    assert (admission["run_s"], admission["row_s"]) == (2.0, 0.5)
+    assert (admission["run_s"], admission["lane_s"]) == (2.0, 0.5)
 
 
 def test_what_can_not_be_answered_in_time_is_refused_with_a_hint_when_to_come_again() -> None:
@@ -112,6 +112,29 @@ def test_what_can_not_be_answered_in_time_is_refused_with_a_hint_when_to_come_ag
     assert told_of(bench, "refused") == [("refused", "deadline-cannot-be-met", 503, "runtime")]
     _, told = bench.invoke(deadline_s=4.0)
     assert told.told == [], "the refused one is still counted until it is written"
+
+
+def test_admission_learns_from_streams_as_from_whole_answers() -> None:
+    bench = Bench(1)
+    invocation, _ = bench.invoke()
+    link = bench.link(1)
+    link.events.on_chunk(invocation, b"a", b"")
+    link.events.on_end(link.take(), reply()._replace(run_us=3_000_000, lane_us=3_000_000))
+    assert endpoint_state(bench)["admission"]["lane_s"] == 3.0
+
+
+def test_a_queue_of_one_variant_refuses_nobody_who_asks_for_an_idle_one() -> None:
+    """Ten wait on blue's lane for a second each; green has nothing to do."""
+    bench = Bench(1, 2)
+    bench.dispatcher.publish(two_variants(blue=(1,), green=(2,)))
+    learn(bench, run_us=1_000_000, rows=1, variant="blue")
+    for _ in range(10):
+        bench.invoke(variant="blue")
+    refused, told = bench.invoke(variant="blue", deadline_s=2.5)
+    assert told.told == [("error", "deadline-cannot-be-met")]
+    bench.dispatcher.written(refused)
+    _, told = bench.invoke(variant="green", deadline_s=2.5)
+    assert told.told == []
 
 
 def test_every_copy_has_the_lanes_that_its_variant_says() -> None:
@@ -131,7 +154,7 @@ def test_new_routes_bring_new_bounds_and_what_was_learned_stays() -> None:
         "in_flight_max": 100_000,
         "queue_wait_s_max": 0.25,
         "run_s": 1.0,
-        "row_s": 1.0,
+        "lane_s": 1.0,
     }
 
 

@@ -99,7 +99,9 @@ class Linked:
 
 
 def reply(ident: int, body: bytes = b"answer", **more: Any) -> bytes:
-    return frames.encode_reply(ident, batch_rows=2, lane=1, queue_us=3, run_us=4, body=body, **more)
+    return frames.encode_reply(
+        ident, batch_rows=2, lane=1, queue_us=3, run_us=4, lane_us=2, body=body, **more
+    )
 
 
 def on_a_link(test: Any) -> Any:
@@ -211,7 +213,7 @@ def test_answers_are_reported_in_their_order_however_the_reads_are_cut(linked: L
     asked = [linked.sent() for _ in range(4)]
     meta = frames.encode_reply_meta(frames.ReplyMeta("text/plain"))
     data = reply(3, b"", meta=meta) + reply(1) + reply(4, b"four") + reply(2, b"x" * 100)
-    for cut in (1, 16, 29, 30, 31, len(data) - 1):
+    for cut in (1, 16, 29, 33, 34, 35, len(data) - 1):
         again = Linked()
         again.link._pending = {n + 1: one for n, one in enumerate(asked)}
         again.link._ident = 4
@@ -219,10 +221,10 @@ def test_answers_are_reported_in_their_order_however_the_reads_are_cut(linked: L
         again.link.data_received(data[:cut])
         again.link.data_received(data[cut:])
         assert [(name, one.number, tuple(got)) for name, one, got in again.events.told] == [
-            ("on_reply", 3, (200, 2, 1, 0, 3, 4, meta, b"")),
-            ("on_reply", 1, (200, 2, 1, 0, 3, 4, b"", b"answer")),
-            ("on_reply", 4, (200, 2, 1, 0, 3, 4, b"", b"four")),
-            ("on_reply", 2, (200, 2, 1, 0, 3, 4, b"", b"x" * 100)),
+            ("on_reply", 3, (200, 2, 1, 0, 3, 4, 2, meta, b"")),
+            ("on_reply", 1, (200, 2, 1, 0, 3, 4, 2, b"", b"answer")),
+            ("on_reply", 4, (200, 2, 1, 0, 3, 4, 2, b"", b"four")),
+            ("on_reply", 2, (200, 2, 1, 0, 3, 4, 2, b"", b"x" * 100)),
         ]
         assert again.link._pending == {}
         assert again.wire.told[1:] == []

@@ -113,3 +113,23 @@ def test_a_request_that_is_given_back_and_one_that_left_count_once() -> None:
     assert site.seen == 2
     site.dispatcher.cancel(other)
     assert site.seen == 1
+
+
+def test_scale_in_cuts_no_queue_and_what_it_moves_is_seen_once() -> None:
+    """18925: a copy was ended with its queue, whose requests came again as new load, so that
+    another copy was started for them, and so on for ever."""
+    site = Site(1, 2)
+    asked = [site.ask() for _ in range(6)]
+    leaving = [item[0] for item in site.links["i2"].sent]
+    assert (site.seen, len(leaving)) == (6, 3)
+    site.publish(1)
+    assert site.seen == 6
+    *queued, running = leaving
+    for _ in queued:
+        site.links["i2"].give_back("draining")
+    assert site.seen == 6
+    assert {item[0] for item in site.links["i1"].sent} == set(asked) - {running}
+    site.dispatcher.on_reply(running, reply())
+    site.dispatcher.written(running)
+    assert site.seen == 5
+    assert all(one.responder.told == [] for one in asked if one is not running)

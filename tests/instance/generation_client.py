@@ -53,6 +53,11 @@ class StreamClient(FrameClient):
             meta["parameters"] = json.dumps(parameters)
         return self.send(copy, encoded, **meta)
 
+    def together(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Control calls that are under way at once, and their answers in the same order."""
+        idents = [self.begin_control(**call) for call in calls]
+        return [self.result(ident) for ident in idents]
+
     def cancel(self, ident: int) -> None:
         self.socket.sendall(frames.encode(frames.CANCEL, ident))
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,15 @@ class FrameClient:
             self.read()
 
     def control(self, **call: Any) -> dict[str, Any]:
+        return self.result(self.begin_control(**call))
+
+    def begin_control(self, **call: Any) -> int:
+        """A control call whose `result` is asked for later."""
         self.next_id += 1
-        ident = self.next_id
-        self.socket.sendall(frames.encode(frames.CONTROL, ident, json.dumps(call).encode()))
+        self.socket.sendall(frames.encode(frames.CONTROL, self.next_id, json.dumps(call).encode()))
+        return self.next_id
+
+    def result(self, ident: int) -> dict[str, Any]:
         frame = self.answer(ident)
         assert frame.kind == frames.CONTROL_REPLY
         return json.loads(frame.payload)
@@ -86,9 +92,16 @@ class FrameClient:
         return self.next_id
 
     @staticmethod
-    def frame(ident: int, copy: int, body: bytes, deadline_ms: int = 30_000, **meta: Any) -> bytes:
+    def frame(
+        ident: int,
+        copy: int,
+        body: bytes,
+        deadline_ms: int = 30_000,
+        priority: int = 0,
+        **meta: Any,
+    ) -> bytes:
         encoded = frames.encode_request_meta(frames.RequestMeta(**meta))
-        return frames.encode_invoke(ident, copy, deadline_ms, 0, encoded, body)
+        return frames.encode_invoke(ident, copy, deadline_ms, priority, encoded, body)
 
     def invoke(self, copy: int, body: bytes, **meta: Any) -> Answer:
         return Answer(self.answer(self.send(copy, body, **meta)))
@@ -137,6 +150,7 @@ def instance(
     memory_bytes: int = 0,
     environment: Mapping[str, str] | None = None,
     artifact: Mapping[str, object] | None = None,
+    command: Sequence[str] = (sys.executable, "-m", "penstock.instance"),
 ) -> Iterator[Instance]:
     """Runs until the end of the block; the cache is below `folder`.
 
@@ -156,7 +170,7 @@ def instance(
         log = folder / "instance.log"
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.instance"],
+                list(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

@@ -44,8 +44,14 @@ class FakeHost:
         self.copy = HeldCopy()
         self.copies: Any = {1: self.copy}
         self.gone = 0
+        self.counts = None
+
+        self.greeting = b""
 
     def admits(self, peer: socket.socket) -> bool:
+        return True
+
+    def trusts(self, certificate: dict[str, Any]) -> bool:
         return True
 
     def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
@@ -65,8 +71,8 @@ class Wire:
         self.connection.connection_made(self)  # type: ignore[arg-type]  # the part that it uses
         self.feed = self.connection.data_received
 
-    def get_extra_info(self, _: str) -> socket.socket:
-        return self.near
+    def get_extra_info(self, name: str) -> socket.socket | None:
+        return self.near if name == "socket" else None
 
     def get_write_buffer_size(self) -> int:
         return 0

@@ -104,7 +104,7 @@ def test_a_reply_explains_its_batch() -> None:
     reply = frames.decode_reply(frame.payload, frame.meta_bytes)
     assert (reply.status, reply.batch_rows, reply.lane) == (200, 2, 0)
     assert frames.BATCH_REASONS[reply.reason] == "lane-free"
-    assert (reply.queue_us, reply.run_us) == (0, 2000)
+    assert (reply.queue_us, reply.run_us, reply.lane_us) == (0, 2000, 1000)
 
 
 def test_a_dead_worker_gives_back_what_runs_and_what_waits() -> None:

@@ -3,6 +3,9 @@ that has begun."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from tests.instance.test_copy import Rig, Sink
 from tests.instance.test_sequences import Rig as SlotsRig
 
@@ -66,6 +69,17 @@ class _Cut(PayloadEngine):
         return data
 
 
+class _Joined(_Cut):
+    def __init__(self) -> None:
+        self.held: list[Callable[[Any], None]] = []
+
+    def join(self, results: list[object]) -> object:
+        return results[0]
+
+    def run(self, lane: int, items: list[Any], bucket: int, done: Callable[[Any], None]) -> None:
+        self.held.append(lambda result: done([result] * len(items)))
+
+
 def test_a_request_of_several_parts_goes_whole_or_not_at_all() -> None:
     """Each is one request, however many places it has in the queue."""
     rig = Rig()
@@ -87,6 +101,32 @@ def test_a_request_of_several_parts_goes_whole_or_not_at_all() -> None:
     assert rig.copy.give_back_waiting(9, rig.sink) == 1
     assert rig.sink.said == [(3, BACK)]
     assert rig.copy.driver.queue_rows == 2
+
+
+def test_the_lane_time_of_several_parts_is_that_of_all_their_rows() -> None:
+    """Five rows in runs of two and 2 s each, the last with a row of another request."""
+    rig, engine = Rig(), _Joined()
+    rig.copy = Copy(
+        7,
+        Batches(engine),
+        BatchSpec(rows_max=2),
+        clock=rig.clock,
+        call_at=rig.timers.call_at,
+    )
+    frames_sent: list[bytes] = []
+    rig.sink.send = frames_sent.append  # type: ignore[method-assign]
+    now = rig.clock.monotonic()
+    for ident, rows in ((1, 5), (2, 1)):
+        request = Request(rig.sink, ident, b"", b"", now, None, 0)
+        rig.copy.accept_read(request, (Decoded({}, rows, lambda _: (b"", b"")), None, 0), now)
+    rig.copy.driver.turn(now)
+    for _ in range(3):
+        rig.clock.advance(2.0)
+        engine.held.pop(0)({})
+    told = {}
+    for frame in frames.FrameDecoder().feed(b"".join(frames_sent)):
+        told[frame.ident] = frames.decode_reply(frame.payload, frame.meta_bytes).lane_us
+    assert told == {1: 5_000_000, 2: 1_000_000}
 
 
 def test_a_slot_is_given_back_where_the_engine_has_not_begun_with_it() -> None:

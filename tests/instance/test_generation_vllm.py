@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.environments import python_of
 from tests.instance.generation_client import StreamClient
 from tests.instance.instance_harness import instance
-from tests.runtimes.generation_models import write_weights
+from tests.instance.test_generation_serving import ids_of, prompt_ids
+from tests.runtimes.adapter_files import pairs, write_adapter, write_merged
+from tests.runtimes.generation_models import CONFIG, greedy, write_weights
 
 pytestmark = [
     pytest.mark.integration,
@@ -20,14 +23,14 @@ CHAT = {"asked": {"operation": "chat"}, "door": "openai"}
 RESPONSES = {"asked": {"operation": "responses"}, "door": "openai"}
 COMPLETIONS = {"asked": {"operation": "completions"}, "door": "openai"}
 STREAM = {"asked": {"stream": True}}
+#: Its kernels for processors know heads of 32 and more.
+SIZES = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamClient]:
     root = tmp_path_factory.mktemp("vllm")
-    # Its kernels for processors know heads of 32 and more.
-    sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32}
-    model = write_weights(root / "model", **sizes)
+    model = write_weights(root / "model", **SIZES)
     described = {
         "schema": 1,
         "runtime": "vllm",
@@ -42,6 +45,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamClient]:
                 "enforce_eager": "true",
                 "tool_call_parser": "hermes",
                 "enable_auto_tool_choice": "true",
+                "enable_lora": "true",
+                "max_loras": "2",
             },
         },
     }
@@ -171,3 +176,48 @@ def test_several_answers_come_from_one_request(client: StreamClient) -> None:
     assert [each["index"] for each in answered["choices"]] == [0, 1, 2]
     assert len({each["text"] for each in answered["choices"]}) > 1
     assert answered["usage"]["completion_tokens"] == 24
+
+
+def test_adapters_and_their_base_answer_in_one_batch_as_each_does_alone(
+    client: StreamClient, tmp_path: Path
+) -> None:
+    """As the models that they are merged into; vLLM loads them while it runs, and lets them go."""
+    config = CONFIG | SIZES
+    given = {
+        11: pairs(1, config=config),
+        12: pairs(2, ("q_proj", "up_proj"), rank=8, config=config),
+        13: pairs(3, ("down_proj",), rank=2, config=config),
+    }
+    asked = {"inputs": "Hello", "parameters": {"max_new_tokens": 8, "details": True}}
+    expected = {1: ids_of(client.ask(1, asked))}
+    for copy, pair in given.items():
+        adapter = write_adapter(tmp_path / f"{copy}", pair)
+        loaded = client.load(copy, adapter, base_copy=1)
+        assert loaded.get("ok"), loaded
+        merged = write_merged(tmp_path / f"merged-{copy}", pair, **SIZES)
+        expected[copy] = greedy(merged, prompt_ids("Hello"), 8)
+    assert len({str(each) for each in expected.values()}) == 4
+    alone = {copy: ids_of(client.ask(copy, asked)) for copy in expected}
+    assert alone == expected
+    # Of three adapters two have room in a batch; the third takes its turn.
+    for _ in range(2):
+        idents = [(copy, client.begin(copy, asked)) for copy in (1, 11, 12, 13, 11, 1)]
+        for copy, ident in idents:
+            assert ids_of(client.whole(ident)) == expected[copy]
+    assert client.control(op="unload", copy=11, drain_s=5.0)["found"]
+    assert ids_of(client.ask(12, asked)) == expected[12]
+    assert ids_of(client.ask(1, asked)) == expected[1]
+
+
+def test_an_adapter_that_does_not_fit_reaches_no_step_of_vllm(
+    client: StreamClient, tmp_path: Path
+) -> None:
+    narrow = pairs(4, ("q_proj",))  # of a model that is 48 wide
+    refused = client.load(21, write_adapter(tmp_path / "narrow", narrow), base_copy=1)
+    assert refused["error"]["code"] == "adapter-mismatch"
+    assert "q_proj maps 64 to 64 numbers in the base" in refused["error"]["message"]
+    wide = pairs(5, ("q_proj",), rank=64, config=CONFIG | SIZES)  # max_lora_rank is 16
+    refused = client.load(22, write_adapter(tmp_path / "wide", wide), base_copy=1)
+    assert refused["error"]["code"] == "adapter-mismatch"
+    assert "vLLM says" in refused["error"]["message"]
+    assert client.ask(1, {"inputs": "Hello", "parameters": {"max_new_tokens": 2}}).json

@@ -320,6 +320,25 @@ def test_deadlines_and_full_queues_are_not_now(shared: Instance, tmp_path: Path)
     assert expired["family"] == "not-now"
 
 
+def test_whoever_waits_goes_before_asynchronous_requests_where_the_copy_is_loaded_for_both(
+    shared: Instance, tmp_path: Path
+) -> None:
+    client = shared.client()
+    marker = tmp_path / "ran"
+    source = SLEEPER.replace(
+        "    time.sleep",
+        f'    open({str(marker)!r}, "a").write(str(data.get("n", "")))\n    time.sleep',
+    )
+    folder = model_files.code(tmp_path / "m", source, rows_max=1)
+    client.load(51, folder, waits_for_others=True)
+    first = client.send(51, b'{"n": 1, "sleep": 0.5}', priority=255)
+    later = [client.send(51, b'{"n": %d}' % number, priority=255) for number in (2, 3)]
+    online = client.send(51, b'{"n": 4}')
+    for ident in (first, *later, online):
+        assert Answer(client.answer(ident)).json["n"]
+    assert marker.read_text() == "1423"
+
+
 def test_requests_for_a_copy_that_is_not_here_are_returned(shared: Instance) -> None:
     answer = shared.client().invoke(999, b"{}")
     assert answer.kind == frames.RETURNED

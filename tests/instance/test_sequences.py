@@ -84,7 +84,6 @@ def test_slots_are_filled_again_by_what_ends_and_by_what_nobody_wants() -> None:
     rig.token(4, f="length")
     assert rig.said == [(11, "hi"), (13, "hi"), (14, "hi")]
     assert (rig.copy.unanswered, rig.copy.requests, rig.runtime.answered) == (0, 3, 3)
-    assert not rig.runtime.has_work()
 
 
 def test_what_an_engine_says_in_error_is_that_requests_answer() -> None:

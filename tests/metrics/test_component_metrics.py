@@ -128,7 +128,7 @@ def test_processes_add_up_by_component() -> None:
     site.chat.started()
     for _ in range(2):
         recorder.started()
-    site.registry.merge(gateway.export(T0), "a")
+    site.registry.add_delta("a", gateway.take_delta(T0))
     assert site.registry.in_flight("shop", "main", "chat") == 3
     assert site.registry.in_flight("shop", "main", "search") == 0
     assert site.registry.in_flight("shop", "main") == 3
@@ -172,3 +172,32 @@ def test_a_component_that_is_gone_leaves_no_gauges() -> None:
     assert [set(key) for key in site.rows("penstock_in_flight")] == [{"main", "search"}]
     site.registry.remove("shop", "main")
     assert site.rows("penstock_in_flight") == {}
+
+
+def test_an_adapters_requests_are_load_of_its_base_and_count_once_for_the_variant() -> None:
+    """What scales the base sees them; what counts answers has them under their own name."""
+    site = Site()
+    adapter = site.registry.recorder("shop", "main", "lora")
+    adapter.base = "chat"
+    for recorder in (site.chat, adapter, adapter):
+        recorder.started()
+    site.collect()
+    assert site.read("ConcurrentRequestsPerCopy", C) == [(10, 30.0)]
+    lora = {"InferenceComponentName": "lora"}
+    assert site.read("ConcurrentRequestsPerCopy", lora) == [(10, 20.0)]
+    assert site.read("ConcurrentRequestsPerModel", V) == [(10, 30.0)]
+    assert site.registry.in_flight("shop", "main", "chat") == 3
+    assert site.registry.in_flight("shop", "main", "lora") == 2
+    assert site.registry.in_flight("shop", "main") == 3
+
+
+def test_load_of_an_adapter_that_another_process_tells_of_is_its_bases_too() -> None:
+    """Only the gateways have recorders then, and know whose copies an adapter shares."""
+    site, other = Site(), MetricRegistry()
+    adapter = other.recorder("shop", "main", "lora")
+    adapter.base = "chat"
+    adapter.started()
+    site.registry.add_delta("gateway-2", other.take_delta(T0))
+    assert site.registry.in_flight("shop", "main", "chat") == 1
+    site.collect()
+    assert site.read("ConcurrentRequestsPerCopy", C) == [(10, 1.0)]

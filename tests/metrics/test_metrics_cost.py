@@ -157,7 +157,9 @@ class Site:
             if tokens:
                 self.recorder.generated(tokens // 2, tokens // 2, 0.01, 0.01)
         self.registry.collect(T0 + at)
-        self.registry.add_charges([Charge("shop", "main", 300.0, dollars, RAPL)], T0 + at)
+        self.registry.add_charges(
+            [Charge("shop", "main", 300.0, dollars, RAPL, "ml.m5.large")], T0 + at
+        )
 
     def read(self, name: str, source: str = "") -> StatisticSet:
         """All of two minutes."""
@@ -258,6 +260,7 @@ def test_an_account_can_be_read_as_json() -> None:
             "endpoint": "shop",
             "variant": "main",
             "dollars": 0.6,
+            "dollars_by_type": {"ml.m5.large": 0.6},
             "joules": {"rapl": 300.0},
             "dollars_per_request": 0.3,
             "joules_per_request": 150.0,

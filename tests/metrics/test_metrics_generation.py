@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.prometheus import PrometheusPage
-from penstock.metrics.recorder import VariantDelta, VariantRecorder
+from penstock.metrics.recorder import VariantRecorder
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.series import metric_key
 from penstock.metrics.statistics import StatisticSet
@@ -103,12 +103,14 @@ def test_a_time_that_is_not_known_is_left_out_and_the_tokens_are_counted() -> No
 
 
 def test_a_delta_from_another_process_brings_them_along() -> None:
-    recorder = VariantRecorder("shop", "main")
+    registry, gateway = MetricRegistry(), MetricRegistry()
+    recorder = gateway.recorder("shop", "main")
     generated(recorder)
     recorder.broken()
-    delta = VariantDelta.from_dict(recorder.take().to_dict())
-    assert (delta.tokens_in.total, delta.tokens_out.total, delta.broken) == (5, 11, 1)
-    assert delta.first_chunk_us.total == pytest.approx(500_000)
+    registry.add_delta("gateway-1", gateway.take_delta(T0))
+    totals = registry.totals["shop", "main"]
+    assert (totals.tokens_in.total, totals.tokens_out.total, totals.broken) == (5, 11, 1)
+    assert totals.first_chunk_us.total == pytest.approx(500_000)
 
 
 def test_what_engines_hold_is_shown_for_their_instance() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.errors import CallerError
+from penstock.jobs.asynchronous.published import Published
 from penstock.metrics import catalogue
 from penstock.metrics.cost import Charge
 from penstock.metrics.instances import CopySample, InstanceSample
+from penstock.metrics.job_metrics import job_metrics
 from penstock.metrics.model_delta import ModelDelta
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantRecorder
@@ -169,7 +170,7 @@ def test_processes_add_up_before_anything_is_published() -> None:
                 for number in range(100):
                     recorder.started()
                     recorder.finished(200, 0.02, 0.0, (number + 1) / 1000)
-            registry.merge(gateway.export(T0 + second), name)
+            registry.add_delta(name, gateway.take_delta(T0 + second))
         registry.collect(T0 + second)
     (window,) = read(store, "ConcurrentRequestsPerModel").values()
     assert (window.count, window.minimum, window.maximum) == (10, 2, 20)
@@ -184,25 +185,16 @@ def test_a_sample_that_comes_after_publication_is_left_out_and_a_request_is_not(
     store = MetricStore()
     registry, gateway = MetricRegistry(store), MetricRegistry()
     gateway.recorder("shop", "main")
-    gateway.export(T0)
+    gateway.take_delta(T0)
     answer(gateway.recorder("shop", "main"))
-    late = gateway.export(T0 + 5)
+    late = gateway.take_delta(T0 + 5)
     registry.recorder("shop", "main")
     for second in range(11):
         registry.collect(T0 + second)
-    registry.merge(late, "a")
+    registry.add_delta("a", late)
     registry.collect(T0 + 11)
     assert totals(store, "ConcurrentRequestsPerModel") == {0: (10, 0)}
     assert totals(store, "Invocations") == {0: (1, 1)}
-
-
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"since":1,"variants":[["a","b","",1,{}]]}'])
-def test_a_torn_export_is_refused_whole(data: bytes) -> None:
-    registry = MetricRegistry()
-    with pytest.raises(CallerError) as caught:
-        registry.merge(data, "a")
-    assert caught.value.code == "metrics-delta-unreadable"
-    assert registry.totals == {}
 
 
 SAMPLE = InstanceSample(
@@ -327,9 +319,17 @@ def test_published_names_are_just_those_of_the_reference() -> None:
         T0,
     )
     registry.add_charges([Charge("shop", "main", 80.0, 0.01, "rapl")], T0 + 10)
+    asynchronous = Published(store)
+    asynchronous.processed("shop", 0.1)
+    asynchronous.failed("shop", "expired")
+    asynchronous.failed("shop", "model-error")
+    asynchronous.put("shop", backlog=1, ready=1, age_s=0.1, now=T0)
+    assert asynchronous.is_due(T0)
     published = {
         (series.key.namespace, series.key.name, series.key.unit) for series in store.series()
     }
+    of_jobs = job_metrics("nightly", "i-1", cpu_percent=1.0, memory_percent=1.0)
+    published |= {(key.namespace, key.name, key.unit) for key, _ in of_jobs}
     assert published == {
         (metric.namespace, metric.name, metric.unit) for metric in catalogue.CLOUDWATCH
     }

@@ -356,3 +356,18 @@ def test_torn_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(CallerError) as caught:
         Sketch.from_bytes(data)
     assert caught.value.code == "sketch-unreadable"
+
+
+def test_what_came_since_a_copy_was_made_has_quantiles_of_its_own() -> None:
+    """The latencies of the last seconds, out of totals that grow for ever."""
+    sketch = sketch_of([*range(1, 101), 0.0, -2.0])
+    before = sketch.copy()
+    for value in (5000.0, 6000.0, 7000.0, 0.0, -2.0, 50.0):
+        sketch.add(value)
+    since = sketch.since(before)
+    assert (since.count, since.total) == (6, 18048.0)
+    assert [value for value, count in since.bins() for _ in range(int(count))] == (
+        pytest.approx([0, 0, 0, 5000, 6000, 7000], rel=0.011, abs=51)
+    )
+    assert since.quantile(0.9) == pytest.approx(6000, rel=0.02)
+    assert sketch.since(sketch.copy()).count == 0

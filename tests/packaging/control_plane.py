@@ -14,6 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.fakes.transform_jobs import Jobs
+
 from penstock.api.aws import AwsFrontDoor, AwsService
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS
@@ -35,6 +37,7 @@ class ControlPlane:
         self.on_call: Callable[[str], None] = lambda operation: None  #: when one was carried out
         self.loop = asyncio.new_event_loop()
         self._clock = SystemClock()
+        self._jobs = Jobs()
         self._database = StoreThread(lambda: Store(state_dir))
         service = AwsService(SAGEMAKER, OPERATIONS, self._context)
         self._door = AwsFrontDoor((service,), region_default="us-east-1")
@@ -63,13 +66,16 @@ class ControlPlane:
     def notify(self, endpoint: str) -> None:
         """The reconciler's doorbell."""
 
-    def current_counts(self, endpoint: str) -> dict[str, int]:
+    def pool_counts(self, endpoint: str) -> dict[str, dict[str, int]]:
         return {}
 
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         return {}
 
     def copy_counts(self, endpoint: str) -> dict[str, int]:
+        return {}
+
+    def copy_types(self, endpoint: str) -> dict[str, dict[str, int]]:
         return {}
 
     async def _settle(self, name: str) -> None:
@@ -88,7 +94,7 @@ class ControlPlane:
         )
 
     def _context(self, region: str) -> SagemakerContext:
-        return SagemakerContext(self._database, self, self._clock, region, ACCOUNT)
+        return SagemakerContext(self._database, self, self._clock, region, ACCOUNT, self._jobs)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ class Writer:
         self.url = ""
         self.bodies: list[dict[str, Any]] = []
         self.paths: list[str] = []
+        self.heads: list[str] = []
         self.status = 200
         self.whole: Any = None  #: a JSON answer in place of a stream
         self.gone = asyncio.Event()  #: a client went away
@@ -49,6 +50,7 @@ class Writer:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         size = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0] or 0)
         self.paths.append(head.split(" ")[1])
+        self.heads.append(head)
         self.bodies.append(json.loads(await reader.readexactly(size) or b"null"))
         if self.whole is not None or self.status != 200:
             body = json.dumps(self.whole).encode()
@@ -111,6 +113,7 @@ class Catalogue:
         self.target = ""
         self.go = asyncio.Event()
         self.asked: list[str] = []
+        self.metadata: list[dict[str, str]] = []
         self.cancelled = asyncio.Event()
         self._server: Any = None
         pool = descriptor_pool.DescriptorPool()
@@ -153,6 +156,7 @@ class Catalogue:
         return self._card(id=ask.id, title=f"the {ask.id}")
 
     async def _one(self, ask: Any, context: Any) -> Any:
+        self.metadata.append(dict(context.invocation_metadata()))
         return await self._waited(ask)
 
     async def _many(self, ask: Any, context: Any) -> AsyncIterator[Any]:

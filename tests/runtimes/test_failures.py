@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import (
@@ -48,6 +48,7 @@ def test_any_exception_becomes_bytes_that_any_reader_reads(
 
 
 @given(texts=st.tuples(ANYTHING, ANYTHING, ANYTHING), numbers=st.tuples(ANYTHING, ANYTHING))
+@example(texts=("code", "message", "hint"), numbers=(100, 100))  # no status of an error
 def test_our_own_errors_are_plain_with_whatever_words(
     texts: tuple[Any, ...], numbers: tuple[Any, ...]
 ) -> None:
@@ -80,8 +81,9 @@ def test_any_bytes_of_a_worker_stand_for_an_error(data: bytes) -> None:
 
 
 @given(fields=st.dictionaries(st.sampled_from(tuple(ModelError("", "").to_dict())), ANYTHING))
+@example(fields={"status": 100})
 def test_any_fields_of_a_worker_stand_for_an_error(fields: dict[str, Any]) -> None:
-    from_dict(fields).to_dict()
+    assert 400 <= from_dict(fields).to_dict()["status"] <= 599
 
 
 class Says(Exception):

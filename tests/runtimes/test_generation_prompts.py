@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.runtimes.generation_models import write_tokenizer
 
+from penstock.errors import CallerError
 from penstock.runtimes.generation.prompts import Prompts
 
 pytest.importorskip("jinja2", reason="the extra `generate` is not installed")
@@ -55,3 +56,32 @@ def test_special_tokens_are_text_only_where_they_are_asked_for(tmp_path: Path) -
     ids = prompts.tokens("a</s>", tokens_max=10)
     assert prompts.decode(ids) == "a"
     assert prompts.decode_all(ids) == "<s>a</s>"
+
+
+def test_a_message_that_is_gone_on_with_ends_the_prompt_exactly_where_it_ends(
+    tmp_path: Path,
+) -> None:
+    """Whatever a template writes behind a message is left out, and its last space is kept."""
+    template = (
+        "{% for message in messages %}<{{ message.role }}>{{ message.content | trim }}</end>"
+        "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    write_tokenizer(tmp_path, template=template)
+    prompts = Prompts(tmp_path)
+    messages = [
+        {"role": "user", "content": "Count"},
+        {"role": "assistant", "content": "one, two, "},
+    ]
+    chat = {"messages": messages, "continue_final_message": True}
+    assert prompts.render(chat) == "<user>Count</end><assistant>one, two, "
+    with pytest.raises(CallerError, match="must be the last one"):
+        prompts.render({"messages": messages[:1], "continue_final_message": True})
+    with pytest.raises(CallerError, match="must not be true"):
+        prompts.render({**chat, "add_generation_prompt": True})
+
+
+def test_a_template_that_leaves_the_last_message_out_cannot_go_on_with_it(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, template="{{ messages[0].content }}")
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    with pytest.raises(CallerError, match="leaves out the message"):
+        Prompts(tmp_path).render({"messages": messages, "continue_final_message": True})

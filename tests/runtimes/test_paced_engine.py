@@ -192,6 +192,12 @@ def test_an_answer_depends_on_the_prompt_and_on_the_seed_where_chance_is_asked_f
     assert drawn == words(1, temperature=1.0) != plain
 
 
+def test_it_says_what_it_keeps_of_prompts() -> None:
+    pace = {"prefix_tokens": 256, "prefixes_cached_max": 3}
+    assert engine(Time(), pace).cache_tokens == 3 * 256
+    assert engine(Time(), pace, prefix_caching=False).cache_tokens == 0
+
+
 def test_what_needs_a_model_is_refused() -> None:
     made = engine(Time())
     with pytest.raises(CallerError) as caught:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from tests.runtimes.pipeline_services import Catalogue, Writer, served
 
+from penstock.core.trace_context import TraceContext
 from penstock.errors import PenstockError
+from penstock.runtimes.base import Asking
+from penstock.wire.span_notes import SpanScope, read_told
 
 ANSWER = """
   - name: answer
@@ -398,5 +401,57 @@ def test_a_step_with_many_calls_says_once_that_it_is_missing(tmp_path: Path) -> 
                 "step": "card", "message": "The catalogue is down.", "reason": "step-unavailable",
             }  # fmt: skip
             assert [event for event in shown.said() if event[0] == "notice"] == [("notice", notice)]
+
+    asyncio.run(scenario())
+
+
+def test_services_are_told_of_their_steps_span_and_the_request_of_all_of_them(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        context = TraceContext(0xABC, 0xDEF, sampled=True, state="a=1")
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, ASSISTANT, environment=places(writer, catalogue)) as shown,
+        ):
+            catalogue.go.set()
+            spans = SpanScope(context, received=shown.runtime.clock.monotonic())
+            request = {"question": "A kettle?", "id": "kettle"}
+            shown.runtime.add(1, request, None, Asking(spans=spans))
+            await writer.say("Take this.")
+            await writer.end()
+            await shown.over()
+            told = spans.told()
+            assert told is not None
+            found = {one.name: one for one in read_told(told)}
+            assert set(found) == {"answer", "card"}
+            assert {one.parent_id for one in found.values()} == {0xDEF}
+            parents = {
+                name: f"00-{0xABC:032x}-{one.span_id:016x}-01" for name, one in found.items()
+            }
+            (head,) = writer.heads
+            assert f"traceparent: {parents['answer']}\r\n" in head
+            assert "tracestate: a=1\r\n" in head
+            (metadata,) = catalogue.metadata
+            assert (metadata["traceparent"], metadata["tracestate"]) == (parents["card"], "a=1")
+
+    asyncio.run(scenario())
+
+
+def test_without_a_trace_services_are_told_of_none(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(tmp_path, ASSISTANT, environment=places(writer, catalogue)) as shown,
+        ):
+            catalogue.go.set()
+            shown.runtime.add(1, {"question": "A kettle?", "id": "kettle"}, None)
+            await writer.say("Take this.")
+            await writer.end()
+            await shown.over()
+            assert "traceparent" not in writer.heads[0]
+            assert "traceparent" not in catalogue.metadata[0]
 
     asyncio.run(scenario())

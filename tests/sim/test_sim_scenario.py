@@ -152,6 +152,14 @@ outstanding_max = 5""",
             ('name = "blue"', 'name = "blue"\nstrategy = "FIRST"'),
             "example.toml: variants.strategy: not valid; allowed: RANDOM or LEAST",
         ),
+        (
+            ('name = "blue"', 'name = "blue"\nkinds = ["a", "b"]'),
+            "example.toml: variants.kinds: not valid; allowed: kinds and speeds one for each copy",
+        ),
+        (
+            ('name = "blue"', 'name = "blue"\nspeeds = [0]'),
+            "example.toml: variants.speeds: not valid; allowed: above 0",
+        ),
         (('name = "blue"', 'name = "blue"\ncopies = 0'), "example.toml: variants: not valid"),
         (("[workload]", "[batching]\nlanes = 0\n[workload]"), "example.toml: batching: batching."),
         (("[workload]", "batching = 1\n[workload]"), "example.toml: variants[0]: batching: unkn"),
@@ -182,3 +190,16 @@ def test_a_file_that_is_not_toml_or_not_there_is_an_error(tmp_path: Path) -> Non
         load(tmp_path, "=")
     with pytest.raises(CallerError, match="No such file"):
         load_scenario(tmp_path / "none.toml")
+
+
+def test_copies_have_kinds_and_speeds_by_number(tmp_path: Path) -> None:
+    """Variants that name none are on one kind, as fast as the service times say."""
+    text = SMALL.replace(
+        'name = "blue"',
+        'name = "blue"\ncopies = 2\nkinds = ["a", "b"]\nspeeds = [2, 0.5]\n'
+        '[[variants]]\nname = "green"',
+    )
+    scenario = load(tmp_path, text)
+    told = {one.copy: one.kind for each in scenario.routes().variants for one in each.copies}
+    assert told == {1: "a", 2: "b", 3: ""}
+    assert scenario.speeds() == {1: 2.0, 2: 0.5, 3: 1.0}

@@ -7,15 +7,60 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.harness import EXAMPLES, Server
+from tests.system.harness import EXAMPLES, Server, remove_all
 
 
 @pytest.fixture
 def fresh_server(tmp_path: Path) -> Iterator[Server]:
-    """A server of the test's own, which it may kill."""
+    """A server of the test's own, for what a server does with settings, or knows of before."""
     server = Server(tmp_path / "state").start()
     yield server
     server.stop()
+
+
+class Lent:
+    """One server that goes from test to test; to start one takes longer than most of them."""
+
+    def __init__(self) -> None:
+        self._server: Server | None = None
+        self._folder = tempfile.TemporaryDirectory()
+
+    def take(self) -> Server:
+        if self._server is None:
+            folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+            self._server = Server(folder / "state").start()
+        return self._server
+
+    def give_back(self) -> None:
+        """One that can't be emptied is not lent again."""
+        server, self._server = self._server, None
+        assert server is not None
+        try:
+            remove_all(server)
+        except BaseException:
+            server.kill()
+            raise
+        self._server = server
+
+    def close(self) -> None:
+        if self._server is not None:
+            assert self._server.stop() == 0, self._server.log()
+        self._folder.cleanup()
+
+
+@pytest.fixture(scope="session")
+def lent() -> Iterator[Lent]:
+    made = Lent()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def empty_server(lent: Lent) -> Iterator[Server]:
+    """A server without models and endpoints; a test that kills it starts it again. What it counted
+    and wrote for tests before is there."""
+    yield lent.take()
+    lent.give_back()
 
 
 @pytest.fixture(scope="session")

@@ -18,9 +18,14 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from tests.environments import python_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+
+#: Servers have their instances on this fleet where the environment names one: the same tests hold
+#: on a Ray cluster (`with_ray.py` makes one and runs them).
+FLEET = os.environ.get("TESTS_FLEET", "")
 
 KEYS = {"aws_access_key_id": "none", "aws_secret_access_key": "none", "region_name": "us-east-1"}
 
@@ -45,9 +50,23 @@ def wait_until(condition: Callable[[], Any], *, seconds: float, what: str) -> An
 class Server:
     """One `penstock up`, on ports and a state directory of its own."""
 
-    def __init__(self, state_dir: Path, *flags: str, prefix: tuple[str, ...] = ()) -> None:
-        """`prefix`: a command that runs the server's, such as `prlimit`."""
+    def __init__(
+        self,
+        state_dir: Path,
+        *flags: str,
+        prefix: tuple[str, ...] = (),
+        python: str = sys.executable,
+    ) -> None:
+        """`prefix`: a command that runs the server's, such as `prlimit`. `python`: the interpreter
+        that it runs under.
+
+        One process, as on a machine with few cores; PENSTOCK_LISTEN_GATEWAYS=2 runs tests with two
+        gateways.
+        """
         self.prefix = prefix
+        if FLEET and "--fleet" not in flags:
+            flags, python = (*flags, "--fleet", FLEET), str(python_of("ray"))
+        self.python = python
         self.state_dir = state_dir
         self.flags = flags
         self.port, self.grpc_port = free_port(), free_port()
@@ -55,18 +74,24 @@ class Server:
         self.log_path = state_dir.parent / f"server-{self.port}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> Server:
+    def start(self, word: str = "penstock ready") -> Server:
+        """`word`: what it says once it is what it is to be."""
         argv = [
-            *(*self.prefix, sys.executable, "-m", "penstock", "up", "--host", "127.0.0.1"),
+            *(*self.prefix, self.python, "-m", "penstock", "up", "--host", "127.0.0.1"),
             *("--port", str(self.port), "--grpc-port", str(self.grpc_port)),
             *("--state-dir", str(self.state_dir), *self.flags),
         ]
         offset = self.log_path.stat().st_size if self.log_path.exists() else 0
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
+            self.process = subprocess.Popen(
+                argv,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={"PENSTOCK_LISTEN_GATEWAYS": "1"} | os.environ,
+            )
         try:
             wait_until(
-                lambda: "ready" in self.log(offset) or self.process.poll() is not None,
+                lambda: word in self.log(offset) or self.process.poll() is not None,
                 seconds=90,  # idle it takes two; beside other work it was seen to take over 30
                 what="the word ready",
             )
@@ -192,3 +217,29 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def remove_all(server: Server) -> None:
+    """Endpoints, their configurations, components and models; returns once no copy is left."""
+    client = server.client("sagemaker")
+
+    def nothing_left() -> bool:
+        components = client.list_inference_components()["InferenceComponents"]
+        for one in components:
+            if one["InferenceComponentStatus"] != "Deleting":
+                client.delete_inference_component(
+                    InferenceComponentName=one["InferenceComponentName"]
+                )
+        endpoints = client.list_endpoints()["Endpoints"]
+        for one in endpoints:
+            if one["EndpointStatus"] != "Deleting":
+                client.delete_endpoint(EndpointName=one["EndpointName"])
+        return not (components or endpoints or server.get("/admin/copies")["copies"])
+
+    wait_until(nothing_left, seconds=90, what="no endpoint and no copy")
+    while configs := client.list_endpoint_configs()["EndpointConfigs"]:
+        for one in configs:
+            client.delete_endpoint_config(EndpointConfigName=one["EndpointConfigName"])
+    while models := client.list_models()["Models"]:
+        for one in models:
+            client.delete_model(ModelName=one["ModelName"])

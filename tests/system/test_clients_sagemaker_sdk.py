@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from tests.system.harness import EXAMPLES, ROOT, Server, free_port, wait_until
+from tests.system.harness import KEYS as BOTO_KEYS
 from tests.system.test_clients import SCRIPTS, client_python
 
 #: Importing the SDK takes a slow machine minutes, and its own waiters sleep for 30 s.
@@ -116,7 +118,9 @@ def site(s3_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site
 def runs(site: Site) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """All clients at once: importing the SDK takes long, and its own waiter sleeps for 30 s."""
     artifact = (EXAMPLES / "echo" / "python").as_uri()
+    boto3.client("s3", endpoint_url=site.s3_url, **BOTO_KEYS).create_bucket(Bucket="later")
     started = {
+        "async": site.start(V2, SCRIPTS / "sagemaker_async.py", artifact, "async", "later"),
         "plain": site.start(V2, SCRIPTS / "sagemaker_plain.py", artifact, "plain", s3=False),
         "component": site.start(
             V2, SCRIPTS / "sagemaker_component.py", artifact, "component", s3=False
@@ -172,6 +176,14 @@ def test_a_model_deploys_with_the_servers_address_alone(
     runs: dict[str, subprocess.Popen[str]],
 ) -> None:
     assert printed(runs["plain"]) == {"answer": {"a": 1}}
+
+
+def test_an_async_predictor_gets_its_answers_from_s3(
+    runs: dict[str, subprocess.Popen[str]],
+) -> None:
+    told = printed(runs["async"])
+    assert (told["answer"], told["second"]) == ({"a": 1}, {"a": 2})
+    assert "input-not-found" in told["failure"]
 
 
 def test_a_model_deploys_as_an_inference_component(

@@ -40,18 +40,23 @@ def test_cost_and_energy_of_a_request_are_told_wherever_one_looks(
         ).stdout
     )
     assert [one["endpoint"] for one in shown["costs"]] == [query_intent]
-    now = dt.datetime.now(dt.UTC)
-    found = server.client("cloudwatch").get_metric_statistics(
-        Namespace="Penstock",
-        MetricName="CostPerRequest",
-        Dimensions=[
-            {"Name": "EndpointName", "Value": query_intent},
-            {"Name": "VariantName", "Value": cost["variant"]},
-        ],
-        StartTime=now - dt.timedelta(minutes=10),
-        EndTime=now + dt.timedelta(minutes=1),
-        Period=60,
-        Statistics=["Average"],
-    )
-    assert all(point["Average"] > 0 for point in found["Datapoints"])
-    assert found["Datapoints"]
+    cloudwatch = server.client("cloudwatch")
+
+    def points() -> list[dict[str, Any]]:
+        now = dt.datetime.now(dt.UTC)
+        found = cloudwatch.get_metric_statistics(
+            Namespace="Penstock",
+            MetricName="CostPerRequest",
+            Dimensions=[
+                {"Name": "EndpointName", "Value": query_intent},
+                {"Name": "VariantName", "Value": cost["variant"]},
+            ],
+            StartTime=now - dt.timedelta(minutes=10),
+            EndTime=now + dt.timedelta(minutes=1),
+            Period=60,
+            Statistics=["Average"],
+        )
+        return list(found["Datapoints"])
+
+    seen = wait_until(points, seconds=40, what="the cost of a request as a metric")
+    assert all(point["Average"] > 0 for point in seen)

@@ -39,10 +39,10 @@ def gate() -> Iterator[Gate]:
 
 
 @pytest.fixture
-def two_copies(fresh_server: Server, tmp_path: Path) -> Server:
+def two_copies(empty_server: Server, tmp_path: Path) -> Server:
     """A server with endpoint `echo`, two copies on two instances."""
-    fresh_server.deploy("echo", python_model(tmp_path / "echo", ECHO), count=2)
-    return fresh_server
+    empty_server.deploy("echo", python_model(tmp_path / "echo", ECHO), count=2)
+    return empty_server
 
 
 def ready_copies(server: Server) -> list[dict[str, object]]:
@@ -109,21 +109,21 @@ def test_a_killed_worker_loses_no_accepted_request_and_comes_back(two_copies: Se
 
 
 def test_the_only_copy_dies_and_everything_is_answered_when_it_is_back(
-    fresh_server: Server, gate: Gate, tmp_path: Path
+    empty_server: Server, gate: Gate, tmp_path: Path
 ) -> None:
     """What was accepted waits for the copy, in the model's hands or behind it, and so does what
     comes while there is none."""
-    fresh_server.deploy("echo", python_model(tmp_path / "echo", gate.model))
-    (copy,) = ready_copies(fresh_server)
+    empty_server.deploy("echo", python_model(tmp_path / "echo", gate.model))
+    (copy,) = ready_copies(empty_server)
     with ThreadPoolExecutor(5) as callers:
         gate.shut()
-        accepted = [callers.submit(ask, fresh_server, body) for body in BODIES[:4]]
-        wait_until(lambda: outstanding(fresh_server) == 4, seconds=30, what="four in flight")
+        accepted = [callers.submit(ask, empty_server, body) for body in BODIES[:4]]
+        wait_until(lambda: outstanding(empty_server) == 4, seconds=30, what="four in flight")
         wait_until(lambda: gate.waiting, seconds=30, what="one in the model's hands")
         os.kill(int(str(copy["pid"])), signal.SIGKILL)
         wait_until(lambda: b"load" in gate.waiting, seconds=60, what="a new copy that loads")
-        accepted.append(callers.submit(ask, fresh_server, b"[9.0]"))
-        wait_until(lambda: fresh_server.in_flight() == 5, seconds=30, what="the fifth in flight")
+        accepted.append(callers.submit(ask, empty_server, b"[9.0]"))
+        wait_until(lambda: empty_server.in_flight() == 5, seconds=30, what="the fifth in flight")
         assert not any(each.done() for each in accepted)
         gate.open()
         expected = [*BODIES[:4], b"[9.0]"]
@@ -153,13 +153,13 @@ def test_a_killed_server_comes_back_with_every_endpoint_and_leaves_no_orphans(
 
 
 def test_a_server_killed_while_an_endpoint_is_being_created_finishes_creating_it(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
-    create(fresh_server, "echo", python_model(tmp_path / "echo", ECHO))
-    fresh_server.kill()
-    fresh_server.start()
-    assert fresh_server.wait_in_service("echo")["EndpointStatus"] == "InService"
-    assert fresh_server.post("/endpoints/echo/invocations", b"[1.0]") == (200, b"[1.0]")
+    create(empty_server, "echo", python_model(tmp_path / "echo", ECHO))
+    empty_server.kill()
+    empty_server.start()
+    assert empty_server.wait_in_service("echo")["EndpointStatus"] == "InService"
+    assert empty_server.post("/endpoints/echo/invocations", b"[1.0]") == (200, b"[1.0]")
 
 
 def test_a_server_killed_while_an_endpoint_is_being_deleted_finishes_deleting_it(

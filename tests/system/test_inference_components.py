@@ -122,8 +122,8 @@ class Site:
 
 
 @pytest.fixture
-def site(fresh_server: Server, tmp_path: Path) -> Site:
-    return Site(fresh_server, tmp_path)
+def site(empty_server: Server, tmp_path: Path) -> Site:
+    return Site(empty_server, tmp_path)
 
 
 def test_one_component_comes_into_service_on_one_instance_and_goes(site: Site) -> None:

@@ -29,13 +29,13 @@ def ask(client: Any, endpoint: str, model: str, x: int) -> dict[str, Any]:
 
 
 def test_each_request_is_answered_by_the_model_that_it_names(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
     prefix = tmp_path / "models"
     for number in range(8):
         put(prefix, f"customer-{number}.tar.gz", number)
-    create_multi_model(fresh_server, "many", prefix, count=2)
-    client = fresh_server.client("sagemaker-runtime")
+    create_multi_model(empty_server, "many", prefix, count=2)
+    client = empty_server.client("sagemaker-runtime")
 
     def sums(number: int) -> int:
         return int(ask(client, "many", f"customer-{number % 8}.tar.gz", 100)["sum"])
@@ -47,31 +47,31 @@ def test_each_request_is_answered_by_the_model_that_it_names(
 
 
 def test_models_spread_over_the_instances_and_each_is_called_where_it_is_loaded(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
     prefix = tmp_path / "models"
     for number in range(4):
         put(prefix, f"m{number}.tar.gz", number)
-    create_multi_model(fresh_server, "many", prefix, count=2)
-    client = fresh_server.client("sagemaker-runtime")
+    create_multi_model(empty_server, "many", prefix, count=2)
+    client = empty_server.client("sagemaker-runtime")
     first = {n: ask(client, "many", f"m{n}.tar.gz", 0)["pid"] for n in range(4)}
     again = {n: ask(client, "many", f"m{n}.tar.gz", 0)["pid"] for n in range(4)}
     assert first == again
-    loaded = [copy["models"]["models_loaded"] for copy in fresh_server.copies("many")]
+    loaded = [copy["models"]["models_loaded"] for copy in empty_server.copies("many")]
     assert loaded == [2, 2]
 
 
 def test_a_killed_instance_loses_no_request_and_its_models_answer_elsewhere(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
     prefix = tmp_path / "models"
     for number in range(4):
         put(prefix, f"m{number}.tar.gz", number)
-    create_multi_model(fresh_server, "many", prefix, count=2)
-    client = fresh_server.client("sagemaker-runtime")
+    create_multi_model(empty_server, "many", prefix, count=2)
+    client = empty_server.client("sagemaker-runtime")
     for number in range(4):
         ask(client, "many", f"m{number}.tar.gz", 0)
-    victim = fresh_server.copies("many")[0]["pid"]
+    victim = empty_server.copies("many")[0]["pid"]
 
     def sums(number: int) -> int:
         if number == 20:
@@ -81,7 +81,7 @@ def test_a_killed_instance_loses_no_request_and_its_models_answer_elsewhere(
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(sums, range(100))) == [100 + number % 4 for number in range(100)]
     wait_until(
-        lambda: [c["state"] for c in fresh_server.copies("many")] == ["ready", "ready"],
+        lambda: [c["state"] for c in empty_server.copies("many")] == ["ready", "ready"],
         seconds=60,
         what="the instance is replaced",
     )

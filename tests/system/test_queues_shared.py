@@ -49,11 +49,11 @@ def in_flight(server: Server) -> float:
 
 
 def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
     """Ray Serve 22601: what waits in front of a busy copy is in flight, and so seen by whoever
     scales. 32652: a new copy serves half of it, and does not stand idle beside it."""
-    server = fresh_server
+    server = empty_server
     with ThreadPoolExecutor(REQUESTS) as clients, Gate() as gate:
         code = MODEL.replace("{port}", str(gate.port))
         server.deploy("slow", python_model(tmp_path / "slow", code))

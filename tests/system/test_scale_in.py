@@ -88,10 +88,10 @@ def busy(server: Server) -> dict[int, int]:
 
 
 def test_of_two_copies_the_idle_one_goes_and_the_stream_ends_by_itself(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
     """The idle copy is the older one, which would stay if slots alone decided."""
-    server = fresh_server
+    server = empty_server
     with talking(server, tmp_path / "talk") as gate:
         short, long = Stream(server, "short"), Stream(server, "long")
         wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both at the gate")
@@ -111,9 +111,9 @@ def test_of_two_copies_the_idle_one_goes_and_the_stream_ends_by_itself(
 
 
 def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stands(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
-    server = fresh_server
+    server = empty_server
     with talking(server, tmp_path / "talk") as gate:
         streams = [Stream(server, str(number)) for number in range(3)]
         wait_until(lambda: len(gate.waiting) == 3, seconds=20, what="all at the gate")

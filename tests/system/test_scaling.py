@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,8 @@ LOADS_SLOWLY = """
     def predict_fn(data, model):
         return data
 """
+VARIANT, COMPONENT = "endpoint/chat/variant/all", "inference-component/talk"
+NAMED = {"X-Amzn-SageMaker-Inference-Component": "talk"}
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
 
 
@@ -108,38 +112,78 @@ def activities(server: Server, resource_id: str, **more: Any) -> list[dict[str, 
     return list(found["ScalingActivities"])
 
 
-def test_the_seeds_calls_scale_a_variant_out_under_load_and_in_after_it(tmp_path: Path) -> None:
-    """The two code blocks for an endpoint as they stand, with only AWS_ENDPOINT_URL set."""
-    with served(tmp_path) as server:
-        server.deploy("chat", python_model(tmp_path / "model", SLEEPS))
-        resource_id = "endpoint/chat/variant/all"
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """One server with all four code blocks of the seed, and what came of them under load."""
+
+    server: Server
+    variant: Future[set[int]]  #: statuses under load, once it is back at one instance
+    component: Future[set[int]]
+
+
+@pytest.fixture(scope="module")
+def seed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seed]:
+    """With only AWS_ENDPOINT_URL set. A variant and a component go out and in at the same time: the
+    most of it is periods of alarms."""
+    folder = tmp_path_factory.mktemp("seed")
+    with served(folder) as server, ThreadPoolExecutor(2) as both:
+        model = python_model(folder / "model", SLEEPS)
+        server.deploy("chat", model)
+        component(server, model)
         with settings({"AWS_ENDPOINT_URL": server.url} | CREDENTIALS):
-            seeds_calls("us-east-1", resource_id, as_min_capacity=1, as_max_capacity=3)
-        with load(server, "chat", 12) as statuses:
-            wait_until(
-                lambda: variant(server, "chat")["CurrentInstanceCount"] == 3,
-                seconds=110,
-                what="three instances under load",
-            )
-        assert set(statuses) == {200}
-        wait_until(
-            lambda: variant(server, "chat")["CurrentInstanceCount"] == 1,
-            seconds=110,
-            what="one instance after it",
+            seeds_calls("us-east-1", VARIANT, as_min_capacity=1, as_max_capacity=3)
+            seeds_calls_for_a_component("us-east-1", COMPONENT, 1, 3)
+        yield Seed(
+            server,
+            both.submit(out_and_in, server, "chat", count_of_variant(server), None),
+            both.submit(out_and_in, server, "shop", count_of_component(server), NAMED),
         )
-        told = [(one["Description"], one["Details"]) for one in activities(server, resource_id)]
-        assert told[0] == ("Setting desired instance count to 1.", "target-tracking")
-        # Perhaps by way of 2: the first period has seconds from before the load.
-        assert ("Setting desired instance count to 3.", "target-tracking") in told
-        (first,) = activities(server, resource_id)[-1:]
-        assert first["StatusCode"] in {"Successful", "Overridden"}
-        alarms = server.client("cloudwatch").describe_alarms(AlarmNamePrefix="TargetTracking-")
-        kinds = [one["AlarmName"].split("-")[2] for one in alarms["MetricAlarms"]]
-        assert sorted(kinds) == ["AlarmHigh", "AlarmLow"]
-        assert first["Cause"] == (
-            f"monitor alarm {alarms['MetricAlarms'][0]['AlarmName']} in state ALARM triggered"
-            " policy SageMakerEndpointScalingPolicy"
-        )
+
+
+def out_and_in(
+    server: Server, endpoint: str, count: Callable[[], int], headers: dict[str, str] | None
+) -> set[int]:
+    with load(server, endpoint, 12, headers) as statuses:
+        wait_until(lambda: count() == 3, seconds=110, what=f"three of {endpoint} under load")
+    wait_until(lambda: count() == 1, seconds=110, what=f"one of {endpoint} after it")
+    return set(statuses)
+
+
+def count_of_variant(server: Server) -> Callable[[], int]:
+    client = server.client("sagemaker")
+
+    def count() -> int:
+        described = client.describe_endpoint(EndpointName="chat")
+        return int(described["ProductionVariants"][0]["CurrentInstanceCount"])
+
+    return count
+
+
+def count_of_component(server: Server) -> Callable[[], int]:
+    client = server.client("sagemaker")
+    return lambda: copies_seen(client)
+
+
+@pytest.mark.timeout(400)
+def test_the_seeds_calls_scale_a_variant_out_under_load_and_in_after_it(seed: Seed) -> None:
+    """The two code blocks for an endpoint as they stand."""
+    assert seed.variant.result() == {200}
+    done = activities(seed.server, VARIANT)
+    told = [(one["Description"], one["Details"]) for one in done]
+    assert told[0] == ("Setting desired instance count to 1.", "target-tracking")
+    # Perhaps by way of 2: the first period has seconds from before the load.
+    assert ("Setting desired instance count to 3.", "target-tracking") in told
+    first = done[-1]
+    assert first["StatusCode"] in {"Successful", "Overridden"}
+    alarms = seed.server.client("cloudwatch").describe_alarms(
+        AlarmNamePrefix=f"TargetTracking-{VARIANT}"
+    )["MetricAlarms"]
+    kinds = [one["AlarmName"].split("-")[2] for one in alarms]
+    assert sorted(kinds) == ["AlarmHigh", "AlarmLow"]
+    assert first["Cause"] == (
+        f"monitor alarm {alarms[0]['AlarmName']} in state ALARM triggered"
+        " policy SageMakerEndpointScalingPolicy"
+    )
 
 
 def seeds_calls(region: str, resource_id: str, as_min_capacity: int, as_max_capacity: int) -> None:
@@ -168,21 +212,13 @@ def seeds_calls(region: str, resource_id: str, as_min_capacity: int, as_max_capa
     )
 
 
-def test_the_seeds_calls_scale_a_component_out_under_load_and_in_after_it(tmp_path: Path) -> None:
+@pytest.mark.timeout(400)
+def test_the_seeds_calls_scale_a_component_out_under_load_and_in_after_it(seed: Seed) -> None:
     """The two code blocks for an inference component as they stand."""
-    with served(tmp_path) as server:
-        component(server, python_model(tmp_path / "model", SLEEPS))
-        resource_id = "inference-component/talk"
-        with settings({"AWS_ENDPOINT_URL": server.url} | CREDENTIALS):
-            seeds_calls_for_a_component("us-east-1", resource_id, 1, 3)
-        named = {"X-Amzn-SageMaker-Inference-Component": "talk"}
-        with load(server, "shop", 12, named) as statuses:
-            wait_until(lambda: copies(server) == 3, seconds=110, what="three copies under load")
-        assert set(statuses) == {200}
-        wait_until(lambda: copies(server) == 1, seconds=110, what="one copy after it")
-        told = [one["Description"] for one in activities(server, resource_id)]
-        assert told[0] == "Setting desired copy count to 1."
-        assert "Setting desired copy count to 3." in told  # perhaps by way of 2
+    assert seed.component.result() == {200}
+    told = [one["Description"] for one in activities(seed.server, COMPONENT)]
+    assert told[0] == "Setting desired copy count to 1."
+    assert "Setting desired copy count to 3." in told  # perhaps by way of 2
 
 
 def seeds_calls_for_a_component(
@@ -240,7 +276,10 @@ def component(server: Server, folder: Path, count: int = 1) -> None:
 
 
 def copies(server: Server) -> int:
-    client = server.client("sagemaker")
+    return copies_seen(server.client("sagemaker"))
+
+
+def copies_seen(client: Any) -> int:
     described = client.describe_inference_component(InferenceComponentName="talk")
     if described["InferenceComponentStatus"] != "InService":
         return -1
@@ -256,14 +295,13 @@ def test_a_request_at_zero_copies_starts_the_first_one_and_is_answered(tmp_path:
         wait_until(lambda: copies(server) == 0, seconds=60, what="zero copies")
         server.client("application-autoscaling").register_scalable_target(
             ServiceNamespace="sagemaker",
-            ResourceId="inference-component/talk",
+            ResourceId=COMPONENT,
             ScalableDimension="sagemaker:inference-component:DesiredCopyCount",
             MinCapacity=0,
             MaxCapacity=2,
         )
-        named = {"X-Amzn-SageMaker-Inference-Component": "talk"}
-        assert server.post("/endpoints/shop/invocations", b"[7]", named) == (200, b"[7]")
-        (activity,) = activities(server, "inference-component/talk")
+        assert server.post("/endpoints/shop/invocations", b"[7]", NAMED) == (200, b"[7]")
+        (activity,) = activities(server, COMPONENT)
         assert activity["Cause"] == "requests are held while capacity is zero"
         assert activity["Details"] == "requests-held"
         (told,) = server.get("/admin/endpoints/shop/scaling")["targets"]

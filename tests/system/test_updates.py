@@ -30,47 +30,47 @@ def predict_fn(data, model):
 """
 
 
-def test_updating_under_load_loses_no_request(fresh_server: Server, tmp_path: Path) -> None:
-    fresh_server.deploy("first", python_model(tmp_path / "first", VERSION))
-    create(fresh_server, "second", python_model(tmp_path / "second", VERSION), endpoint=False)
-    client = fresh_server.client("sagemaker")
-    with Load(fresh_server.port, "/endpoints/first/invocations") as load:
+def test_updating_under_load_loses_no_request(empty_server: Server, tmp_path: Path) -> None:
+    empty_server.deploy("first", python_model(tmp_path / "first", VERSION))
+    create(empty_server, "second", python_model(tmp_path / "second", VERSION), endpoint=False)
+    client = empty_server.client("sagemaker")
+    with Load(empty_server.port, "/endpoints/first/invocations") as load:
         wait_until(lambda: load.answered > 100, seconds=20, what="load")
-        old = {copy["pid"] for copy in fresh_server.copies("first")}
+        old = {copy["pid"] for copy in empty_server.copies("first")}
         for config in ("second", "first", "second"):
             client.update_endpoint(EndpointName="first", EndpointConfigName=config)
             assert client.describe_endpoint(EndpointName="first")["EndpointStatus"] == "Updating"
-            described = fresh_server.wait_in_service("first")
+            described = empty_server.wait_in_service("first")
             assert described["EndpointConfigName"] == config
             before = load.answered
             wait_until(lambda low=before: load.answered > low + 100, seconds=20, what="answers")
-        new = {copy["pid"] for copy in fresh_server.copies("first") if copy["state"] == "ready"}
+        new = {copy["pid"] for copy in empty_server.copies("first") if copy["state"] == "ready"}
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
     assert not old & new
 
 
 def test_an_update_that_cannot_load_keeps_the_old_copies_and_says_why(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
-    fresh_server.deploy("first", python_model(tmp_path / "first", VERSION))
-    create(fresh_server, "broken", python_model(tmp_path / "broken", BROKEN), endpoint=False)
-    client = fresh_server.client("sagemaker")
-    with Load(fresh_server.port, "/endpoints/first/invocations", workers=2) as load:
+    empty_server.deploy("first", python_model(tmp_path / "first", VERSION))
+    create(empty_server, "broken", python_model(tmp_path / "broken", BROKEN), endpoint=False)
+    client = empty_server.client("sagemaker")
+    with Load(empty_server.port, "/endpoints/first/invocations", workers=2) as load:
         wait_until(lambda: load.answered > 50, seconds=20, what="load")
         client.update_endpoint(EndpointName="first", EndpointConfigName="broken")
-        described = fresh_server.wait_in_service("first")
+        described = empty_server.wait_in_service("first")
     assert described["EndpointConfigName"] == "first"
     assert "the weights are not here" in described["FailureReason"]
     assert load.statuses == {200: load.answered}, load.errors
 
 
 def test_weights_and_counts_change_without_losing_a_request(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
-    fresh_server.deploy("first", python_model(tmp_path / "first", VERSION))
-    client = fresh_server.client("sagemaker")
-    with Load(fresh_server.port, "/endpoints/first/invocations", workers=4) as load:
+    empty_server.deploy("first", python_model(tmp_path / "first", VERSION))
+    client = empty_server.client("sagemaker")
+    with Load(empty_server.port, "/endpoints/first/invocations", workers=4) as load:
         for count in (3, 1):
             wait_until(lambda: load.answered > 50, seconds=20, what="load")
             client.update_endpoint_weights_and_capacities(
@@ -79,7 +79,7 @@ def test_weights_and_counts_change_without_losing_a_request(
                     {"VariantName": "all", "DesiredWeight": 2.0, "DesiredInstanceCount": count}
                 ],
             )
-            described = fresh_server.wait_in_service("first")
+            described = empty_server.wait_in_service("first")
             variant = described["ProductionVariants"][0]
             assert (variant["CurrentInstanceCount"], variant["CurrentWeight"]) == (count, 2.0)
     assert load.statuses == {200: load.answered}, load.errors
@@ -87,13 +87,13 @@ def test_weights_and_counts_change_without_losing_a_request(
 
 
 def test_a_model_that_cannot_load_fails_its_endpoint_with_file_cause_and_remedy(
-    fresh_server: Server, tmp_path: Path
+    empty_server: Server, tmp_path: Path
 ) -> None:
     folder = tmp_path / "torn"
     folder.mkdir()
     (folder / "model.onnx").write_bytes(b"\x08\x07this is not a model")
-    create(fresh_server, "torn", folder)
-    client = fresh_server.client("sagemaker")
+    create(empty_server, "torn", folder)
+    client = empty_server.client("sagemaker")
 
     def failed() -> str:
         described = client.describe_endpoint(EndpointName="torn")

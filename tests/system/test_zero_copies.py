@@ -105,8 +105,8 @@ class Site:
 
 
 @pytest.fixture
-def site(fresh_server: Server, tmp_path: Path) -> Site:
-    return Site(fresh_server, tmp_path)
+def site(empty_server: Server, tmp_path: Path) -> Site:
+    return Site(empty_server, tmp_path)
 
 
 def ask_all(site: Site, pool: ThreadPoolExecutor, **more: Any) -> list[Future[int]]:
@@ -118,16 +118,17 @@ def ask_all(site: Site, pool: ThreadPoolExecutor, **more: Any) -> list[Future[in
 
 def test_a_variant_at_zero_instances_holds_its_requests_until_one_is_there(site: Site) -> None:
     site.model("m")
-    site.endpoint("shop", ModelName="m")
-    assert site.double(1) == 2
-    site.instances("shop", 0)
+    site.endpoint("depot", ModelName="m")
+    assert site.double(1, "depot") == 2
+    site.instances("depot", 0)
     with ThreadPoolExecutor(4) as pool:
-        asked = ask_all(site, pool)
-        site.instances("shop", 1)
+        asked = ask_all(site, pool, endpoint="depot")
+        site.instances("depot", 1)
         assert [one.result(60) for one in asked] == [0, 2, 4, 6]
-    assert site.server.in_flight() == 0
+    # A gateway of several tells what it counts each second.
+    wait_until(lambda: site.server.in_flight() == 0, seconds=30, what="nothing in flight")
     wait_until(
-        lambda: site.no_capacity(EndpointName="shop", VariantName="all") == 4,
+        lambda: site.no_capacity(EndpointName="depot", VariantName="all") == 4,
         seconds=30,
         what="four requests counted as those that found no capacity",
     )
@@ -136,15 +137,15 @@ def test_a_variant_at_zero_instances_holds_its_requests_until_one_is_there(site:
 def test_a_component_at_zero_copies_holds_its_requests_until_one_is_there(site: Site) -> None:
     site.endpoint("shop")
     site.model("m")
-    site.component("red", "m", 0)
+    site.component("held", "m", 0)
     with ThreadPoolExecutor(4) as pool:
-        asked = ask_all(site, pool, InferenceComponentName="red")
+        asked = ask_all(site, pool, InferenceComponentName="held")
         site.client.update_inference_component_runtime_config(
-            InferenceComponentName="red", DesiredRuntimeConfig={"CopyCount": 1}
+            InferenceComponentName="held", DesiredRuntimeConfig={"CopyCount": 1}
         )
         assert [one.result(60) for one in asked] == [0, 2, 4, 6]
     wait_until(
-        lambda: site.no_capacity(InferenceComponentName="red") == 4,
+        lambda: site.no_capacity(InferenceComponentName="held") == 4,
         seconds=30,
         what="four requests counted as those that found no capacity",
     )

@@ -140,6 +140,14 @@ def test_a_result_that_the_model_does_not_know_is_our_bug() -> None:
         json_rpc.serialize_response(operation, {"EndpointNam": "e"}, request_id="id-1")
 
 
+def test_members_of_our_own_go_out_as_they_are_beside_aws_ones() -> None:
+    """SDKs pass over what they do not know; whoever reads the JSON itself sees it."""
+    operation = models.service_model(models.SAGEMAKER).operation_model("DescribeTransformJob")
+    result = {"TransformJobName": "j", "PenstockProgress": {"Records": 3, "EtaSeconds": None}}
+    body = json_rpc.serialize_response(operation, result, request_id="id-1").body
+    assert body == (b'{"TransformJobName":"j","PenstockProgress":{"Records":3,"EtaSeconds":null}}')
+
+
 def test_half_a_surrogate_pair_does_not_break_an_answer() -> None:
     operation = models.service_model(models.SAGEMAKER).operation_model("DescribeEndpoint")
     result = {"FailureReason": "no file bad\udcff.onnx"}

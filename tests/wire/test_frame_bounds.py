@@ -110,7 +110,7 @@ def test_between_frames_there_is_nothing_to_wait_for() -> None:
 
 @pytest.mark.parametrize(
     ("payload_bytes", "meta_bytes", "fits"),
-    [(14, 0, True), (13, 0, False), (17, 3, True), (17, 4, False), (0, 0, False)],
+    [(18, 0, True), (17, 0, False), (21, 3, True), (21, 4, False), (0, 0, False)],
 )
 def test_a_reply_has_room_for_its_head_and_its_meta(
     payload_bytes: int, meta_bytes: int, fits: bool

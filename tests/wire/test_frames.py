@@ -54,16 +54,17 @@ GOLDEN: dict[str, tuple[bytes, str, Frame]] = {
             reason=4,
             queue_us=5,
             run_us=6,
+            lane_us=7,
             meta=b"[]",
             body=b"yes",
         ),
-        f"13000000 20 00 0200 {ENDIAN}  c900 0201 03 04 05000000 06000000  5b5d 796573",
-        Frame(32, 0, 2, IDENT, b"\xc9\0\2\1\3\4\5\0\0\0\6\0\0\0[]yes"),
+        f"17000000 20 00 0200 {ENDIAN}  c900 0201 03 04 05000000 06000000 07000000  5b5d 796573",
+        Frame(32, 0, 2, IDENT, b"\xc9\0\2\1\3\4\5\0\0\0\6\0\0\0\7\0\0\0[]yes"),
     ),
     "REPLY, of nothing but defaults": (
         frames.encode_reply(1),
-        "0e000000 20 00 0000 0100000000000000  c800 0000 00 00 00000000 00000000",
-        Frame(32, 0, 0, 1, b"\xc8" + bytes(13)),
+        "12000000 20 00 0000 0100000000000000  c800 0000 00 00 00000000 00000000 00000000",
+        Frame(32, 0, 0, 1, b"\xc8" + bytes(17)),
     ),
     "CHUNK, the first": (
         frames.encode(frames.CHUNK, 1, b"[]one", flags=frames.FIRST, meta_bytes=2),
@@ -77,13 +78,13 @@ GOLDEN: dict[str, tuple[bytes, str, Frame]] = {
     ),
     "END": (
         frames.encode_reply(1, kind=frames.END, run_us=0x01020304),
-        "0e000000 22 00 0000 0100000000000000  c800 0000 00 00 00000000 04030201",
-        Frame(34, 0, 0, 1, b"\xc8" + bytes(9) + b"\4\3\2\1"),
+        "12000000 22 00 0000 0100000000000000  c800 0000 00 00 00000000 04030201 00000000",
+        Frame(34, 0, 0, 1, b"\xc8" + bytes(9) + b"\4\3\2\1" + bytes(4)),
     ),
     "ERROR": (
         frames.encode_reply(1, kind=frames.ERROR, status=503, body=b"{}"),
-        "10000000 23 00 0000 0100000000000000  f701 0000 00 00 00000000 00000000  7b7d",
-        Frame(35, 0, 0, 1, b"\xf7\1" + bytes(12) + b"{}"),
+        "14000000 23 00 0000 0100000000000000  f701 0000 00 00 00000000 00000000 00000000  7b7d",
+        Frame(35, 0, 0, 1, b"\xf7\1" + bytes(16) + b"{}"),
     ),
     "RETURNED": (
         frames.encode(frames.RETURNED, 1, b"draining"),
@@ -99,6 +100,11 @@ GOLDEN: dict[str, tuple[bytes, str, Frame]] = {
         frames.encode(frames.EVENT, 0, b"{}"),
         "02000000 26 00 0000 0000000000000000  7b7d",
         Frame(38, 0, 0, 0, b"{}"),
+    ),
+    "COUNTS": (
+        frames.encode_counts([(3, 258), (0xFFFFFFFF, 0)]),
+        "10000000 27 00 0000 0000000000000000  03000000 02010000 ffffffff 00000000",
+        Frame(39, 0, 0, 0, b"\3\0\0\0\2\1\0\0\xff\xff\xff\xff\0\0\0\0"),
     ),
 }
 STREAM = b"".join(encoded for encoded, _, _ in GOLDEN.values())
@@ -126,12 +132,21 @@ def test_the_payload_of_a_request_is_taken_apart_at_its_meta() -> None:
     assert frames.decode_invoke(frame.payload, 0).body == b'["a"]body'
 
 
+def test_counts_are_pairs_and_half_a_pair_is_torn() -> None:
+    frame = GOLDEN["COUNTS"][2]
+    assert frames.decode_counts(frame.payload) == [(3, 258), (0xFFFFFFFF, 0)]
+    assert frames.decode_counts(b"") == []
+    with pytest.raises(FrameError):
+        frames.decode_counts(frame.payload[:-4])
+
+
 def test_the_payload_of_an_answer_is_taken_apart_at_its_meta() -> None:
     frame = GOLDEN["REPLY"][2]
     decoded = frames.decode_reply(frame.payload, frame.meta_bytes)
     assert decoded == Reply(
-        status=201, batch_rows=258, lane=3, reason=4, queue_us=5, run_us=6, meta=b"[]", body=b"yes"
-    )
+        status=201, batch_rows=258, lane=3, reason=4, queue_us=5, run_us=6, lane_us=7, meta=b"[]",
+        body=b"yes",
+    )  # fmt: skip
     assert frames.decode_reply(frame.payload, 0).body == b"[]yes"
 
 
@@ -194,7 +209,7 @@ DIRECTIONS = {
     "from": (
         FROM_INSTANCE,
         {32: 1 << 30, 33: 1 << 30, 34: 1 << 30, 35: 1 << 30,
-         36: 1 << 20, 37: 64 << 20, 38: 64 << 20},
+         36: 1 << 20, 37: 64 << 20, 38: 64 << 20, 39: 1 << 20},
     ),
 }  # fmt: skip
 DIRECTIONS["either"] = (EITHER_WAY, DIRECTIONS["to"][1] | DIRECTIONS["from"][1])
@@ -305,7 +320,8 @@ def test_a_meta_of_the_largest_size_passes_and_no_larger_one() -> None:
         b"[null,1]",
         b'[null,null,"1"]',
         b"[null,null,null,1]",
-        b"[null,null,null,null,null]",
+        b"[null,null,null,null,1]",
+        b"[null,null,null,null,null,null]",
     ],
 )
 def test_an_answer_whose_meta_is_of_another_form_is_torn(data: bytes) -> None:
@@ -354,3 +370,17 @@ def test_reasons_of_batches_have_these_numbers() -> None:
         "draining": 7,
         "service-level": 8,
     }
+
+
+def test_metas_of_traced_requests_are_the_last_fields_and_are_not_kept() -> None:
+    """Each is its own: kept, they would drive out those that come again."""
+    asked = RequestMeta("a", traceparent="00-1-2-01", tracestate="b=1")
+    data = b'["a",null,null,null,null,null,null,"runtime",null,"00-1-2-01","b=1"]'
+    assert frames.encode_request_meta(asked) == data
+    assert frames.decode_request_meta(data) == asked
+    assert frames.decode_request_meta(data) is not frames.decode_request_meta(data)
+    told = ReplyMeta("a", spans="[]")
+    data = b'["a",null,null,null,"[]"]'
+    assert frames.encode_reply_meta(told) == data
+    assert frames.decode_reply_meta(data) == told
+    assert frames.decode_reply_meta(data) is not frames.decode_reply_meta(data)

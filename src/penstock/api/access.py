@@ -191,6 +191,20 @@ def _announces_body(headers: Sequence[tuple[bytes, bytes]]) -> bool:
     )
 
 
+def key_of(http: HttpRequest, ring: KeyRing) -> str:
+    """Id of the key that a request shows, whose check it has passed; empty: it shows none."""
+    scheme, _, token = http.headers.get("authorization", "").partition(" ")
+    try:
+        if scheme.lower() != "bearer":
+            return sigv4.parse_authorization(http.headers).access_key
+        token = token.strip()
+        if token.startswith(bearer.PREFIX):
+            return bearer.parse_bearer(token).signed.access_key
+    except AwsError:
+        return ""
+    return (ring.bearer(token) or "") if len(token) <= _TOKEN_BYTES_MAX else ""
+
+
 def _bearer_of(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
     for name, value in headers:
         if name.lower() == b"authorization" and value[:7].lower() == b"bearer ":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from starlette.applications import Starlette
@@ -10,17 +10,61 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
+from penstock.api.admin.answers import error_answer
 from penstock.api.admin.app import AdminServices, routes
+from penstock.api.admin.traffic import TrafficFeed
 from penstock.api.aws import AwsFrontDoor
 from penstock.errors import PenstockError
 from penstock.gateway.asgi import head_of
 from penstock.gateway.call import Call
-from penstock.metrics.prometheus import PrometheusPage
+from penstock.metrics.pages import MetricPages
 from penstock.wire.aws.http import HttpRequest
 
 
-def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) -> Any:
-    """The application; the scope's `penstock.request_id` is what the connection answers with."""
+def build_app(
+    aws: AwsFrontDoor,
+    admin: AdminServices,
+    metrics: MetricPages,
+    traffic: TrafficFeed | None = None,
+) -> Any:
+    """The application; the scope's `penstock.request_id` is what the connection answers with.
+
+    `traffic`: tells orchestrators what this server could take.
+    """
+
+    async def get_root(_request: Request) -> Response:
+        return PlainTextResponse(
+            "Penstock serves here: the SageMaker, SageMaker Runtime, Application Auto Scaling and"
+            " CloudWatch APIs, the Open Inference Protocol below /v2 and OpenAI's API below /v1."
+            " Metrics are at /metrics.\n"
+        )
+
+    async def get_metrics(request: Request) -> Response:
+        process = request.query_params.get("process", "")
+        try:
+            body, content_type = await metrics.render(process, request.headers.get("accept", ""))
+        except PenstockError as error:
+            return JSONResponse(error.to_dict(), status_code=error.status)
+        return Response(body, headers={"content-type": content_type})
+
+    async def ping(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    return Starlette(
+        routes=[
+            Route("/", aws_root(aws), methods=["POST"]),
+            Route("/", get_root, methods=["GET"]),
+            Route("/ping", ping, methods=["GET"]),
+            Route("/metrics", get_metrics, methods=["GET"]),
+            Mount("/admin", routes=routes(admin)),
+            *(traffic.routes() if traffic is not None else ()),
+        ],
+        exception_handlers={404: _not_found, 405: _wrong_method, PenstockError: _told},
+    )
+
+
+def aws_root(aws: AwsFrontDoor) -> Callable[[Request], Awaitable[Response]]:
+    """What serves POST /."""
 
     async def post_root(request: Request) -> Response:
         http = http_request(
@@ -41,30 +85,13 @@ def build_app(aws: AwsFrontDoor, admin: AdminServices, metrics: PrometheusPage) 
         response.raw_headers.append((b"content-length", b"%d" % len(answer.body)))
         return response
 
-    async def get_root(_request: Request) -> Response:
-        return PlainTextResponse(
-            "Penstock serves here: the SageMaker, SageMaker Runtime, Application Auto Scaling and"
-            " CloudWatch APIs, the Open Inference Protocol below /v2 and OpenAI's API below /v1."
-            " Metrics are at /metrics.\n"
-        )
+    return post_root
 
-    async def get_metrics(request: Request) -> Response:
-        body, content_type = metrics.render(request.headers.get("accept", ""))
-        return Response(body, headers={"content-type": content_type})
 
-    async def ping(_request: Request) -> Response:
-        return PlainTextResponse("")
-
-    return Starlette(
-        routes=[
-            Route("/", post_root, methods=["POST"]),
-            Route("/", get_root, methods=["GET"]),
-            Route("/ping", ping, methods=["GET"]),
-            Route("/metrics", get_metrics, methods=["GET"]),
-            Mount("/admin", routes=routes(admin)),
-        ],
-        exception_handlers={404: _not_found, 405: _wrong_method},
-    )
+async def _told(_request: Request, error: Exception) -> Response:
+    """What a page did not expect, as a database that is away: in words all the same."""
+    assert isinstance(error, PenstockError)
+    return error_answer(error)
 
 
 async def _not_found(request: Request, _error: Exception) -> Response:

@@ -22,6 +22,7 @@ _ENDPOINTS: Final = b"/endpoints/"
 _OIP: Final = b"/v2"
 _OPENAI: Final = b"/v1/"
 _ADMIN: Final = b"/admin/"
+_OWN: Final = b"/penstock/v1/"
 _ADMIN_ENDPOINTS: Final = b"/admin/endpoints/"
 _FORM: Final = b"application/x-www-form-urlencoded"
 #: Operations of the control plane that are about one endpoint, which their body names.
@@ -57,7 +58,11 @@ def asked_of(method: str, raw_path: bytes, headers: Sequence[tuple[bytes, bytes]
         reads = method in ("GET", "HEAD")
         return Asked(grants.READ_STATUS if reads else grants.LOAD_TARGET_MODEL, _text(name))
     if raw_path.startswith(_ADMIN):
-        return Asked(grants.READ_STATUS)
+        reads = method in ("GET", "HEAD")
+        return Asked(grants.READ_STATUS if reads else grants.CHANGE_SCHEDULES)
+    if raw_path.startswith(_OWN):
+        reads = method in ("GET", "HEAD")
+        return Asked(grants.READ_STATUS if reads else grants.CHANGE_TRAFFIC)
     return Asked(grants.UNKNOWN)
 
 

@@ -63,18 +63,31 @@ class AwsService:
     name: str  #: botocore's name
     operations: Mapping[str, Operation]
     context: Callable[[str], Any]  #: region -> the first argument of an operation
+    #: the context, and the id of the request's key ("": it shows none) -> the context to use
+    signed_by: Callable[[Any, str], Any] = lambda context, access_key: context
 
 
 class AwsFrontDoor:
     """Answers every POST / that names an AWS operation."""
 
-    def __init__(self, services: Sequence[AwsService], *, region_default: str) -> None:
+    def __init__(
+        self,
+        services: Sequence[AwsService],
+        *,
+        region_default: str,
+        key_of: Callable[[HttpRequest], str] = lambda http: signed_with(http)[1],
+    ) -> None:
+        """`key_of`: id of the key that a request shows; empty: it shows none."""
+        self._key_of = key_of
         self._services = {service.name: service for service in services}
         self._region_default = region_default
         self._large = asyncio.Semaphore(1)  #: their trees are many times as large as they are
 
-    async def handle(self, http: HttpRequest, request_id: str) -> HttpResponse:
-        """Always an answer: what goes wrong is told in the caller's protocol."""
+    async def handle(self, http: HttpRequest, request_id: str, *, owner: str = "") -> HttpResponse:
+        """Always an answer: what goes wrong is told in the caller's protocol.
+
+        `owner`: of a call from inside, id of the key whose call it is.
+        """
         name, protocol = dispatch(http)
         service = self._services.get(name)
         if service is None:
@@ -91,7 +104,9 @@ class AwsFrontDoor:
                 async with self._large:
                     found, params = await asyncio.to_thread(read)
             operation = found
-            context = service.context(region_of(http) or self._region_default)
+            region, _ = signed_with(http)
+            context = service.context(region or self._region_default)
+            context = service.signed_by(context, owner or self._key_of(http))
             result = await service.operations[found.name](context, params)
             write = functools.partial(
                 protocol.serialize_response, found, result, request_id=request_id
@@ -147,12 +162,13 @@ def _not_served(http: HttpRequest) -> AwsError:
     return unknown_operation("The request names no service that is served here.")
 
 
-def region_of(http: HttpRequest) -> str:
-    """The region of the credential scope; empty for unsigned requests."""
+def signed_with(http: HttpRequest) -> tuple[str, str]:
+    """(region, access key) of the credential scope; empty for unsigned requests."""
     try:
-        return parse_authorization(http.headers).region
+        signed = parse_authorization(http.headers)
     except AwsError:
-        return ""
+        return "", ""
+    return signed.region, signed.access_key
 
 
 def as_aws_error(error: PenstockError) -> AwsError:

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.api.copy_usage import CopyUsage
 from penstock.clock import Clock
+from penstock.control.instance_status import cpu_percent, cpu_seconds
 from penstock.control.plane import ControlPlane
 from penstock.control.views import InstanceView
 from penstock.core.components.spec import component_of
@@ -138,19 +139,6 @@ def held(endpoint: str, view: InstanceView, kind: InstanceType, machine_bytes: i
         instance_type=view.instance_type,
         memory_bytes=view.memory_bytes_max or machine_bytes,
     )
-
-
-def cpu_seconds(status: dict[str, Any]) -> float:
-    """Processor time of an instance and its workers so far."""
-    workers = [one for copy in status.get("copies", ()) for one in copy.get("workers", ())]
-    return float(status.get("cpu_s", 0.0)) + sum(float(one.get("cpu_s", 0.0)) for one in workers)
-
-
-def cpu_percent(before: tuple[float, float] | None, now: tuple[float, float]) -> float | None:
-    """100 for each core kept busy; None at the first sample, and when a worker was replaced."""
-    if before is None or now[0] <= before[0] or now[1] < before[1]:
-        return None
-    return 100.0 * (now[1] - before[1]) / (now[0] - before[0])
 
 
 def engines(status: dict[str, Any]) -> dict[str, Any]:

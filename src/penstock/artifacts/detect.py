@@ -1,9 +1,9 @@
 """What an unpacked artifact is: from its files, its image and its environment to a description.
 
-The first layout that fits decides: model.yaml, code/inference.py, a Triton repository, OpenVINO IR,
-ONNX, a program of torch.export. Nothing is guessed beyond that: an artifact that fits none of them
-is refused with what was found and what is understood. Files are looked at, never executed or
-unpickled.
+A builds.yaml says which folders may be meant. The first layout that fits decides: model.yaml,
+code/inference.py, a Triton repository, OpenVINO IR, ONNX, a program of torch.export. Nothing is
+guessed beyond that: an artifact that fits none of them is refused with what was found and what is
+understood. Files are looked at, never executed or unpickled.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.artifacts import model_yaml, triton_models, triton_repository
+from penstock.artifacts.builds import chosen_build, read_builds
 from penstock.artifacts.description import RUNTIMES, Batching, ModelDescription
 from penstock.artifacts.detect_pt2 import check_pt2
 from penstock.artifacts.generation_layout import RUNTIMES as GENERATION_RUNTIMES
@@ -30,6 +31,7 @@ from penstock.artifacts.images import (
 from penstock.artifacts.layout_errors import layout_unknown
 from penstock.artifacts.model_files import check_whole, find_model_file, inside
 from penstock.artifacts.pipeline_models import models_of
+from penstock.core.instruction_sets import demand
 from penstock.errors import CallerError
 
 CODE = "code/inference.py"
@@ -67,6 +69,7 @@ def detect(
     runtime: str = "",
     image_commands: Mapping[str, tuple[str, ...]] | None = None,
     trusted: bool = False,
+    instruction_set: str = "",
 ) -> Detected:
     """Describes the artifact in `root`.
 
@@ -77,11 +80,13 @@ def detect(
         runtime: one of RUNTIMES or "triton", to overrule the choice; empty detects.
         image_commands: the operator's images and the commands that stand for them.
         trusted: the operator's word that pickle files may be loaded.
+        instruction_set: this processor's, where the artifact is to be loaded; "": it is only looked
+            at, and of several builds the one that needs least is.
 
     Raises:
         CallerError: `artifact-layout-unknown`, `artifact-untrusted`, `artifact-incomplete`,
             `artifact-ambiguous`, `model-yaml-invalid`, `image-not-mapped`, `runtime-mismatch`,
-            `artifact-no-language-model`, and those of the layouts.
+            `artifact-no-language-model`, `no-build-for-processor`, and those of the layouts.
     """
     environment = environment or {}
     hint = image_hint(image, image_commands or {})
@@ -94,7 +99,7 @@ def detect(
     if hint.kind == "process" and runtime in ("", "process"):
         description = ModelDescription(runtime="process", task="payload", command=hint.command)
     else:
-        root = _step_into(root)
+        root = _of_builds(_step_into(root), instruction_set)
         wanted = runtime if runtime in RUNTIMES else hint.runtime
         description, root = _describe(root, image, hint, environment, wanted, trusted)
         if wanted and description.runtime != wanted:
@@ -166,6 +171,15 @@ def _step_into(root: Path) -> Path:
         return root
     name = entries[0].name
     return root if name == "code" or name.isdigit() else entries[0]
+
+
+def _of_builds(root: Path, instruction_set: str) -> Path:
+    if not instruction_set:
+        builds = read_builds(root)
+        least = min(builds, key=lambda one: demand(one.needs), default=None)
+        return root if least is None else root / least.folder
+    choice = chosen_build(root, instruction_set)
+    return root if choice is None else root / choice.build.folder
 
 
 def _code_file(root: Path, environment: Mapping[str, str]) -> str:

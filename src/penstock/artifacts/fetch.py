@@ -42,6 +42,10 @@ def look(
     """
     clock = clock or SystemClock()
     path = local_path(uri, settings, budget)
+    if path is not None and settings.server_files:
+        from penstock.artifacts import server_files  # noqa: PLC0415 - of instances elsewhere
+
+        return server_files.list_files(settings.server_files, uri, within, budget=budget)
     if path is not None:
         folder = local_path(within, settings, budget) if within else None
         return list_local(

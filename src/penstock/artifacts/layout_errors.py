@@ -37,7 +37,8 @@ _FOREIGN = (
     (
         "adapter_config.json",
         "a LoRA adapter",
-        "Adapters are not part of this release; merge it into its base model and export that.",
+        "Create an inference component for it with BaseInferenceComponentName, beside that of its "
+        "base model, or merge it into the base.",
     ),
     (
         "serving.properties",

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 
 from penstock.artifacts.budget import Budget
@@ -154,9 +156,8 @@ def _changed_s(file: SourceFile) -> float:
 def _chunks(path: Path, stamp: str, what: str, real_within: str) -> Iterator[bytes]:
     """`real_within`: the folder that the opened file must be in; "" = any."""
     try:
-        # Not blocking: a pipe put in the file's place must not hang the thread.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb", buffering=0) as file:
+        with _opened(path) as file:
+            descriptor = file.fileno()
             if real_within:  # a folder may have become a link since it was listed
                 real = os.readlink(f"/proc/self/fd/{descriptor}")
                 _refuse_outside(path, real, real_within, what)
@@ -167,12 +168,41 @@ def _chunks(path: Path, stamp: str, what: str, real_within: str) -> Iterator[byt
     except OSError as error:
         raise _read_error(what, path, error) from error
     if changed:
-        raise NotNowError(
-            "artifact-changed",
-            f"{what}: {path} changed while it was read",
-            hint="Deploy when the file is completely written; better, write new files and rename.",
-            retry_after_s=1.0,
-        )
+        raise _changed(path, what)
+
+
+@contextmanager
+def open_unchanged(path: Path, stamp: str, what: str) -> Iterator[int]:
+    """A descriptor of the very file that was listed with this stamp, to read from anywhere in it.
+
+    Raises, entering and leaving: `NotNowError` (`artifact-changed`) where the file is another one
+    or was written to, and `CallerError` where it can't be read.
+    """
+    try:
+        file = _opened(path)
+    except OSError as error:
+        raise _read_error(what, path, error) from error
+    with file:
+        if _stamp(os.fstat(file.fileno())) != stamp:
+            raise _changed(path, what)
+        yield file.fileno()
+        if _stamp(os.fstat(file.fileno())) != stamp:
+            raise _changed(path, what)
+
+
+def _opened(path: Path) -> FileIO:
+    # Not blocking: a pipe put in the file's place must not hang the thread.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return FileIO(descriptor, "rb")
+
+
+def _changed(path: Path, what: str) -> NotNowError:
+    return NotNowError(
+        "artifact-changed",
+        f"{what}: {path} changed while it was read",
+        hint="Deploy when the file is completely written; better, write new files and rename.",
+        retry_after_s=1.0,
+    )
 
 
 def _read_error(what: str, path: Path, error: OSError) -> CallerError:

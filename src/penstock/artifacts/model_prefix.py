@@ -128,7 +128,12 @@ class ModelPrefix:
             found = index.in_bucket(self._opened(), self._key, self._budget())
             names = sorted(name for name in found if name > after)[:limit]
             return [_entry(name, found[name]) for name in names]
-        names = index.names_in_folder(self._folder, self._budget())
+        door = self._settings.server_files
+        if door:
+            server_files = importlib.import_module("penstock.artifacts.server_files")
+            names = server_files.names_below(door, self._uri, budget=self._budget())
+        else:
+            names = index.names_in_folder(self._folder, self._budget())
         page = sorted(name for name in names if name > after)[:limit]
         return [entry for name in page if (entry := self._local_entry(name)) is not None]
 
@@ -139,6 +144,7 @@ class ModelPrefix:
         *,
         compile_uncompiled: Callable[[Path, str], Path] = lambda root, digest: root,
         cancelled: threading.Event | None = None,
+        instruction_set: str = "",
     ) -> FetchedModel:
         """Brings one version of a target model, whole, as `prepare` does.
 
@@ -155,6 +161,7 @@ class ModelPrefix:
                 compile_uncompiled=compile_uncompiled,
                 cancelled=cancelled,
                 clock=self._clock,
+                instruction_set=instruction_set,
             )
         except CallerError as error:
             if error.code == "artifact-not-found":

@@ -71,12 +71,18 @@ def list_in_store(
     return listing
 
 
-def objects_below(store: Any, prefix: str, *, budget: Budget) -> Iterator[tuple[str, Any]]:
-    """(name below the prefix, what the store says of it), in no order, without clutter."""
+def objects_below(
+    store: Any, prefix: str, *, budget: Budget, after: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """(name below the prefix, what the store says of it), in no order, without clutter.
+
+    `after`: a key; those that sort before it may be left out.
+    """
     obstore = importlib.import_module("obstore")
     prefix = prefix.strip("/")
+    options = {"offset": after} if after else {}
     try:
-        for page in obstore.list(store, prefix=prefix or None, chunk_size=1000):
+        for page in obstore.list(store, prefix=prefix or None, chunk_size=1000, **options):
             budget.check()
             for item in page:
                 name = item["path"][len(prefix) :].lstrip("/")
@@ -97,7 +103,7 @@ def listing_of(store: Any, objects: Mapping[str, Any], *, single: bool, budget: 
         SourceFile(
             name=name,
             size=int(item["size"]),
-            stamp=_stamp(item),
+            stamp=stamp_of(item),
             chunks=functools.partial(_later_chunks, obstore, store, item, budget),
         )
         for name, item in sorted(objects.items())
@@ -112,26 +118,27 @@ def _later_chunks(obstore: Any, store: Any, item: Any, budget: Budget) -> Iterat
         result = obstore.get(store, item["path"])
     except Exception as error:
         raise remote_error(f"{budget.what} ({item['path']})", error) from error
-    if _stamp(result.meta) != _stamp(item):
+    if stamp_of(result.meta) != stamp_of(item):
         raise NotNowError(
             "artifact-changed",
             f"{budget.what}: the object {item['path']} changed while the prefix was read",
             hint="Deploy when the upload is complete; better, upload each version to a new prefix.",
             retry_after_s=1.0,
         )
-    yield from _chunks(result, budget)
+    yield from chunks_of(result, budget)
 
 
 def _opened_file(name: str, result: Any, budget: Budget) -> SourceFile:
     return SourceFile(
         name=name,
         size=int(result.meta["size"]),
-        stamp=_stamp(result.meta),
-        chunks=lambda: _chunks(result, budget),
+        stamp=stamp_of(result.meta),
+        chunks=lambda: chunks_of(result, budget),
     )
 
 
-def _chunks(result: Any, budget: Budget) -> Iterator[bytes]:
+def chunks_of(result: Any, budget: Budget) -> Iterator[bytes]:
+    """The bytes of an object that was asked for, all of them or an error of ours."""
     read = 0
     try:
         for chunk in result.stream(min_chunk_size=CHUNK_BYTES):
@@ -150,7 +157,8 @@ def _chunks(result: Any, budget: Budget) -> Iterator[bytes]:
         )
 
 
-def _stamp(meta: Any) -> str:
+def stamp_of(meta: Any) -> str:
+    """What changes with an object, from what the store says of it; "" where it says nothing."""
     if meta["e_tag"]:
         return str(meta["e_tag"])
     modified = meta["last_modified"]

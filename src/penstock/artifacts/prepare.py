@@ -43,11 +43,13 @@ def prepare(
     compile_uncompiled: Callable[[Path, str], Path] = lambda root, digest: root,
     cancelled: threading.Event | None = None,
     clock: Clock | None = None,
+    instruction_set: str = "",
 ) -> Detected:
     """Makes the artifact available on this machine and says what it is.
 
     `compile_uncompiled` is given the artifact's root and its digest, and returns the root of what
-    is to be served: weights without a graph are compiled there.
+    is to be served: weights without a graph are compiled there. `instruction_set`: this
+    processor's, by which one of several builds is chosen.
 
     Raises `CallerError` for what its owner must fix (the message names file and cause, the hint the
     remedy) and `NotNowError` where only the network, the time or the caller's patience failed.
@@ -62,6 +64,7 @@ def prepare(
             runtime=source.runtime,
             image_commands=settings.image_commands,
             trusted=source.trusted or settings.trusts(source.uri),
+            instruction_set=instruction_set,
         )
     except CallerError as error:
         raise judged(error, source, settings, clock=clock) from error

@@ -87,6 +87,8 @@ class ArtifactSettings:
     s3_local: dict[str, str] = field(default_factory=dict)  #: bucket -> directory
     image_commands: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: pattern -> argv
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes that count as trusted
+    #: "host:port": files and paths are those of the server's machine, asked for there
+    server_files: str = ""
     isolation: bool = True  #: processes with models' code are confined, those of trusted ones not
     #: A single-machine model: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
@@ -128,6 +130,7 @@ class ArtifactSettings:
             "s3_local": dict(self.s3_local),
             "image_commands": {key: list(argv) for key, argv in self.image_commands.items()},
             "trusted_artifacts": list(self.trusted_artifacts),
+            "server_files": self.server_files,
             "isolation": self.isolation,
             "bytes_max": self.bytes_max,
             "files_max": self.files_max,

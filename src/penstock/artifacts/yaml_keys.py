@@ -150,6 +150,10 @@ class Keys:
             found.append((value, f"{self._path}{name}[{at}]."))
         return found
 
+    def names(self) -> list[str]:
+        """The keys that were not taken, of a mapping whose keys are the writer's own names."""
+        return [self._checked_text("", name) for name in self._left]
+
     def done(self) -> None:
         if self._left:
             name, value = next(iter(self._left.items()))

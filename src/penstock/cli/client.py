@@ -43,12 +43,13 @@ class Client:
             "X-Amz-Target": f"SageMaker.{operation}",
         }
         status, _, body = self.request("POST", "/", json.dumps(members).encode(), headers)
-        return _answer(status, body)
+        return answer_of(status, body)
 
-    def admin(self, path: str, *, method: str = "GET") -> dict[str, Any]:
-        """One call of the admin API, below `/admin`."""
-        status, _, body = self.request(method, f"/admin{path}")
-        return _answer(status, body)
+    def admin(self, path: str, *, method: str = "GET", body: bytes = b"") -> dict[str, Any]:
+        """One call of the admin API, below `/admin`; a body is JSON."""
+        headers = {"Content-Type": "application/json"} if body else {}
+        status, _, answered = self.request(method, f"/admin{path}", body, headers)
+        return answer_of(status, answered)
 
     def invoke(
         self, endpoint: str, body: bytes, headers: dict[str, str]
@@ -57,7 +58,7 @@ class Client:
         path = f"/endpoints/{quote(endpoint, safe='')}/invocations"
         status, answered, reply = self.request("POST", path, body, headers)
         if status >= 300:
-            _answer(status, reply, code=answered.get("x-amzn-errortype", ""))
+            answer_of(status, reply, code=answered.get("x-amzn-errortype", ""))
         return reply, answered
 
     def stream(
@@ -76,7 +77,7 @@ class Client:
         with self._exchange("POST", path, body, headers) as answer:
             answered = _names(answer)
             if answer.status >= 300:
-                _answer(answer.status, answer.read(), code=answered.get("x-amzn-errortype", ""))
+                answer_of(answer.status, answer.read(), code=answered.get("x-amzn-errortype", ""))
             begun(answered)
             decoder = eventstream.Decoder()
             while data := answer.read1(65_536):
@@ -164,7 +165,7 @@ def _parts(url: str) -> tuple[bool, str, int | None]:
     )
 
 
-def _answer(status: int, body: bytes, *, code: str = "") -> dict[str, Any]:
+def answer_of(status: int, body: bytes, *, code: str = "") -> dict[str, Any]:
     """The answer's members, or the error that it is; rest-json has the error's code in a header."""
     try:
         value = json.loads(body) if body else {}

@@ -1,4 +1,4 @@
-"""`penstock compile`: a source model as an artifact for one chip, proven equal."""
+"""`penstock compile`: a source model as an artifact for one chip or for several, proven equal."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def compile_(
             "is measured to be fastest on this processor, within its tolerance.",
         ),
     ] = "auto",
+    chips: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--for",
+            help="avx2, avx512, vnni, bf16, amx: a build for processors with it; may be repeated. "
+            "The instance that loads the model takes the best that its processor can run.",
+        ),
+    ] = None,
     task: Annotated[
         str, typer.Option("--task", help="What it is served as, where its files leave that open.")
     ] = "",
@@ -72,36 +80,41 @@ def compile_(
 ) -> None:
     """Compile a model for a chip; leaves nothing where its answers are not the source's."""
     from penstock.compile.build import compile_model  # noqa: PLC0415 - numpy and more
+    from penstock.compile.builds import compile_builds  # noqa: PLC0415 - as above
     from penstock.compile.contract import Options  # noqa: PLC0415
 
-    report = compile_model(
-        source,
-        out,
-        Options(
-            target=target,
-            task=task,
-            name=name,
-            description=description,
-            tokenizer=tokenizer,
-            inputs=tuple(inputs or ()),
-            calibration=calibration,
-            samples=samples,
-            tokens_max=tokens_max,
-            rows_max=rows_max,
-            tolerance=tolerance,
-            trust=trust,
-            measure_s=measure_s,
-            threads=threads,
-        ),
-        say=note,
+    options = Options(
+        target=target,
+        task=task,
+        name=name,
+        description=description,
+        tokenizer=tokenizer,
+        inputs=tuple(inputs or ()),
+        calibration=calibration,
+        samples=samples,
+        tokens_max=tokens_max,
+        rows_max=rows_max,
+        tolerance=tolerance,
+        trust=trust,
+        measure_s=measure_s,
+        threads=threads,
     )
+    if chips:
+        report = compile_builds(source, out, options, chips, say=note)
+    else:
+        report = compile_model(source, out, options, say=note)
     if json_:
         print_json(report)
-    else:
-        _show(report, out)
+        return
+    for build in report.get("builds", ()):
+        note(f"build {build['folder']}, for processors with {build['needs']}:")
+        _show(build["report"])
+    if not chips:
+        _show(report)
+    note(f"wrote {out}; deploy it with: penstock deploy NAME {out}")
 
 
-def _show(report: dict[str, Any], out: Path) -> None:
+def _show(report: dict[str, Any]) -> None:
     from penstock.compile.report import auto_rows, parity_rows, timing_rows  # noqa: PLC0415 - as above
 
     print_table(
@@ -124,4 +137,3 @@ def _show(report: dict[str, Any], out: Path) -> None:
         )
     for line in report["notes"]:
         note(f"note: {line}")
-    note(f"wrote {out}; deploy it with: penstock deploy NAME {out}")

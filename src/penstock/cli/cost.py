@@ -1,4 +1,5 @@
-"""`penstock cost`: what models, tenants and requests cost, and what other ways to serve would."""
+"""`penstock cost`: what models, tenants, requests and transform jobs cost, and what other ways to
+serve would."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import options
+from penstock.cli import job_rows, options
 from penstock.cli.client import Client
 from penstock.cli.cost_words import figure, money, saved
 from penstock.cli.output import note, print_json, print_table
@@ -42,20 +43,25 @@ def cost(
     key: options.Key = "",
     json_: options.Json = False,
 ) -> None:
-    """Report what models, tenants and requests cost, and compare with other ways to serve."""
-    given = _read(usage) if usage else Client(url, key=key).admin("/usage")
+    """Report what models, tenants, requests and jobs cost; compare with other ways to serve."""
+    given = _read(usage) if usage else _asked(Client(url, key=key))
     instances = usage_from_dict(given)
     found = report(instances, tenants_by(tenant_ends, parts=tenant_parts))
     others = of_usage(instances, _offers(given))
+    jobs = _jobs(given)
     if html is not None:
         from penstock.cli.cost_page import page  # noqa: PLC0415 - only this option needs it
 
-        html.write_text(page(found, others), encoding="utf-8")
+        html.write_text(page(found, others, jobs), encoding="utf-8")
         note(f"wrote {html}")
     if json_:
-        print_json(as_dict(found, others))
+        print_json(as_dict(found, others) | {"jobs": jobs})
     elif html is None:
         _print(found, others, top)
+        if jobs:
+            print()
+            rows = [job_rows.cost_row(each) for each in jobs[:top]]
+            print_table("transform jobs, the latest first", job_rows.COST_COLUMNS, rows)
 
 
 def as_dict(found: CostReport, others: list[Alternative]) -> dict[str, Any]:
@@ -74,6 +80,18 @@ def _line(line: CostLine) -> dict[str, Any]:
     told = dataclasses.asdict(line)
     told["cost"]["dollars"] = line.cost.dollars
     return told | {"dollars_per_request": line.dollars_per_request}
+
+
+def _asked(client: Client) -> dict[str, Any]:
+    return client.admin("/usage") | client.admin("/jobs?limit=1000")
+
+
+def _jobs(given: Any) -> list[dict[str, Any]]:
+    """Of transform jobs, where the usage names any."""
+    try:
+        return job_rows.costs(given.get("jobs", ()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CallerError("usage-invalid", f"jobs: {type(error).__name__}: {error}") from None
 
 
 def _read(path: str) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from penstock.cli.cost_words import figure, money, saved
+from penstock.cli.job_rows import COST_COLUMNS, cost_row
 from penstock.core.cost_compared import Alternative
 from penstock.core.cost_report import CostLine, CostReport
 
@@ -33,8 +34,12 @@ td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere;min-width:1
 """
 
 
-def page(found: CostReport, others: Sequence[Alternative]) -> str:
-    """The whole page."""
+def page(
+    found: CostReport,
+    others: Sequence[Alternative],
+    jobs: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The whole page. `jobs`: as `job_rows.costs` has them."""
     parts = [
         '<!doctype html><html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
@@ -50,6 +55,8 @@ def page(found: CostReport, others: Sequence[Alternative]) -> str:
     if others:
         parts += ["<h2>The same models in other ways</h2>", _bars(others), _ways(others)]
     parts += ["<h2>Tenants</h2>", _lines(found.tenants), "<h2>Models</h2>", _lines(found.models)]
+    if jobs:
+        parts += ["<h2>Transform jobs</h2>", _jobs(jobs)]
     return "\n".join([*parts, "</body></html>\n"])
 
 
@@ -134,6 +141,11 @@ def _ways(others: Sequence[Alternative]) -> str:
         for each in others
     ]
     return _table(head, rows)
+
+
+def _jobs(jobs: Sequence[Mapping[str, Any]]) -> str:
+    rows = [["" if cell is None else str(cell) for cell in cost_row(job)] for job in jobs]
+    return _table(COST_COLUMNS, rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

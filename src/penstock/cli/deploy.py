@@ -50,7 +50,7 @@ def deploy(
         instance_type=instance_type,
         count=count,
         image=image,
-        environment=dict(_pair(item) for item in env or ()),
+        environment=dict(pair(item) for item in env or ()),
         multi_model=multi_model,
         model_cache=model_cache,
     )
@@ -114,7 +114,7 @@ def create_or_update(
         "InstanceType": instance_type,
         "InitialInstanceCount": count,
     }
-    files = [] if multi_model else _files(uri)
+    files = [] if multi_model else files_of(uri)
     content = repr((sorted(container.items(), key=str), sorted(variant.items()), files))
     versioned = versioned_name(name, content)
     create_unless_there(client, "CreateModel", ModelName=versioned, PrimaryContainer=container)
@@ -219,7 +219,7 @@ def create_unless_there(client: SageMaker, operation: str, **members: Any) -> No
             raise
 
 
-def _files(uri: str) -> list[tuple[str, int, int]]:
+def files_of(uri: str) -> list[tuple[str, int, int]]:
     """What a local artifact looks like now, so that a changed file makes another deployment."""
     root = Path(unquote(urlsplit(uri).path))
     if not uri.startswith("file://") or not root.exists():
@@ -229,7 +229,8 @@ def _files(uri: str) -> list[tuple[str, int, int]]:
     return [(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats]
 
 
-def _pair(item: str) -> tuple[str, str]:
+def pair(item: str) -> tuple[str, str]:
+    """NAME=VALUE. Raises CallerError `env-invalid`."""
     name, equals, value = item.partition("=")
     if not equals or not name:
         raise CallerError("env-invalid", f"--env {item!r} has no name", hint="Write NAME=VALUE.")

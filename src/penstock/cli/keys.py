@@ -132,8 +132,8 @@ def _opened(state_dir: Path | None, config: Path | None) -> Iterator[AccessKeys]
 
     resolved = settings.resolve(file=config, environ=os.environ, flags={"state_dir": state_dir})
     directory = resolved.config.state_dir
-    store = Store(directory, resolved.config.control.database, exclusive=False)
+    store = Store(directory, resolved.config.control.database)
     try:
-        yield AccessKeys(store, directory)
+        yield AccessKeys(store, directory, resolved.config.control.key_file)
     finally:
         store.close()

@@ -16,14 +16,19 @@ from penstock.cli import (
     deploy,
     explain,
     invoke,
+    jobs,
     keys,
     logs,
     models,
+    orchestrator,
     output,
     package,
     scaling,
+    schedule,
     serve,
     status,
+    traffic,
+    transform,
     tune,
     up,
     warm,
@@ -62,6 +67,7 @@ def _root(
 
 app.command("up")(up.up)
 app.command("serve")(serve.serve)
+app.command("orchestrator")(orchestrator.orchestrator)
 app.command("compile")(compile_command.compile_)
 app.command("tune")(tune.tune)
 app.command("deploy")(deploy.deploy)
@@ -73,9 +79,13 @@ app.command("logs")(logs.logs)
 app.command("delete")(delete.delete)
 app.command("models")(models.models)
 app.command("warm")(warm.warm)
+app.command("transform")(transform.transform)
+app.add_typer(jobs.app, name="jobs", help="Transform jobs: which there are, how they go on.")
+app.add_typer(schedule.app, name="schedule", help="Transform jobs that begin by themselves.")
 app.add_typer(explain.app, name="explain", help="Why a request, or a target model, is as it is.")
 app.command("cost")(cost.cost)
 app.add_typer(scaling.app, name="scaling", help="Auto scaling: what was decided, and why.")
+app.add_typer(traffic.app, name="traffic", help="Traffic between regions: who gets how much.")
 app.add_typer(keys.app, name="keys", help="Access keys of this server.")
 app.add_typer(config.app, name="config", help="Settings, and where they come from.")
 

@@ -21,6 +21,12 @@ StateDir = Annotated[
 Host = Annotated[str | None, typer.Option("--host", help="Address to listen on [127.0.0.1].")]
 Port = Annotated[int | None, typer.Option("--port", help="HTTP port [8080]; 0 = any.")]
 GrpcPort = Annotated[int | None, typer.Option("--grpc-port", help="gRPC port [8081]; 0 = any.")]
+Gateways = Annotated[
+    int | None,
+    typer.Option(
+        "--gateways", help="Processes that share the ports; 0 = by the machine's cores [0]."
+    ),
+]
 Auth = Annotated[
     bool | None, typer.Option("--auth", help="Ask for credentials (penstock keys create).")
 ]
@@ -30,6 +36,12 @@ Insecure = Annotated[
 ]
 TlsCert = Annotated[Path | None, typer.Option("--tls-cert", help="PEM chain.")]
 TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM key.")]
+OtlpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp-endpoint", metavar="URL", help="Send traces and metrics to this collector."
+    ),
+]
 InstanceType = Annotated[
     str, typer.Option("--instance-type", help="Of the catalogue, for example ml.local.small.")
 ]
@@ -44,6 +56,7 @@ def listening(
     insecure: bool | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    gateways: int | None,
 ) -> dict[str, Any]:
     """Settings by their keys: how a server listens, as its command line says. None = not said."""
     return {
@@ -54,4 +67,5 @@ def listening(
         "listen.insecure": insecure,
         "listen.tls_cert": tls_cert,
         "listen.tls_key": tls_key,
+        "listen.gateways": gateways,
     }

@@ -24,11 +24,12 @@ def serve(
     insecure: options.Insecure = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
+    gateways: options.Gateways = None,
     instance_type: options.InstanceType = "ml.local.small",
     config: options.ConfigFile = None,
 ) -> None:
     """Start the server with one model deployed, and print how to call it."""
-    flags = options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key)
+    flags = options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key, gateways)
     flags["state_dir"] = state_dir
     resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
     uri = artifact_uri(artifact)

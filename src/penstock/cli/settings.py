@@ -15,8 +15,9 @@ import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
-from penstock.config import CAPACITY_MODES, ServerConfig
+from penstock.config import CAPACITY_MODES, FLEET_LOCAL, ServerConfig
 from penstock.core.holding import ZERO_CAPACITY_MODES
 from penstock.core.host_gate import ANY, is_host, normal_origin
 from penstock.errors import CallerError
@@ -25,6 +26,12 @@ PREFIX = "PENSTOCK_"
 
 #: Variables with our prefix that are for the command line's client, not for the server's tree.
 CLIENT_VARIABLES = frozenset({"PENSTOCK_URL", "PENSTOCK_KEY", "PENSTOCK_CONFIG"})
+
+#: OpenTelemetry's own variables that are settings here; ours go before them.
+STANDARD_VARIABLES = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "telemetry.otlp_endpoint",
+    "OTEL_SERVICE_NAME": "telemetry.service_name",
+}
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -39,12 +46,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
 BOUNDS: dict[str, tuple[float, float]] = {
     "listen.port": (0, 65_535),
     "listen.grpc_port": (0, 65_535),
+    "listen.gateways": (0, 64),
     "limits.body_bytes_max": (1, 1 << 30),
     "limits.bodies_bytes_max": (1, 1 << 40),
     "limits.head_bytes_max": (1024, 1 << 20),
     "limits.connections_max": (1, 1_000_000),
     "limits.request_timeout_s": (0.001, 3600),
+    "limits.async_bytes_max": (128_000, 1 << 30),
     "control.warm_instances": (0, 64),
+    "control.node_wait_s": (0, 3600),
     "limits.stream_timeout_s": (0.001, 86_400),
     "scaling.high_resolution_period_s": (1, 3600),
     "scaling.high_resolution_high_periods": (1, 1000),
@@ -53,6 +63,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "scaling.standard_high_periods": (1, 1000),
     "scaling.standard_low_periods": (1, 1000),
     "scaling.low_share": (0.01, 1.0),
+    "telemetry.trace_share": (0, 1),
+    "telemetry.metrics_every_s": (0, 86_400),
 }
 
 
@@ -112,6 +124,9 @@ def _given(
         for path, value in _flatten(_read_toml(file), hints):
             _require_known(path, hints, f"in {file}")
             yield path, value, str(file)
+    for name, path in STANDARD_VARIABLES.items():
+        if environ.get(name):
+            yield path, environ[name], name
     variables = {PREFIX + path.upper().replace(".", "_"): path for path in hints}
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in CLIENT_VARIABLES:
@@ -229,6 +244,11 @@ def _in_words(hint: Any) -> str:
     return "a list" if get_origin(hint) is tuple else "a table"
 
 
+def _check_web_url(path: str, url: str) -> None:
+    if not url.startswith(("https://", "http://")) or not urlsplit(url).hostname:
+        raise _invalid(path, url, "allowed: an https:// or http:// URL", ())
+
+
 def _check(config: ServerConfig) -> None:
     for path, value in walk(config):
         if path in CHOICES and value not in CHOICES[path]:
@@ -239,6 +259,18 @@ def _check(config: ServerConfig) -> None:
         if not low <= value <= high:
             raise _invalid(path, value, f"allowed: {low:g} to {high:g}", ())
     _check_names(config)
+    fleet = config.control.fleet
+    if fleet != FLEET_LOCAL and not (fleet.startswith("ray:") and fleet.removeprefix("ray:")):
+        raise _invalid("control.fleet", fleet, "allowed: local, ray://host:port or ray:auto", ())
+    for name, count in config.control.instance_limits.items():
+        if count < 0:
+            raise _invalid(f"control.instance_limits.{name}", count, "allowed: 0 or more", ())
+    for topic, url in config.control.topics.items():
+        _check_web_url(f"control.topics.{topic}", url)
+    if config.control.advertise:
+        _check_web_url("control.advertise", config.control.advertise)
+    if config.telemetry.otlp_endpoint:
+        _check_web_url("telemetry.otlp_endpoint", config.telemetry.otlp_endpoint)
     if config.limits.bodies_bytes_max < config.limits.body_bytes_max:
         allowed = "allowed: at least limits.body_bytes_max, else no such body ever fits"
         raise _invalid("limits.bodies_bytes_max", config.limits.bodies_bytes_max, allowed, ())

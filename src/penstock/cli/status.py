@@ -1,4 +1,4 @@
-"""`penstock status`: endpoints, their variants, and what their copies are doing."""
+"""`penstock status`: endpoints, their variants, what their copies are doing, and jobs that run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import options
+from penstock.cli import job_rows, options
 from penstock.cli.client import Client, SageMaker
 from penstock.cli.deploy import describe
 from penstock.cli.output import print_json, print_table
@@ -18,19 +18,21 @@ def status(
     key: options.Key = "",
     json_: options.Json = False,
 ) -> None:
-    """Show endpoints and their copies."""
+    """Show endpoints and their copies, and transform jobs that run."""
     client = Client(url, key=key)
     names = [name] if name else list_names(client)
     endpoints = [describe(client, endpoint) for endpoint in names]
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
     components = list_components(client, name)
+    jobs = [] if name else job_rows.going(client.admin("/jobs")["jobs"])
     if name:
         copies = [copy for copy in copies if copy["endpoint"] == name]
         costs = [cost for cost in costs if cost["endpoint"] == name]
     if json_:
         found = {
-            "endpoints": endpoints, "components": components, "copies": copies, "costs": costs
+            "endpoints": endpoints, "components": components, "copies": copies, "costs": costs,
+            "jobs": jobs,
         }  # fmt: skip
         print_json({"server": client.url} | found)
         return
@@ -49,19 +51,43 @@ def status(
     if copies:
         print()
         of = ("component",) if components else ()
-        columns = ("copy", "endpoint", "variant", *of, "instance", "state", "outstanding", "pid")
+        kinds = ("instance_type",) if _mixed(copies) else ()
+        columns = ("copy", "endpoint", "variant", *of, "instance", *kinds, "state", "outstanding",
+                   "pid")  # fmt: skip
+        builds = ("build",) if any(copy.get("build") for copy in copies) else ()
         rows = [
-            [*map(copy.get, columns), (copy.get("proof") or {}).get("state")] for copy in copies
+            [
+                *map(copy.get, columns),
+                (copy.get("proof") or {}).get("state"),
+                *((copy.get("build") or {}).get("folder") for _ in builds),
+            ]
+            for copy in copies
         ]
-        print_table("copies", (*columns, "answers"), rows)
+        print_table("copies", (*columns, "answers", *builds), rows)
     if costs:
         print()
+        pools = ("$ by type",) if any(_by_type(cost) for cost in costs) else ()
         print_table(
             "cost since the start; per answer over the last hour",
             ("endpoint", "variant", "$", "kJ", "energy by", "$ / 1000 requests", "J / request",
-             "$ / 1000 tokens"),
-            [_cost_row(cost) for cost in costs],
+             "$ / 1000 tokens", *pools),
+            [[*_cost_row(cost), *(_by_type(cost) for _ in pools)] for cost in costs],
         )  # fmt: skip
+    if jobs:
+        print()
+        print_table(
+            "transform jobs",
+            job_rows.STATUS_COLUMNS,
+            [row for job in jobs for row in job_rows.status_rows(job)],
+        )
+
+
+def _mixed(copies: list[dict[str, Any]]) -> bool:
+    """Whether a variant is on instances of several types."""
+    types: dict[tuple[Any, Any], set[Any]] = {}
+    for copy in copies:
+        types.setdefault((copy["endpoint"], copy["variant"]), set()).add(copy["instance_type"])
+    return any(len(each) > 1 for each in types.values())
 
 
 def list_names(client: Client) -> list[str]:
@@ -107,6 +133,13 @@ def _cost_row(cost: dict[str, Any]) -> list[object]:
         None if joules is None else f"{joules:.4g}",
         None if tokens is None else f"{tokens:.4g}",
     ]
+
+
+def _by_type(cost: dict[str, Any]) -> str:
+    """Of a variant on instances of several types."""
+    types = cost.get("dollars_by_type") or {}
+    told = [f"{name} {dollars:.4g}" for name, dollars in sorted(types.items())]
+    return ", ".join(told) if len(told) > 1 else ""
 
 
 def _component_row(one: dict[str, Any]) -> list[object]:

@@ -21,7 +21,7 @@ from penstock.errors import CallerError, PenstockError
 from penstock.gateway import descriptors
 
 if TYPE_CHECKING:
-    from penstock.api.platform import Platform
+    from penstock.api.platform import Addresses, Platform
     from penstock.config import ServerConfig
 
 
@@ -39,9 +39,15 @@ def up(
     insecure: options.Insecure = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
+    gateways: options.Gateways = None,
     database: Annotated[
         str | None, typer.Option("--database", help="postgresql://... instead of SQLite.")
     ] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option("--fleet", help="ray://HOST:PORT or ray:auto instead of this machine."),
+    ] = None,
+    otlp_endpoint: options.OtlpEndpoint = None,
     log_level: Annotated[
         str | None, typer.Option("--log-level", help="debug, info, warning or error.")
     ] = None,
@@ -49,9 +55,11 @@ def up(
 ) -> None:
     """Start the server; prints one line with the word ready and the addresses once it serves."""
     flags = {
-        **options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key),
+        **options.listening(host, port, grpc_port, auth, insecure, tls_cert, tls_key, gateways),
         "control.database": database,
+        "control.fleet": fleet,
         "state_dir": state_dir,
+        "telemetry.otlp_endpoint": otlp_endpoint,
         "log_level": log_level,
     }
     resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
@@ -91,7 +99,6 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    platform = Platform(config)
 
     def on_signal() -> None:
         if stop.is_set():
@@ -100,22 +107,34 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    try:
-        addresses = await platform.start()
+
+    async def serving(platform: Platform, addresses: Addresses) -> None:
         print(
             f"penstock ready: {addresses.http} (gRPC {addresses.grpc}),"
             f" state in {config.state_dir}",
             flush=True,
         )
-        deploying = asyncio.create_task(
-            _deploy_all(platform, deployments, instance_type, auth=config.listen.auth)
-        )
+        await _deploy_all(platform, deployments, instance_type, auth=config.listen.auth)
+
+    if config.control.database:
+        from penstock.api.replica import Replica  # noqa: PLC0415 - of SQLite there is only one
+
+        await Replica(config, on_leading=serving, on_following=_tell_following).run(stop)
+        return
+    platform = Platform(config)
+    try:
+        addresses = await platform.start()
+        deploying = asyncio.create_task(serving(platform, addresses))
         await stop.wait()
         deploying.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await deploying
     finally:
         await platform.stop()
+
+
+def _tell_following(address: str, leader: str) -> None:
+    print(f"penstock standby: {address}, follows {leader}", flush=True)
 
 
 async def _deploy_all(

@@ -1,8 +1,9 @@
-"""`python -m penstock.compile SOURCE OUT TARGET`: one compile as a child process of an instance.
+"""`python -m penstock.compile SOURCE OUT TARGET [OPTIONS]`: one compile as a child process.
 
-Prints steps, and at the end of a failure its error as one line of JSON, for `serving` to raise.
-Ends with the process that started it, whose end closes standard input; what is then left half made
-is removed by the next compile (`staging`).
+An instance's, or one build of several (`builds`), which has all OPTIONS as JSON. Prints steps, and
+at the end of a failure its error as one line of JSON, for whoever started it to raise. Ends with
+the process that started it, whose end closes standard input; what is then left half made is removed
+by the next compile (`staging`).
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import threading
 from pathlib import Path
 
 from penstock.compile.build import compile_model
-from penstock.compile.contract import Options
+from penstock.compile.contract import Options, options_from
 from penstock.errors import PenstockError
 
 _NICENESS = 10  #: what is served meanwhile comes first
 
 
-def main(source: str, out: str, target: str) -> int:
-    # Not measured: nobody reads the figures, and a server's other models need the cores.
-    options = Options(target=target, measure_s=0.0)
+def main(source: str, out: str, target: str, given: str = "") -> int:
+    # An instance's is not measured: nobody reads the figures, and other models need the cores.
+    options = options_from(given) if given else Options(target=target, measure_s=0.0)
     try:
         compile_model(Path(source), Path(out), options, say=lambda line: print(line, flush=True))
     except PenstockError as error:
@@ -39,6 +40,7 @@ def end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    os.nice(_NICENESS)
+    if len(sys.argv) < 5:
+        os.nice(_NICENESS)
     threading.Thread(target=end_with_parent, daemon=True).start()
-    raise SystemExit(main(*sys.argv[1:4]))
+    raise SystemExit(main(*sys.argv[1:5]))

@@ -5,8 +5,9 @@ Plain values only; no part of the compiler, and no library of the extra, is impo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,21 @@ class Options:
     trust: bool = False  #: pickle files may be loaded
     measure_s: float = 1.0  #: time for each measured shape, before and after; 0 = no measurement
     threads: int = 0  #: threads to measure with; 0 = all cores
+
+
+_PATHS = ("description", "tokenizer", "calibration", "samples")
+
+
+def options_text(options: Options) -> str:
+    """As JSON, for another process."""
+    return json.dumps(asdict(options), default=str)
+
+
+def options_from(text: str) -> Options:
+    """The inverse of `options_text`."""
+    fields = json.loads(text)
+    paths = {name: Path(fields[name]) for name in _PATHS if fields[name] is not None}
+    return Options(**fields | paths | {"inputs": tuple(fields["inputs"])})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ the package can be imported without them and one place says what to install.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 from typing import Any
@@ -15,6 +16,7 @@ from penstock.errors import CallerError
 #: Modules that only the extra brings.
 EXTRA = ("torch", "transformers", "nncf", "safetensors", "sentencepiece")
 INSTALL = "pip install 'penstock[compile]'"
+_TELLING = ("openvino", "nncf")
 
 
 def missing() -> tuple[str, ...]:
@@ -24,6 +26,8 @@ def missing() -> tuple[str, ...]:
 
 def need(name: str) -> Any:
     """The module. Raises CallerError (`compile-not-installed`, `compile-install-broken`)."""
+    if name in _TELLING:
+        _tell_nobody()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -42,3 +46,21 @@ def need(name: str) -> Any:
             hint="If it names torchvision: pip uninstall torchvision (nothing here uses it). "
             f"Otherwise reinstall: {INSTALL}.",
         ) from None
+
+
+@functools.cache
+def _tell_nobody() -> None:
+    """OpenVINO's converter and NNCF report each conversion to Google Analytics, unless a file in
+    the home directory declines: a process for each message, and seconds of waiting where the
+    internet is out of reach. Here nobody was asked; who has agreed in that file, has."""
+    try:
+        consent = importlib.import_module("openvino_telemetry.utils.opt_in_checker")
+    except ImportError:
+        return  # then they have nothing to report with
+    asked, result = consent.OptInChecker.check, consent.ConsentCheckResult
+
+    def check(checker: Any, *args: Any, **more: Any) -> Any:
+        found = asked(checker, *args, **more)
+        return result.DECLINED if found is result.NO_FILE else found
+
+    consent.OptInChecker.check = check

@@ -120,6 +120,9 @@ class Builder:
         product = self.ops.matmul(
             value, self._matrix("+".join(names), np.concatenate(parts)), False, True
         )
+        product.set_friendly_name(
+            f"{'+'.join(names)}/matmul"
+        )  # adapters find layers by their names
         if not any(self.has(f"{name}.bias") for name in names):
             return product
         biases = [

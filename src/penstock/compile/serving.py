@@ -22,14 +22,14 @@ from pathlib import Path
 from penstock import __version__
 from penstock.artifacts import model_yaml
 from penstock.artifacts.generation_layout import is_language_model
+from penstock.compile.child import child_failure
 from penstock.compile.libraries import INSTALL, missing
 from penstock.compile.source import open_source
 from penstock.compile.targets import AUTO, target_of
-from penstock.errors import CallerError, ModelError, NotNowError, PenstockError, from_dict
+from penstock.errors import CallerError, NotNowError
 from penstock.runtimes.processor import instruction_set_here
 
 _POLL_S = 0.1
-_LOG_CHARS_MAX = 2000
 
 _children: set[int] = set()
 
@@ -142,20 +142,7 @@ def _compile_in_child(
             _children.discard(child.pid)
         reader.join(timeout=10.0)
     if child.returncode != 0:
-        raise _failure(child.returncode, output)
-
-
-def _failure(code: int, output: list[str]) -> PenstockError:
-    """The child's last line is its error as JSON, unless it died of something else."""
-    try:
-        return from_dict(json.loads(output[-1]))
-    except (ValueError, IndexError, AttributeError):
-        words = "".join(output)[-_LOG_CHARS_MAX:].strip()
-        return ModelError(
-            "compile-crashed",
-            f"compiling ended with status {code}: {words or 'no output'}",
-            hint="Run 'penstock compile' on the model by hand; -9 is mostly a lack of memory.",
-        )
+        raise child_failure(child.returncode, output)
 
 
 @contextmanager

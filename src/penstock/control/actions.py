@@ -5,6 +5,7 @@ What an action leaves to be seen is in the ledger when it returns, so the next d
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from penstock.clock import Clock
@@ -13,19 +14,18 @@ from penstock.control.ledger import EndpointLedger, Slot
 from penstock.control.operations import Operations
 from penstock.control.room import Room
 from penstock.core.components.spec import component_of, copies_wish
-from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import (
     LOADING,
     RELEASES,
     STARTING,
     Action,
     DrainCopy,
-    EndpointDesired,
     FinishDelete,
     ForgetComponent,
     LoadCopy,
     PublishRoutes,
     RefuseCopy,
+    RefuseInstance,
     SetComponent,
     SetStatus,
     StartInstance,
@@ -33,6 +33,7 @@ from penstock.core.endpoint_state import (
     UnloadCopy,
     WithdrawRoutes,
 )
+from penstock.core.instance_pools import passes_over
 from penstock.core.room import NO_ROOM, WAIT
 from penstock.core.wish import ComponentWish, wished
 from penstock.errors import CallerError
@@ -62,22 +63,37 @@ class Actions:
         desired = ledger.desired
         slot = Slot(variant=action.variant, generation=action.generation, ordinal=action.ordinal)
         now, wall = self._clock.monotonic(), self._clock.wall()
+        variant = ledger.variant(action.variant, action.generation)
         try:
-            kind = self._catalogue.resolve(_instance_type(desired, action))
+            kind = self._catalogue.resolve(action.instance_type or variant.instance_type)
         except CallerError as error:
-            ledger.fail(slot, f"{error.message}. {error.hint}", permanent=True, now=now)
+            story = f"{error.message}. {error.hint}"
+            ledger.fail(slot, story, permanent=True, now=now, reason=error.code)
             return FAILED
-        room = self._room.for_start(kind)
+        room = self._room.for_start(kind, guest=variant.guest)
         where = f"{action.variant} generation {action.generation} slot {action.ordinal}"
+        if action.instance_type and passes_over(room):
+            ledger.record(wall, f"no {kind.name} for {where}", room.reason, room.message)
+            ledger.short(
+                action.variant,
+                action.generation,
+                kind.name,
+                room.reason,
+                room.message,
+                now=now,
+                waits=room.outcome == WAIT,
+            )
+            return FAILED
         if room.outcome == WAIT:
             ledger.record(wall, f"wait for room: {where}", room.reason)
             return WAITS
         if room.outcome == NO_ROOM:
             ledger.record(wall, f"no room: {where}", room.reason, room.message)
-            ledger.fail(slot, room.message, permanent=True, now=now)
+            ledger.fail(slot, room.message, permanent=True, now=now, reason=room.reason)
             return FAILED
         self._instance_last += 1
-        name = f"{desired.endpoint}-{action.variant}-{action.generation}-{action.ordinal}"
+        whose = desired.endpoint.replace("/", "-")  # it becomes the name of files
+        name = f"{whose}-{action.variant}-{action.generation}-{action.ordinal}"
         entry = InstanceEntry(
             instance_id=f"{name}-{self._instance_last}",
             variant=action.variant,
@@ -86,6 +102,8 @@ class Actions:
             kind=kind,
             phase=STARTING,
             since=None,
+            guest=variant.guest,
+            cores_max=variant.cores_max,
         )
         ledger.record(wall, f"start {kind.name} for {where}", action.reason, entry.instance_id)
         self._work.instances.start(ledger, entry)
@@ -103,7 +121,7 @@ class Actions:
 
     def load(self, ledger: EndpointLedger, action: LoadCopy) -> None:
         entry = ledger.instances[action.instance_id]
-        component = _component_wish(ledger.desired, action, entry.variant)
+        component = _component_wish(ledger, action, entry)
         self._copy_last += 1
         copy = CopyEntry(
             copy=self._copy_last,
@@ -114,6 +132,7 @@ class Actions:
             ordinal=action.ordinal,
             phase=LOADING,
             since=None,
+            base_copy=action.base_copy,
         )
         self._work.copies.load(ledger, entry, copy)
 
@@ -141,6 +160,12 @@ class Actions:
         )
         now = self._clock.monotonic()
         ledger.fail(slot, action.failure, permanent=True, now=now, refused=True)
+
+    def refuse_instance(self, ledger: EndpointLedger, action: RefuseInstance) -> None:
+        """As `refuse`."""
+        slot = Slot(variant=action.variant, generation=action.generation, ordinal=action.ordinal)
+        now = self._clock.monotonic()
+        ledger.fail(slot, action.failure, permanent=True, now=now, reason=action.reason)
 
     def _note_release(self, ledger: EndpointLedger, entry: InstanceEntry, reason: str) -> None:
         """An instance whose copies are served elsewhere goes, and does not count any more."""
@@ -181,25 +206,22 @@ def told(action: Action) -> tuple[str, str, str]:
             return "forget endpoint", action.reason, ""
         case StartInstance():
             return "start instance", action.reason, ""
+        case RefuseInstance(variant=variant, ordinal=ordinal):
+            what = f"no room: {variant} generation {action.generation} slot {ordinal}"
+            return what, action.reason, action.failure
 
 
-def _deployment(desired: EndpointDesired, generation: int) -> DeploymentSpec:
-    for deployment in (desired.active, desired.target):
-        if deployment is not None and deployment.generation == generation:
-            return deployment
-    raise AssertionError(f"{desired.endpoint} has no generation {generation}")
-
-
-def _instance_type(desired: EndpointDesired, action: StartInstance) -> str:
-    variants = _deployment(desired, action.generation).variants
-    return next(one.instance_type for one in variants if one.name == action.variant)
-
-
-def _component_wish(desired: EndpointDesired, action: LoadCopy, variant: str) -> ComponentWish:
-    for component in desired.components:
+def _component_wish(
+    ledger: EndpointLedger, action: LoadCopy, entry: InstanceEntry
+) -> ComponentWish:
+    """Of a variant's own model: the one that instances of the type load."""
+    for component in ledger.desired.components:
         for revision in component.revisions():
             wish = copies_wish(component, revision, component.copies)
             if wish.name == action.component:
                 return wish
-    wishes = wished(_deployment(desired, action.generation))
-    return next(one for one in wishes if one.name == variant).component(action.component)
+    wishes = wished(ledger.deployment(action.generation))
+    wish = next(one for one in wishes if one.name == entry.variant).component(action.component)
+    variant = ledger.variant(entry.variant, action.generation)
+    model = variant.model_on(entry.kind.name)
+    return replace(wish, model=model) if wish.model == variant.model and model else wish

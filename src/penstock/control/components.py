@@ -6,7 +6,7 @@ what follows from a change is `core/components`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,9 +18,11 @@ from penstock.control.deployment_json import decode_revision, encode_revision
 from penstock.control.records import (
     COMPONENT,
     ENDPOINT,
+    BaseUnfit,
     ComponentBusy,
     ComponentRecord,
     EndpointBusy,
+    HasAdapters,
     ListQuery,
     NotFound,
     Page,
@@ -72,7 +74,8 @@ def create(
     """Status Creating.
 
     Raises `AlreadyExists`, also while the old one is Deleting; `NotFound` of the endpoint;
-    `EndpointBusy` of one that is Deleting or Failed; `UnknownVariant`.
+    `EndpointBusy` of one that is Deleting or Failed; `UnknownVariant`; of an adapter `NotFound` and
+    `BaseUnfit` of its base.
     """
     endpoint = rows.endpoint(db, wanted.endpoint)
     if endpoint.status in (DELETING, FAILED):
@@ -80,6 +83,8 @@ def create(
     known = tuple(one.name for one in endpoint.shown.variants)
     if wanted.variant not in known:
         raise UnknownVariant(endpoint.name, wanted.variant, known)
+    if wanted.revision.base:
+        _require_base(db, wanted.revision.base, endpoint.name, wanted.variant)
     extra = {
         "endpoint_key": endpoint.name.lower(),
         "variant": wanted.variant,
@@ -142,9 +147,15 @@ def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) ->
 
 
 def begin_delete(db: Connection, name: str, *, now: float) -> ComponentRecord:
-    """Status Deleting, from any. A second call changes nothing. Raises `NotFound`."""
+    """Status Deleting, from any. A second call changes nothing.
+
+    Raises `NotFound`; `HasAdapters` of a base.
+    """
     row = rows.require(db, COMPONENT, name)
     if row["status"] != DELETING:
+        adapters = tuple(_adapters_of(db, row))
+        if adapters:
+            raise HasAdapters(row["name"], adapters)
         _write(db, row, now, status=DELETING)
     return record(db, name)
 
@@ -188,6 +199,26 @@ def remove_all(db: Connection, endpoint_key: str) -> None:
     for (arn,) in db.execute(mine).all():
         db.execute(delete(schema.tags).where(schema.tags.c.arn_key == arn.lower()))
     db.execute(delete(_TABLE).where(_TABLE.c.endpoint_key == endpoint_key))
+
+
+def _require_base(db: Connection, name: str, endpoint: str, variant: str) -> None:
+    row = rows.require(db, COMPONENT, name)
+    if row["endpoint_key"] != endpoint.lower() or row["variant"] != variant:
+        raise BaseUnfit(row["name"], f"it is not on variant {variant} of endpoint {endpoint}")
+    if decode_revision(row["active"]).base:
+        raise BaseUnfit(row["name"], "it is an adapter itself")
+    if row["status"] not in (IN_SERVICE, UPDATING):
+        raise BaseUnfit(row["name"], f"it is {row['status']}")
+
+
+def _adapters_of(db: Connection, base: RowMapping) -> Iterator[str]:
+    """Those that are not on their way out."""
+    beside = select(_TABLE).where(
+        _TABLE.c.endpoint_key == base["endpoint_key"], _TABLE.c.status != DELETING
+    )
+    for row in db.execute(beside.order_by(_TABLE.c.key)).mappings():
+        if decode_revision(row["active"]).base.lower() == base["key"]:
+            yield row["name"]
 
 
 def _record(db: Connection, row: RowMapping) -> ComponentRecord:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
+from penstock.artifacts.source import ArtifactSource
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.hosts import ANSWER_S
 from penstock.control.instance_client import Json
@@ -98,6 +99,7 @@ class CopyOperations:
         self._record = record
         self._give_up_instance = give_up_instance
         self._loads = asyncio.Semaphore(settings.loads_max)
+        self._guests_loads = asyncio.Semaphore(1)  #: nobody else waits behind them
 
     def load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         """A new copy, phase loading."""
@@ -135,7 +137,7 @@ class CopyOperations:
             return
         self._under_way.record(ledger, "copy failed", reason, message)
         now = self._under_way.clock.monotonic()
-        ledger.fail_copy(copy, message, permanent=permanent, now=now)
+        ledger.fail_copy(copy, message, permanent=permanent, now=now, reason=reason)
         self.unload(ledger, copy)
 
     def on_event(self, instance_id: str, event: Json) -> None:
@@ -167,10 +169,13 @@ class CopyOperations:
     async def _load(self, ledger: EndpointLedger, entry: InstanceEntry, copy: CopyEntry) -> None:
         endpoint, component = ledger.desired.endpoint, copy.component
         request = load_request(endpoint, entry, copy)
+        self.settings.offer(ArtifactSource.from_dict(request["source"]))
+        if _is_asynchronous(ledger, entry):
+            request["waits_for_others"] = True
         # The core's own limit ends a load that hangs; these are only the last resort.
         download_s = component.download_timeout_s + 2 * self._spec.margin_s
         client = self._under_way.client
-        async with self._turn_to_load():
+        async with self._turn_to_load(entry):
             self._under_way.enter(copy, LOADING)
             self._under_way.changed(endpoint)
             began = self._under_way.clock.monotonic()
@@ -182,7 +187,7 @@ class CopyOperations:
         await self._find_room(ledger, entry, copy, MemoryNeed(**reply["need"]))
         if component.model.multi_model:
             request["multi_model"]["quarantined"] = await self._record.quarantined(endpoint)
-        async with self._turn_to_load():
+        async with self._turn_to_load(entry):
             self._under_way.enter(copy, LOADING)
             self._under_way.changed(endpoint)
             copy.asked = True
@@ -215,6 +220,8 @@ class CopyOperations:
         if story:
             raise TooLarge(story)
         copy.ready_since = self._under_way.clock.monotonic()
+        if copy.base_copy:
+            copy.need_bytes = 0  # what it keeps is measured as its base's
         entry.memory_bytes = sum(  # until the first status call
             one.model_memory_bytes for one in ledger.copies_on(entry.instance_id)
         )
@@ -249,18 +256,19 @@ class CopyOperations:
         self._under_way.record(ledger, "room for the model", decision.reason, detail)
 
     @asynccontextmanager
-    async def _turn_to_load(self) -> AsyncIterator[None]:
+    async def _turn_to_load(self, entry: InstanceEntry) -> AsyncIterator[None]:
         """A place among those that load; given back after a while, so that none is kept waiting
         by models that never load."""
+        loads = self._guests_loads if entry.guest else self._loads
         held = True
 
         def give_back() -> None:
             nonlocal held
             if held:
                 held = False
-                self._loads.release()
+                loads.release()
 
-        await self._loads.acquire()
+        await loads.acquire()
         timer = asyncio.get_running_loop().call_later(self.settings.load_turn_s_max, give_back)
         try:
             yield
@@ -344,3 +352,12 @@ def _of(copy: CopyEntry) -> str:
     """Whose it is, for people."""
     component = copy.component.component
     return f"inference component {component}" if component else f"variant {copy.variant}"
+
+
+def _is_asynchronous(ledger: EndpointLedger, entry: InstanceEntry) -> bool:
+    """Whether requests of its generation are asynchronous ones: whoever waits goes before them."""
+    generations = (ledger.desired.active, ledger.desired.target)
+    return any(
+        one is not None and one.generation == entry.generation and one.asynchronous is not None
+        for one in generations
+    )

@@ -8,7 +8,14 @@ from typing import Any
 import orjson
 
 from penstock.core.components.spec import ComponentRevision
-from penstock.core.deployment import DeploymentSpec, ManagedScaling, ModelSource, VariantSpec
+from penstock.core.deployment import (
+    AsyncSpec,
+    DeploymentSpec,
+    ManagedScaling,
+    ModelSource,
+    PoolSpec,
+    VariantSpec,
+)
 from penstock.core.wish import CopyNeed
 
 
@@ -23,14 +30,21 @@ def decode_deployment(text: str) -> DeploymentSpec:
     variants = []
     for variant in fields.pop("variants"):
         source, managed = variant.pop("model"), variant.pop("managed", None)
+        pools = variant.pop("pools", ())
         variants.append(
             VariantSpec(
                 model=None if source is None else _source(source),
                 managed=None if managed is None else ManagedScaling(**managed),
+                pools=tuple(_pool(one) for one in pools),
                 **variant,
             )
         )
-    return DeploymentSpec(variants=tuple(variants), **fields)
+    asynchronous = fields.pop("asynchronous", None)
+    return DeploymentSpec(
+        variants=tuple(variants),
+        asynchronous=None if asynchronous is None else AsyncSpec(**asynchronous),
+        **fields,
+    )
 
 
 def encode_revision(revision: ComponentRevision) -> str:
@@ -41,6 +55,11 @@ def decode_revision(text: str) -> ComponentRevision:
     fields = orjson.loads(text)
     model, need = _source(fields.pop("model")), CopyNeed(**fields.pop("need"))
     return ComponentRevision(model=model, need=need, **fields)
+
+
+def _pool(fields: dict[str, Any]) -> PoolSpec:
+    model = fields.pop("model")
+    return PoolSpec(model=None if model is None else _source(model), **fields)
 
 
 def _source(fields: dict[str, Any]) -> ModelSource:

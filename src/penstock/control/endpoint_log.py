@@ -17,6 +17,11 @@ _log = logging.getLogger(__name__)
 _NAME: Final = "endpoint.log"
 
 
+def folder_name(endpoint: str) -> str:
+    """Below the folder of logs. What is hosted and no endpoint has a slash in its name."""
+    return endpoint.replace("/", ".")
+
+
 def tell(log_dir: Path, endpoint: str, words: str, *, wall: float) -> None:
     """Adds a line. A disk that is full keeps the line from the log, and nothing else.
 
@@ -25,7 +30,7 @@ def tell(log_dir: Path, endpoint: str, words: str, *, wall: float) -> None:
     """
     at = datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M:%S")
     line = f"{at} {' '.join(words.split())}\n".encode("utf-8", "backslashreplace")
-    folder = log_dir / endpoint
+    folder = log_dir / folder_name(endpoint)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC

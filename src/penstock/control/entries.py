@@ -47,6 +47,8 @@ class InstanceEntry:
     connect_s: float = 0.0  #: from then on until requests could be sent
     held_copies: bool = False  #: a copy was placed on it, which is what it was started for
     leaving: bool = False  #: it was decided to take it away while copies on it serve
+    guest: bool = False  #: it takes what others leave
+    cores_max: int = 0  #: of a guest; 0 = any number
 
     def observed(self) -> InstanceObserved:
         return InstanceObserved(
@@ -61,6 +63,7 @@ class InstanceEntry:
             accelerators=self.kind.accelerators,
             taken_bytes=self.own_bytes,
             leaving=self.leaving,
+            instance_type=self.kind.name,
         )
 
     def note_memory(self, measured: Mapping[str, Any]) -> None:
@@ -96,6 +99,7 @@ class CopyEntry:
     came_with: InstanceEntry | None = None  #: its instance, where that was started for it
     fetch_s: float = 0.0  #: bringing its artifact took
     took: TimeToReady | None = None  #: until it was ready first
+    base_copy: int = 0  #: an adapter's: the copy that it is loaded into
     digest: str = ""  #: of its artifact, which the cache must keep
     model_digests: frozenset[str] = frozenset()  #: the same of the target models that it hosts
 
@@ -103,7 +107,7 @@ class CopyEntry:
         """From the instance's status of this copy, where it is a host."""
         self.model_digests = frozenset(told.get("digests", ()))
 
-    def observed(self, outstanding: int = 0) -> CopyObserved:
+    def observed(self, outstanding: int = 0, *, instance_type: str = "") -> CopyObserved:
         return CopyObserved(
             copy=self.copy,
             instance_id=self.instance_id,
@@ -119,6 +123,8 @@ class CopyEntry:
             model=self.model,
             routed=self.routed,
             outstanding=outstanding,
+            base_copy=self.base_copy,
+            instance_type=instance_type,
         )
 
 
@@ -141,4 +147,6 @@ def placed(one: InstanceEntry, copies: Sequence[CopyEntry]) -> PlacedInstance:
         leaving=one.phase in (GONE, STOPPING)
         or any(copy.component.need.whole_instance and copy.phase in _ENDING for copy in copies),
         settling=any(copy.phase == LOADING and not copy.waits_for_room for copy in copies),
+        guest=one.guest,
+        instance_type=one.kind.name,
     )

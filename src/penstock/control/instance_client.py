@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 
 import orjson
 
-from penstock.errors import InternalError, NotNowError, PenstockError, from_dict
+from penstock.errors import NotNowError, PenstockError, from_dict
+from penstock.fleet.identity.dial import Tls, dial, no_tls
 from penstock.wire import frames
 
 Json = dict[str, Any]
@@ -44,20 +45,13 @@ class InstanceClient(asyncio.Protocol):
         *,
         on_event: Callable[[Json], None],
         on_close: Callable[[], None],
+        tls: Tls = no_tls,
     ) -> InstanceClient:
-        """Raises `NotNowError` (`instance-unreachable`)."""
-        loop = asyncio.get_running_loop()
+        """Raises `NotNowError`: `instance-unreachable`, and what `dial` raises."""
         client = cls(instance_id, on_event, on_close)
-        kind, _, where = address.partition(":")
         try:
             async with asyncio.timeout(_CONNECT_S_MAX):
-                if kind == "unix":
-                    await loop.create_unix_connection(lambda: client, where)
-                elif kind == "tcp":
-                    host, _, port = where.rpartition(":")
-                    await loop.create_connection(lambda: client, host, int(port))
-                else:
-                    raise InternalError("address-unknown", f"not an address: {address!r}")
+                await dial(instance_id, address, client, tls=tls)
         except (OSError, TimeoutError) as error:
             raise NotNowError(
                 "instance-unreachable",

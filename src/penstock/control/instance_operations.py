@@ -7,10 +7,11 @@ An instance that is to be stopped has what is under way on it and its copies can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from penstock.control.endpoint_log import folder_name
 from penstock.control.entries import InstanceEntry
 from penstock.control.instance_client import InstanceClient, Json
 from penstock.control.ledger import EndpointLedger
@@ -50,6 +51,7 @@ class InstanceOperations:
         self._on_event = on_event
         self._modules: set[str] = set()
         self._starts = asyncio.Semaphore(settings.starts_max)
+        self._guests_starts = asyncio.Semaphore(1)  #: nobody else waits behind them
         fleet.on_exit = self._on_exit
 
     def start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
@@ -84,13 +86,26 @@ class InstanceOperations:
         """Records the slot's failure and stops the instance."""
         self._under_way.record(ledger, "instance failed", reason, message)
         now = self._under_way.clock.monotonic()
-        ledger.fail_instance(entry, message, permanent=permanent, now=now)
+        ledger.fail_instance(entry, message, permanent=permanent, now=now, reason=reason)
         self.stop(ledger, entry)
+
+    async def admit_gateways(self, pids: Sequence[int]) -> None:
+        """Returns once every instance accepts connections of these processes.
+
+        One that is starting is told when it is reached; one that does not answer is looked after
+        elsewhere.
+        """
+        clients = list(self._under_way.clients.values())
+        await asyncio.gather(*(self._admit(one, pids) for one in clients), return_exceptions=True)
+
+    async def _admit(self, client: InstanceClient, pids: Sequence[int]) -> None:
+        op = {"op": "gateways", "pids": list(pids)}
+        await client.call(op, timeout_s=self._settings.status_s_max)
 
     def log_path(self, ledger: EndpointLedger, entry: InstanceEntry) -> Path:
         """One file per slot, so that a slot's log goes on over its instances."""
         name = f"{entry.variant}-{entry.generation}-{entry.ordinal}.log"
-        return self._settings.log_dir / ledger.desired.endpoint / name
+        return self._settings.log_dir / folder_name(ledger.desired.endpoint) / name
 
     async def close(self) -> None:
         """Cancels what is under way and ends every instance. Nothing is recorded any more."""
@@ -104,7 +119,7 @@ class InstanceOperations:
         await self._under_way.wait_asides()
 
     async def _start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
-        async with self._starts:
+        async with self._guests_starts if entry.guest else self._starts:
             self._under_way.enter(entry, STARTING)
             self._under_way.changed(ledger.desired.endpoint)  # its time limit runs from now
             settings = dict(self._settings.instance_settings)
@@ -119,20 +134,26 @@ class InstanceOperations:
                     instance_type=entry.kind,
                     log_path=self.log_path(ledger, entry),
                     cache_dir=self._settings.cache_dir,
+                    guest=entry.guest,
+                    cores_max=entry.cores_max,
                     settings=settings,
                 )
             )
             entry.pid, entry.address = handle.pid, handle.address
             started = monotonic()
-            self._under_way.clients[entry.instance_id] = await InstanceClient.connect(
+            self._under_way.clients[entry.instance_id] = client = await InstanceClient.connect(
                 entry.instance_id,
                 handle.address,
                 on_event=lambda event: self._on_event(entry.instance_id, event),
                 on_close=lambda: self._on_close(entry.instance_id),
+                tls=self._settings.tls,
             )
+            if self._settings.gateway_pids is not None:
+                await self._admit(client, self._settings.gateway_pids())
             await self._publisher.connect(entry.instance_id, handle.address)
             entry.start_s, entry.connect_s = started - began, monotonic() - started
         self._under_way.enter(entry, RUNNING)
+        ledger.had(entry)
 
     def _start_failed(
         self, ledger: EndpointLedger, entry: InstanceEntry, error: PenstockError
@@ -157,7 +178,9 @@ class InstanceOperations:
         try:
             # The data connection stays until the end: the instance answers what it still holds.
             client = self._under_way.clients.get(entry.instance_id)
-            await self._fleet.stop(entry.instance_id, grace_s=self._settings.stop_grace_s)
+            # What a guest has under way is done again: who waits for its memory has it at once.
+            grace_s = 0.0 if entry.guest else self._settings.stop_grace_s
+            await self._fleet.stop(entry.instance_id, grace_s=grace_s)
             if client is not None:  # its last words are what its models were counted last
                 await client.wait_ended(timeout_s=_LAST_WORDS_S_MAX)
         finally:
@@ -176,7 +199,7 @@ class InstanceOperations:
         self._under_way.record(ledger, "instance ended", "instance-exit", message)
         self._note_crash(ledger, entry, how)
         now = self._under_way.clock.monotonic()
-        ledger.fail_instance(entry, message, permanent=False, now=now)
+        ledger.fail_instance(entry, message, permanent=False, now=now, reason="instance-exit")
         for task in self._under_way.take_tasks(instance_id):
             task.cancel()
         self._remove(ledger, entry)

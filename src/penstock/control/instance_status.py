@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
 
 from penstock.control.entries import CopyEntry, InstanceEntry
 from penstock.control.instance_client import Json
@@ -28,6 +28,8 @@ _MEASURE_S_MAX: Final = 1.0
 
 #: After this many unanswered status calls an instance counts as gone.
 _SILENT_COUNT_MAX: Final = 3
+#: A guest may get no core for minutes, while others want all of them, and nobody waits for it.
+_SILENT_COUNT_MAX_GUEST: Final = 60
 
 
 class InstanceStatus:
@@ -67,7 +69,8 @@ class InstanceStatus:
                 copy.phase == READY for copy in ledger.copies_on(entry.instance_id)
             )
             entry.silent_count += serves
-            if entry.silent_count >= _SILENT_COUNT_MAX and serves:
+            count_max = _SILENT_COUNT_MAX_GUEST if entry.guest else _SILENT_COUNT_MAX
+            if entry.silent_count >= count_max and serves:
                 self._under_way.record(ledger, "instance silent", error.code, entry.instance_id)
                 self._under_way.enter(entry, GONE)
                 self._under_way.changed(ledger.desired.endpoint)
@@ -93,6 +96,19 @@ def memory_bytes(status: Json) -> int:
     """What an instance and all its workers take, out of its answer to `status`."""
     workers = [one for copy in status.get("copies", ()) for one in copy.get("workers", ())]
     return int(status.get("rss_bytes", 0)) + sum(int(one.get("rss_bytes", 0)) for one in workers)
+
+
+def cpu_seconds(status: dict[str, Any]) -> float:
+    """Processor time of an instance and its workers so far."""
+    workers = [one for copy in status.get("copies", ()) for one in copy.get("workers", ())]
+    return float(status.get("cpu_s", 0.0)) + sum(float(one.get("cpu_s", 0.0)) for one in workers)
+
+
+def cpu_percent(before: tuple[float, float] | None, now: tuple[float, float]) -> float | None:
+    """100 for each core kept busy; None at the first sample, and when a worker was replaced."""
+    if before is None or now[0] <= before[0] or now[1] < before[1]:
+        return None
+    return 100.0 * (now[1] - before[1]) / (now[0] - before[0])
 
 
 def _loaded(copies: list[CopyEntry]) -> list[int]:

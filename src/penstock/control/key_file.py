@@ -1,4 +1,4 @@
-"""The file that the secrets of access keys are encrypted with, beside the database.
+"""The file that the secrets of access keys are encrypted with, apart from the database.
 
 There is one for ever. Several processes may want it made at once (`penstock keys create` twice, a
 server): a lock lets one of them make it, and it appears whole or not at all, because a half-written
@@ -20,11 +20,11 @@ from penstock.errors import CallerError, NotNowError
 
 
 class KeyFile:
-    """`keys.key` of a state directory."""
+    """`keys.key` of a state directory, or the one that servers on one database share."""
 
-    def __init__(self, state_dir: Path, has_secrets: Callable[[], bool]) -> None:
+    def __init__(self, path: Path, has_secrets: Callable[[], bool]) -> None:
         """`has_secrets`: whether something is encrypted already, so that no new file will do."""
-        self._path = state_dir / "keys.key"
+        self._path = path
         self._has_secrets = has_secrets
 
     def open(self, *, create: bool) -> Fernet:

@@ -6,37 +6,29 @@ the database: a stolen database alone is worth nothing. A bearer key is only com
 HMAC-SHA256 is kept: its secret is 256 random bits, which nobody can guess however fast the hash is;
 a slow hash (scrypt) protects passwords that people choose, and would cost a core per request here.
 
-Secrets are shown once, when a key is made. Gateways ask a `KeyRing`, a snapshot in memory: checking
-a request touches neither database nor disk. The database alone says which keys there are: while the
-key file is away or wrong, new SigV4 keys can't come in, and deleted ones can't either.
+Secrets are shown once, when a key is made. Gateways ask a `KeyRing` (`key_ring.py`), a snapshot in
+memory: checking a request touches neither database nor disk. The database alone says which keys
+there are: while the key file is away or wrong, new SigV4 keys can't come in, and deleted ones can't
+either.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
-import re
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from cryptography.fernet import Fernet, InvalidToken
-
 from penstock.control.key_file import KeyFile
+from penstock.control.key_ring import BEARER, SIGV4, KeyRing, digest
 from penstock.control.records import KeyRecord
 from penstock.control.store import Store
 from penstock.core.grants import Grant
 from penstock.errors import CallerError, PenstockError
 
-SIGV4: Final = "sigv4"
-BEARER: Final = "bearer"
-
 _ID_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _BEARER_PREFIX: Final = "psk"
-_BEARER: Final = re.compile(r"psk_([A-Z2-7]{16})_([A-Za-z0-9_-]{43})")
 _LABEL_CHARS_MAX: Final = 128
 EVERYTHING: Final = Grant()
 
@@ -56,76 +48,13 @@ class NewKey:
     grant: Grant
 
 
-class KeyRing:
-    """All keys at one moment, ready to check requests.
-
-    Attributes:
-        fault: why the secrets of some SigV4 keys can't be read: these keys open nothing.
-    """
-
-    def __init__(
-        self,
-        records: Sequence[KeyRecord] = (),
-        fernet: Fernet | None = None,
-        fault: PenstockError | None = None,
-    ) -> None:
-        self.fault = fault
-        self._grants = {one.key_id: one.grant for one in records}
-        self._secrets: dict[str, str] = {}
-        self._sealed = {one.key_id: one.secret for one in records if one.kind == SIGV4}
-        self._bearers = {one.key_id: one for one in records if one.kind == BEARER}
-        self._accepted: dict[str, str] = {}  #: tokens that were checked before -> key id
-        for one in records:
-            if one.kind == SIGV4 and fernet is not None:
-                try:
-                    self._secrets[one.key_id] = _decrypt(fernet, one)
-                except CallerError as error:
-                    self.fault = error
-
-    def secret(self, access_key_id: str) -> str | None:
-        """The secret access key for checking a SigV4 signature; None for an unknown key."""
-        return self._secrets.get(access_key_id)
-
-    def bearer(self, token: str) -> str | None:
-        """The key's id if the token is valid. Constant time in the secret part."""
-        known = self._accepted.get(token)
-        if known is not None:
-            return known
-        match = _BEARER.fullmatch(token)
-        record = self._bearers.get(match[1]) if match else None
-        if record is None or not hmac.compare_digest(_digest(record.salt, token), record.secret):
-            return None
-        self._accepted[token] = record.key_id
-        return record.key_id
-
-    def grant(self, key_id: str) -> Grant | None:
-        """What a key may do; None for an unknown one."""
-        return self._grants.get(key_id)
-
-    def take(self, other: KeyRing) -> None:
-        """Becomes what `other` is; tokens of keys that are gone are forgotten with them.
-
-        A secret that `other` could not decrypt stays known if it is still on record, unchanged.
-        """
-        kept = {
-            key_id: secret
-            for key_id, secret in self._secrets.items()
-            if other._sealed.get(key_id) == self._sealed.get(key_id)
-        }
-        self._secrets = kept | other._secrets if other.fault is not None else other._secrets
-        self._sealed, self._bearers, self._accepted = other._sealed, other._bearers, {}
-        self._grants, self.fault = other._grants, other.fault
-
-    def __len__(self) -> int:
-        return len(self._secrets) + len(self._bearers)
-
-
 class AccessKeys:
     """Makes, lists and deletes keys. Synchronous, as the store; call it on the store's thread."""
 
-    def __init__(self, store: Store, state_dir: Path) -> None:
+    def __init__(self, store: Store, state_dir: Path, key_file: Path | None = None) -> None:
+        """`key_file`: what the secrets are encrypted with; None: that of the state directory."""
         self._store = store
-        self._file = KeyFile(state_dir, self._has_secrets)
+        self._file = KeyFile(key_file or state_dir / "keys.key", self._has_secrets)
 
     def create_access_key(self, label: str, *, now: float, grant: Grant = EVERYTHING) -> NewKey:
         """A SigV4 key. Its id looks like AWS's, with a prefix that AWS does not use."""
@@ -154,7 +83,7 @@ class AccessKeys:
                 kind=BEARER,
                 label=_checked_label(label),
                 created=now,
-                secret=_digest(salt, token),
+                secret=digest(salt, token),
                 salt=salt,
                 grant=grant,
             )
@@ -192,21 +121,6 @@ class AccessKeys:
 
 def _random_id() -> str:
     return "".join(secrets.choice(_ID_ALPHABET) for _ in range(16))
-
-
-def _digest(salt: bytes, token: str) -> bytes:
-    return hmac.new(salt, token.encode(), hashlib.sha256).digest()
-
-
-def _decrypt(fernet: Fernet, record: KeyRecord) -> str:
-    try:
-        return fernet.decrypt(record.secret).decode()
-    except InvalidToken:
-        raise CallerError(
-            "key-file-wrong",
-            f"the secret of key {record.key_id} was not encrypted with this key file",
-            hint="Restore the keys.key file that belongs to this database.",
-        ) from None
 
 
 def _checked_label(label: str) -> str:

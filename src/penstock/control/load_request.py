@@ -17,6 +17,7 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
     return {
         "op": "load",
         "copy": copy.copy,
+        "base_copy": copy.base_copy,
         "endpoint": endpoint,
         "variant": copy.variant,
         "source": ArtifactSource(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from penstock.clock import Clock
 from penstock.control.copy_operations import CopyOperations
@@ -17,6 +18,9 @@ from penstock.control.under_way import UnderWay
 from penstock.core.attempts import ReconcileSpec
 from penstock.core.ready_times import ReadyTimes
 from penstock.fleet.base import Fleet
+
+#: How far an instance is with a span of a transform job.
+TRANSFORM_PROGRESS: Final = "transform-progress"
 
 
 class Operations:
@@ -37,8 +41,11 @@ class Operations:
         record: TargetModelRecord,
         model_counted: ModelCounted = lambda *counted: None,
         ready_times: ReadyTimes | None = None,
+        told: Callable[[str, Json], None] = lambda endpoint, event: None,
     ) -> None:
-        """`room_changed` is called when an instance has ended, and when a load has."""
+        """`room_changed` is called when an instance has ended, and when a load has; `told` with
+        what an instance says of work that was handed to it."""
+        self._told = told
         self._model_counted = model_counted
         self._under_way = UnderWay(clock=clock, changed=changed, room_changed=room_changed)
         self.status = InstanceStatus(settings, self._under_way)
@@ -67,16 +74,26 @@ class Operations:
         """The control connection, for `explain` and `status` calls."""
         return self._under_way.clients.get(instance_id)
 
+    def phase(self, instance_id: str) -> str:
+        """Of an instance; empty for one that is gone."""
+        found = self._under_way.find(instance_id)
+        return found[1].phase if found is not None else ""
+
     async def close(self) -> None:
         """Cancels what is under way and ends every instance. Nothing is recorded any more."""
         await self.instances.close()
 
     def _on_event(self, instance_id: str, event: Json) -> None:
-        if event.get("event") != "model-counts":
+        name = event.get("event")
+        if name not in ("model-counts", TRANSFORM_PROGRESS):
             self.copies.on_event(instance_id, event)
             return
         found = self._under_way.find(instance_id)
-        if found is not None:
-            ledger, entry = found
-            endpoint = ledger.desired.endpoint
+        if found is None:
+            return
+        ledger, entry = found
+        endpoint = ledger.desired.endpoint
+        if name == TRANSFORM_PROGRESS:
+            self._told(endpoint, event)
+        else:
             self._model_counted(endpoint, entry.variant, instance_id, event["models"])

@@ -8,22 +8,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
-from penstock.config import CAPACITY_STRICT, LimitConfig, ServerConfig
+from penstock.config import CAPACITY_STRICT, FLEET_LOCAL, ServerConfig
 from penstock.control import starts
+from penstock.control.endpoint_log import folder_name
+from penstock.control.hosted import HostedSeen, seen_of
 from penstock.control.hosts import MultiModel, multi_model_of
 from penstock.control.housekeeping import Housekeeping
 from penstock.control.instance_status import memory_bytes
-from penstock.control.keys import AccessKeys, KeyRing
+from penstock.control.key_ring import KeyRing
+from penstock.control.keys import AccessKeys
+from penstock.control.leader.table import Term
 from penstock.control.ledger import Activity
 from penstock.control.lock import StateDirLock
-from penstock.control.operation_settings import OperationSettings
+from penstock.control.operation_settings import Elsewhere, OperationSettings
 from penstock.control.ports import CapacityWanted, ModelCounted, RoutePublisher
 from penstock.control.reconciler import ReconcilerDriver
 from penstock.control.state_dir import make_private
@@ -35,7 +39,7 @@ from penstock.core.attempts import ReconcileSpec
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.ready_times import ReadyTimes
 from penstock.core.room import MachineCapacity
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import available_bytes, this_machine
@@ -44,6 +48,11 @@ _log = logging.getLogger(__name__)
 
 #: Keys made or deleted by another process (`penstock keys`) count within this time.
 _KEYS_REFRESH_S: Final = 2.0
+
+#: Starts, and loads: on many machines each has one of its own, and this process answers for all.
+_AT_ONCE_MAX: Final = 64
+#: A node's process for an instance, and then the instance's own.
+_NODE_START_S: Final = 240.0
 
 
 class ControlPlane:
@@ -60,11 +69,17 @@ class ControlPlane:
         spec: ReconcileSpec | None = None,
         access: Callable[[], Awaitable[PlatformAccess]] | None = None,
         model_counted: ModelCounted = lambda *counted: None,
+        elsewhere: Elsewhere | None = None,
+        gateway_pids: Callable[[], Sequence[int]] | None = None,
+        term: Term | None = None,
     ) -> None:
         """`fleet` may be a function that makes it, called once the state directory is ours.
 
         `access` waits until the platform listens: instances are told where. `model_counted` hears
-        what hosts of target models count.
+        what hosts of target models count. `elsewhere`: of instances on other machines.
+        `gateway_pids`: processes that instances are reached
+        from, besides this one. `term`: of a server that leads others on one database; it holds the
+        state directory's lock.
         """
         self._config = config
         self._fleet = fleet
@@ -73,18 +88,29 @@ class ControlPlane:
         self._spec = spec
         self._access = access
         self._model_counted = model_counted
+        self._elsewhere = elsewhere or Elsewhere()
+        self._gateway_pids = gateway_pids
         self._log_dir = config.state_dir / "logs"
         self._lock: StateDirLock | None = None
         self._reconciler: ReconcilerDriver | None = None
         self._keys_task: asyncio.Task[None] | None = None
-        strict = config.control.capacity == CAPACITY_STRICT
-        self.catalogue = InstanceCatalogue(machine or this_machine(), strict=strict)
+        # Nodes of a cluster are given by what was asked for, never by what is taken.
+        nodes = config.control.fleet != FLEET_LOCAL
+        strict = config.control.capacity == CAPACITY_STRICT or nodes
+        self.catalogue = InstanceCatalogue(
+            machine or this_machine(), strict=strict, many_machines=nodes
+        )
         # A machine that is only told of has what it is told to have.
         self._available_bytes = available_bytes if machine is None else lambda: None
         #: (endpoint, variant, component) -> requests that wait for a copy
         self.wanted: dict[tuple[str, str, str], CapacityWanted] = {}
+        #: requests that wait, by whose copies, then by whom they name: a base and its adapters
+        self._waiting: dict[tuple[str, str, str], dict[str, int]] = {}
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
-        self.database = StoreThread(lambda: Store(config.state_dir, config.control.database))
+        self._term = term
+        self.database = StoreThread(
+            lambda: Store(config.state_dir, config.control.database, term=term)
+        )
         self.target_models = TargetModelRecord(self.database, self._clock)
 
     async def start(self) -> None:
@@ -93,7 +119,8 @@ class ControlPlane:
         Raises what `StateDirLock`, `DatabaseConnection` and `AccessKeys.ring` raise.
         """
         state_dir = self._config.state_dir
-        self._lock = StateDirLock(state_dir)
+        if self._term is None:
+            self._lock = StateDirLock(state_dir)
         try:
             make_private(self._log_dir)
             # What instances of a server that was killed noted: they ended with it.
@@ -105,8 +132,11 @@ class ControlPlane:
                     raise self.key_ring.fault
                 self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
             fleet = self._fleet() if callable(self._fleet) else self._fleet
-            artifact = ArtifactSettings.from_config(self._config.control).to_dict()
-            cores = max(int(self.catalogue.machine.cores), 1)
+            artifact = replace(
+                ArtifactSettings.from_config(self._config.control),
+                server_files=self._elsewhere.server_files(),
+            ).to_dict()
+            cores = min(max(int(self.catalogue.machine.cores), 1), _AT_ONCE_MAX)
             self._reconciler = ReconcilerDriver(
                 database=self.database,
                 fleet=fleet,
@@ -120,9 +150,13 @@ class ControlPlane:
                     work_dir=state_dir / "work",
                     instance_settings={"artifact": artifact},
                     access=self._access,
+                    tls=self._elsewhere.tls,
+                    offer=self._elsewhere.offer,
+                    gateway_pids=self._gateway_pids,
                     warm_instances=self._config.control.warm_instances,
                     starts_max=max(cores, 2),
                     loads_max=cores,
+                    instance_limits=self._config.control.instance_limits,
                 ),
                 housekeeping=Housekeeping(
                     cache_dir=state_dir / "cache",
@@ -130,7 +164,7 @@ class ControlPlane:
                     log_dir=self._log_dir,
                     clock=self._clock,
                 ),
-                spec=self._spec or _spec_for(self._config.limits),
+                spec=self._spec or _spec_for(self._config),
                 record=self.target_models,
                 model_counted=self._model_counted,
                 ready_times_file=state_dir / "ready-times.json",
@@ -164,6 +198,11 @@ class ControlPlane:
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.ready_counts() if ledger is not None else {}
 
+    def pool_counts(self, endpoint: str) -> dict[str, dict[str, int]]:
+        """As `current_counts`, by instance type of each variant."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.pool_counts() if ledger is not None else {}
+
     def kept_counts(self, endpoint: str) -> dict[str, int]:
         """Instances that are there or on their way, by variant: what managed scaling wants now."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
@@ -174,10 +213,27 @@ class ControlPlane:
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return ledger.component_counts() if ledger is not None else {}
 
+    def copy_types(self, endpoint: str) -> dict[str, dict[str, int]]:
+        """As `copy_counts`, by the type of their instances."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        return ledger.component_types() if ledger is not None else {}
+
     def shown(self, endpoint: str) -> DeploymentSpec | None:
         """The generation that serves, or the first one on its way; None for an unknown endpoint."""
         ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
         return (ledger.desired.active or ledger.desired.target) if ledger is not None else None
+
+    def waiting_for(
+        self, endpoint: str, variant: str, component: str, waiting: int
+    ) -> tuple[str, int]:
+        """(component whose copies are wanted, requests that wait for those in all)."""
+        base = self.base_of(endpoint, component)
+        lines = self._waiting.setdefault((endpoint, variant, base), {})
+        lines[component] = waiting
+        total = sum(lines.values())
+        if not total:
+            del self._waiting[endpoint, variant, base]
+        return base, total
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, waiting: int) -> None:
         """A gateway says how many requests wait for copies of a variant, or of its component.
@@ -192,6 +248,12 @@ class ControlPlane:
         before = self.wanted.get(key)
         since = before.since if before is not None else self._clock.monotonic()
         self.wanted[key] = CapacityWanted(waiting=waiting, since=since)
+
+    def base_of(self, endpoint: str, component: str) -> str:
+        """The component whose copies serve: an adapter's base, any other itself."""
+        ledger = self._reconciler.ledger(endpoint) if self._reconciler is not None else None
+        known = ledger.desired.components if ledger is not None and component else ()
+        return next((one.base for one in known if one.name == component and one.base), component)
 
     def start_s(self, endpoint: str, variant: str, component: str) -> float | None:
         """What a copy that is asked for now takes to be ready; None: no start was seen."""
@@ -236,7 +298,7 @@ class ControlPlane:
         return sorted(
             log
             for folder in folders
-            if folder.name.lower() == endpoint.lower()
+            if folder.name.lower() == folder_name(endpoint).lower()
             for log in folder.glob("*.log")
         )
 
@@ -277,9 +339,55 @@ class ControlPlane:
             )
         return multi_model_of(ledger, reconciler.work.client)
 
+    def host(
+        self,
+        deployment: DeploymentSpec,
+        changed: Callable[[], None],
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Keeps up a deployment that is no endpoint; see `control/hosted.py`."""
+        if self._reconciler is not None:
+            self._reconciler.hosted.add(deployment, changed, on_event)
+            self._reconciler.notify(deployment.endpoint)
+
+    def unhost(self, name: str) -> None:
+        """Stops it; `hosted` is None once nothing is left of it."""
+        if self._reconciler is not None:
+            self._reconciler.hosted.end(name)
+            self._reconciler.notify(name)
+
+    def hosted(self, name: str) -> HostedSeen | None:
+        """A hosted deployment as it is now; None for one that is not known (yet, or any more)."""
+        ledger = self._reconciler.ledger(name) if self._reconciler is not None else None
+        return seen_of(ledger) if ledger is not None else None
+
+    def instance_phase(self, instance_id: str) -> str:
+        """Of its life; empty for one that is gone."""
+        return self._reconciler.work.phase(instance_id) if self._reconciler is not None else ""
+
+    def answers(self, instance_id: str) -> bool:
+        """Whether it can be called."""
+        reconciler = self._reconciler
+        return reconciler is not None and reconciler.work.client(instance_id) is not None
+
+    async def call_instance(
+        self, instance_id: str, op: Mapping[str, Any], *, timeout_s: float
+    ) -> dict[str, Any]:
+        """An instance's answer; raises what `InstanceClient.call` raises."""
+        client = self._reconciler.work.client(instance_id) if self._reconciler else None
+        if client is None:
+            raise NotNowError("instance-gone", f"{instance_id} has closed its connection")
+        return await client.call(op, timeout_s=timeout_s)
+
+    async def admit_gateways(self, pids: Sequence[int]) -> None:
+        """Returns once every instance accepts connections of these processes, and no others'."""
+        if self._reconciler is not None:
+            await self._reconciler.work.instances.admit_gateways(pids)
+
     async def refresh_keys(self) -> None:
         """Reads the keys again, into the same `key_ring`, which tells what it could not read."""
-        fresh = await self.database.call(_read_ring, self._config.state_dir)
+        config = self._config
+        fresh = await self.database.call(_read_ring, config.state_dir, config.control.key_file)
         self.key_ring.take(fresh)
 
     async def _refresh_keys(self) -> None:
@@ -296,12 +404,15 @@ class ControlPlane:
             told = fault.code if fault is not None else ""
 
 
-def _spec_for(limits: LimitConfig) -> ReconcileSpec:
-    """A copy that is taken away is given the time of the longest request that it may have."""
-    spec = ReconcileSpec()
+def _spec_for(config: ServerConfig) -> ReconcileSpec:
+    """A copy that is taken away is given the time of the longest request that it may have. An
+    instance of a cluster may first need a node."""
+    spec, limits = ReconcileSpec(), config.limits
+    if config.control.fleet != FLEET_LOCAL:
+        spec = replace(spec, start_s_max=config.control.node_wait_s + _NODE_START_S)
     longest_s = max(limits.request_timeout_s, limits.stream_timeout_s)
     return replace(spec, drain_s_max=longest_s + spec.margin_s)
 
 
-def _read_ring(store: Store, state_dir: Path) -> KeyRing:
-    return AccessKeys(store, state_dir).ring()
+def _read_ring(store: Store, state_dir: Path, key_file: Path | None) -> KeyRing:
+    return AccessKeys(store, state_dir, key_file).ring()

@@ -18,6 +18,7 @@ from penstock.clock import Clock
 from penstock.control import endpoint_log
 from penstock.control.actions import FAILED, WAITS, Actions, told
 from penstock.control.entries import CopyEntry, InstanceEntry
+from penstock.control.hosted import HostedDeployments
 from penstock.control.housekeeping import Housekeeping, InUse
 from penstock.control.ledger import Activity, EndpointLedger
 from penstock.control.operation_settings import OperationSettings
@@ -41,6 +42,7 @@ from penstock.core.endpoint_state import (
     LoadCopy,
     PublishRoutes,
     RefuseCopy,
+    RefuseInstance,
     SetComponent,
     SetStatus,
     StartInstance,
@@ -93,7 +95,15 @@ class ReconcilerDriver:
         self._kept_times = (
             ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
         )
-        self._room = Room(catalogue.machine, self._held, available_bytes, fleet.spares)
+        self.hosted = HostedDeployments()
+        self._room = Room(
+            catalogue.machine,
+            self._held,
+            available_bytes,
+            fleet.spares,
+            self._end_guest,
+            settings.instance_limits,
+        )
         self.work = Operations(
             fleet=fleet,
             publisher=publisher,
@@ -106,6 +116,7 @@ class ReconcilerDriver:
             record=record,
             model_counted=model_counted,
             ready_times=self.ready_times,
+            told=self.hosted.on_event,
         )
         self._actions = Actions(work=self.work, room=self._room, catalogue=catalogue, clock=clock)
         self._ledgers: dict[str, EndpointLedger] = {}
@@ -160,6 +171,7 @@ class ReconcilerDriver:
     def _changed(self, endpoint: str) -> None:
         self._dirty[endpoint.lower()] = None
         self._wake.set()
+        self.hosted.changed(endpoint)
 
     def _room_changed(self) -> None:
         for key in self._waiting:
@@ -171,6 +183,14 @@ class ReconcilerDriver:
     def _held(self) -> Iterator[tuple[InstanceEntry, list[CopyEntry]]]:
         """Every instance of this server with the copies on it."""
         return (one for ledger in self._ledgers.values() for one in ledger.held())
+
+    def _end_guest(self, instance_id: str, reason: str) -> None:
+        """Its memory is wanted; reconciliation starts it again when there is room."""
+        for ledger in self._ledgers.values():
+            entry = ledger.instances.get(instance_id)
+            if entry is not None:
+                ledger.record(self._clock.wall(), "stop instance", reason, instance_id)
+                self.work.instances.stop(ledger, entry)
 
     async def _run(self) -> None:
         while True:
@@ -184,7 +204,7 @@ class ReconcilerDriver:
         await self._wait()
         now = self._clock.monotonic()
         due = [key for key, at in self._deadlines.items() if now >= at]
-        for key in dict.fromkeys((*self._dirty, *due)):
+        for key in sorted(dict.fromkeys((*self._dirty, *due)), key=self._is_guest):
             await self._turn(key)
         if now >= self._status_due:
             self._status_due = now + _STATUS_INTERVAL_S
@@ -195,6 +215,11 @@ class ReconcilerDriver:
         if now >= self._tidy_due and (self._tidying is None or self._tidying.done()):
             self._tidy_due = now + _TIDY_INTERVAL_S
             self._tidying = asyncio.create_task(self._tidy())
+
+    def _is_guest(self, key: str) -> bool:
+        """Guests come last: what was freed is for whoever else waits."""
+        ledger = self._ledgers.get(key)
+        return ledger is not None and ledger.guest
 
     async def _tidy(self) -> None:
         if self._housekeeping is not None:
@@ -262,6 +287,11 @@ class ReconcilerDriver:
 
     async def _read(self, key: str) -> None:
         ledger = self._ledgers.get(key)
+        hosted = self.hosted.desired(key)
+        if hosted is not None:
+            self._stale.pop(key, None)
+            self._wish(key, hosted)
+            return
         try:
             # The mark goes first: a change while the store reads marks it again.
             self._stale.pop(key, None)
@@ -301,11 +331,15 @@ class ReconcilerDriver:
                 self._actions.drain(ledger, action)
             case UnloadCopy():
                 self._actions.unload(ledger, action)
+            case RefuseInstance():
+                self._actions.refuse_instance(ledger, action)
+                self._changed(key)
             case RefuseCopy():
                 self._actions.refuse(ledger, action)
                 self._changed(key)
             case PublishRoutes(routes=routes):
-                self._publisher.publish(routes)
+                if key not in self.hosted:
+                    self._publisher.publish(routes)
                 ledger.publish(routes)
             case WithdrawRoutes():
                 self._publisher.withdraw(ledger.desired.endpoint)
@@ -319,9 +353,11 @@ class ReconcilerDriver:
                 record = await self._database.call(Store.forget_component, name, component)
                 self._wish(key, record.desired())
             case FinishDelete():
-                await self._database.call(Store.finish_delete, ledger.desired.endpoint)
+                if key not in self.hosted:
+                    await self._database.call(Store.finish_delete, ledger.desired.endpoint)
                 del self._ledgers[key]
                 self.ready_times.forget(key)
+                self.hosted.forget(key)
 
     async def _set_component(self, key: str, ledger: EndpointLedger, action: SetComponent) -> None:
         name, wall = ledger.desired.endpoint, self._clock.wall()

@@ -15,6 +15,7 @@ MODEL = "model"
 ENDPOINT_CONFIG = "endpoint-config"
 ENDPOINT = "endpoint"
 COMPONENT = "inference-component"
+TRANSFORM_JOB = "transform-job"
 
 #: How AWS's messages call each kind.
 NOUNS = {
@@ -22,6 +23,7 @@ NOUNS = {
     ENDPOINT_CONFIG: "endpoint configuration",
     ENDPOINT: "endpoint",
     COMPONENT: "inference component",
+    TRANSFORM_JOB: "transform job",
 }
 
 T = TypeVar("T")
@@ -179,6 +181,32 @@ class ComponentBusy(CallerError):
         )
         self.name = name
         self.component_status = status
+
+
+class BaseUnfit(CallerError):
+    """An inference component can't have an adapter."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        super().__init__(
+            "adapter-base-unfit",
+            f'Inference component "{name}" can\'t be the base of an adapter: {cause}.',
+            hint="A base is a component with a model of its own, InService, on the same endpoint.",
+        )
+        self.name = name
+        self.cause = cause
+
+
+class HasAdapters(CallerError):
+    """A base is deleted after its adapters."""
+
+    def __init__(self, name: str, adapters: tuple[str, ...]) -> None:
+        super().__init__(
+            "component-has-adapters",
+            f'Inference component "{name}" has adapters: {", ".join(adapters)}.',
+            hint="Delete them first.",
+        )
+        self.name = name
+        self.adapters = adapters
 
 
 class UnknownVariant(CallerError):

@@ -8,7 +8,7 @@ no two are given the same room.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.control.entries import CopyEntry, InstanceEntry, placed
@@ -18,6 +18,7 @@ from penstock.core.room import (  # fmt: skip
     NOMINAL,
     PLACED,
     STARTING,
+    WAIT,
     InstanceNeed,
     MachineCapacity,
     PlacedInstance,
@@ -40,15 +41,23 @@ class Room:
         held: Callable[[], Iterable[tuple[InstanceEntry, Sequence[CopyEntry]]]],
         available_bytes: Callable[[], int | None],
         spares: Callable[[], Sequence[SpareSeen]] = tuple,
+        end_guest: Callable[[str, str], None] = lambda instance_id, reason: None,
+        type_limits: Mapping[str, int] | None = None,
     ) -> None:
-        """`spares`: processes that stand ready to become instances, the next to be taken first."""
+        """`spares`: processes that stand ready to become instances, the next to be taken first.
+        `end_guest` ends an instance at once; from then on it is seen to be leaving. `type_limits`:
+        instances that there may be of a type."""
+        self._type_limits = type_limits or {}
+        self._end_guest = end_guest
         self._spares = spares
         self._machine = machine
         self._held = held
         self._available_bytes = available_bytes
         self._waiting: list[asyncio.Future[None]] = []
+        self._starts_wait = False  #: one that is no guest's, since the last change
+        self._loads_wait: set[int] = set()  #: copies that wait for room, and are no guests'
 
-    def for_start(self, kind: InstanceType) -> RoomDecision:
+    def for_start(self, kind: InstanceType, *, guest: bool = False) -> RoomDecision:
         """Whether an instance of that type may start. What its model needs is not known yet."""
         need = InstanceNeed(
             instance_type=kind.name,
@@ -56,12 +65,21 @@ class Room:
             promised=kind.promised,
             basis=NOMINAL if kind.promised else STARTING,
             accelerators=kind.accelerators,
+            guest=guest,
+            type_limit=self._type_limits.get(kind.name),
         )
         others = [placed(*one) for one in self._held()]
         spares = list(self._spares())
-        if spares and spares[0].ready:
+        if spares and spares[0].ready and not guest:
             del spares[0]  # it becomes the very instance that is asked for
-        return decide(self._machine, others + _spares_placed(spares), need)
+        decision = decide(
+            self._machine,
+            others + _spares_placed(spares),
+            need,
+            others_wait=self._starts_wait or bool(self._loads_wait),
+        )
+        self._starts_wait |= decision.outcome == WAIT and not guest
+        return self._with_stops(decision)
 
     async def for_load(
         self,
@@ -77,7 +95,7 @@ class Room:
         `measure` asks all instances what they take: nobody is refused for an old figure. `waits` is
         called with the reason whenever there may be room later.
         """
-        wanted = _need_to_load(entry.kind, need)
+        wanted = _need_to_load(entry, need)
         measured = False
         try:
             while True:
@@ -93,13 +111,17 @@ class Room:
                     continue
                 measured = False
                 copy.waits_for_room = True
+                if not entry.guest:
+                    self._loads_wait.add(copy.copy)
                 waits(decision)
                 await self._change()
         finally:
             copy.waits_for_room = False
+            self._loads_wait.discard(copy.copy)
 
     def changed(self) -> None:
         """An instance has ended, or a load: whoever waits asks again."""
+        self._starts_wait = False
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -112,7 +134,19 @@ class Room:
         ]
         others = [placed(one, copies) for one, copies in beside if one is not entry or copies]
         others += _spares_placed(self._spares())
-        return decide(self._machine, others, wanted, available_bytes=self._available_bytes())
+        decision = decide(
+            self._machine,
+            others,
+            wanted,
+            available_bytes=self._available_bytes(),
+            others_wait=self._starts_wait or bool(self._loads_wait),
+        )
+        return self._with_stops(decision)
+
+    def _with_stops(self, decision: RoomDecision) -> RoomDecision:
+        for instance_id in decision.stops:
+            self._end_guest(instance_id, decision.reason)
+        return decision
 
     async def _change(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -133,9 +167,10 @@ def _spares_placed(spares: Iterable[SpareSeen]) -> list[PlacedInstance]:
     ]
 
 
-def _need_to_load(kind: InstanceType, need: MemoryNeed) -> InstanceNeed:
+def _need_to_load(entry: InstanceEntry, need: MemoryNeed) -> InstanceNeed:
     """A model takes no more than its type allows, or it is ended. What a type has promised was set
     aside when the instance was placed."""
+    kind = entry.kind
     expected_bytes = min(need.memory_bytes, kind.memory_bytes)
     return InstanceNeed(
         instance_type=kind.name,
@@ -145,4 +180,5 @@ def _need_to_load(kind: InstanceType, need: MemoryNeed) -> InstanceNeed:
         bytes_max=kind.memory_bytes,
         promised=kind.promised,
         basis=need.basis,
+        guest=entry.guest,
     )

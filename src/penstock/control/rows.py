@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 from sqlalchemy import Connection, RowMapping, and_, delete, insert, select, update
 
-from penstock.control import schema
+from penstock.control import schema, transform_tables
 from penstock.control.deployment_json import (
     decode_deployment,
     decode_revision,
@@ -22,6 +22,7 @@ from penstock.control.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
     MODEL,
+    TRANSFORM_JOB,
     AlreadyExists,
     EndpointBusy,
     EndpointRecord,
@@ -42,6 +43,7 @@ TABLES: Final = {
     ENDPOINT_CONFIG: schema.endpoint_configs,
     ENDPOINT: schema.endpoints,
     COMPONENT: schema.inference_components,
+    TRANSFORM_JOB: transform_tables.transform_jobs,
 }
 
 

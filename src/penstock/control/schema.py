@@ -10,23 +10,14 @@ from typing import Any, Final
 
 from sqlalchemy import Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
-#: Raised by every change of a table; a newer database is refused, an older one migrated.
-SCHEMA_VERSION: Final = 3
-
-#: What brings a database from the version before to this one; SQLite and PostgreSQL read it alike.
-#: Keys from before there were scopes could do everything, and still can.
-MIGRATIONS: Final = {
-    2: (
-        "ALTER TABLE keys ADD COLUMN scope VARCHAR(16) NOT NULL DEFAULT 'admin'",
-        "ALTER TABLE keys ADD COLUMN endpoints TEXT NOT NULL DEFAULT ''",
-    ),
-    3: (),  # only new tables
-}
+#: Raised by every change of a table, with a file in `control/migrations/versions/` that brings a
+#: database of the version before to it. A newer database is refused.
+SCHEMA_VERSION: Final = 5
 
 metadata: Final = MetaData()
 
 
-def _named(table: str, *more: Column[Any]) -> Table:
+def named(table: str, *more: Column[Any]) -> Table:
     """A table of what a caller made under a name: found by it, and listed by its time."""
     return Table(
         table,
@@ -49,10 +40,10 @@ settings = Table(
     Column("value", Text, nullable=False),
 )
 
-models = _named("models")
-endpoint_configs = _named("endpoint_configs")
+models = named("models")
+endpoint_configs = named("endpoint_configs")
 
-endpoints = _named(
+endpoints = named(
     "endpoints",
     Column("status", String(32), nullable=False),
     Column("failure_reason", Text, nullable=False),
@@ -113,7 +104,7 @@ target_model_crashes = Table(
 )
 
 #: Inference components. `request` is what was last asked for, as the caller said it.
-inference_components = _named(
+inference_components = named(
     "inference_components",
     Column("endpoint_key", String(128), nullable=False, index=True),
     Column("variant", String(128), nullable=False),
@@ -222,4 +213,13 @@ scaling_activities = Table(
     Index("scaling_activities_id", "id"),
     Index("scaling_activities_target", "target_key", "number"),
     Index("scaling_activities_started", "started"),
+)
+
+#: Metrics that the next leader goes on with: one row a time series.
+metric_series = Table(
+    "metric_series",
+    metadata,
+    Column("digest", String(64), primary_key=True),  #: SHA-256 of what names the series
+    Column("written_at", Double, nullable=False),
+    Column("body", LargeBinary, nullable=False),  #: as `metrics/snapshot.py` writes it
 )

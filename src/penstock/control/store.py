@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select, update
 from penstock.control import components, paging, rows, schema, target_model_notes
 from penstock.control.database import DatabaseConnection
 from penstock.control.deployment_json import encode_deployment
+from penstock.control.leader.table import Term
 from penstock.control.records import (
     ENDPOINT,
     ENDPOINT_CONFIG,
@@ -39,8 +40,18 @@ from penstock.core.endpoint_state import CREATING, DELETING, UPDATING, SetCompon
 class Store:
     """The database of one server. See `records.py` for what comes and goes, and the errors."""
 
-    def __init__(self, state_dir: Path, url: str = "", *, exclusive: bool = True) -> None:
-        self._database = DatabaseConnection(state_dir, url, exclusive=exclusive)
+    def __init__(self, state_dir: Path, url: str = "", *, term: Term | None = None) -> None:
+        """`term`: what a server of a PostgreSQL database writes under; none: nothing is fenced."""
+        self._database = DatabaseConnection(state_dir, url, term=term)
+
+    @property
+    def call_s_max(self) -> float | None:
+        """A call that takes longer is to be aborted; None: none can hang."""
+        return self._database.call_s_max
+
+    def abort(self) -> None:
+        """Ends what is under way on the other thread."""
+        self._database.abort()
 
     def close(self) -> None:
         self._database.close()

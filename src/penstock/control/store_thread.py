@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
+from penstock.control.database_errors import unreachable
 from penstock.control.store import Store
 from penstock.errors import NotNowError
 
@@ -25,6 +26,7 @@ class StoreThread:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-db")
         self._store: Store | None = None
         self._closed = False
+        self._turn = asyncio.Lock()
 
     async def open(self) -> None:
         """Opens the store on its thread; raises what opening raises."""
@@ -34,13 +36,35 @@ class StoreThread:
     async def call(
         self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The method's result, or its exception. A cancelled call is carried out nevertheless."""
+        """The method's result, or its exception. A cancelled call is carried out nevertheless.
+
+        Raises NotNowError: `server-stopping`; `database-unreachable` if the database hangs. Whether
+        it has done what it was asked is not known then.
+        """
         store = self._store
         if store is None or self._closed:
             raise NotNowError("server-stopping", "the server is stopping", retry_after_s=1.0)
+        if store.call_s_max is not None:
+            within = self._within(store, store.call_s_max, lambda: method(store, *args, **kwargs))
+            return await asyncio.shield(asyncio.create_task(within))
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._thread, lambda: method(store, *args, **kwargs))
         return await asyncio.shield(call)
+
+    async def _within(self, store: Store, call_s_max: float, call: Callable[[], T]) -> T:
+        """Runs a call that may hang; what waits for its turn for too long is never begun."""
+        try:
+            async with asyncio.timeout(call_s_max):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise unreachable(f"calls before this one took {call_s_max:g} s") from None
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(call_s_max, store.abort)
+        try:
+            return await loop.run_in_executor(self._thread, call)
+        finally:
+            timer.cancel()
+            self._turn.release()
 
     async def close(self) -> None:
         """Waits for calls under way. Idempotent."""

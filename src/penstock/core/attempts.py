@@ -55,9 +55,16 @@ def backoff_s(count: int, spec: ReconcileSpec) -> float:
     return float(min(spec.backoff_s_max, spec.backoff_s_min * 2**doublings))
 
 
-def failure_count(former: SlotFailure | None, *, ready_s: float, spec: ReconcileSpec) -> int:
-    """The count of a slot that has just failed, after its copy was ready for `ready_s`."""
-    return 1 if former is None or ready_s >= spec.stable_s else former.count + 1
+def failure_count(
+    former: SlotFailure | None, *, ready_s: float, spec: ReconcileSpec, guest: bool = False
+) -> int:
+    """The count of a slot that has just failed, after its copy was ready for `ready_s`.
+
+    `guest`: what ends an instance of offline work that was ready is its work, which is counted
+    there and given up there; the next one is needed at once to find out what it was.
+    """
+    stable = ready_s > 0 if guest else ready_s >= spec.stable_s
+    return 1 if former is None or stable else former.count + 1
 
 
 def is_permanent(error: PenstockError) -> bool:

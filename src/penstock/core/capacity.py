@@ -1,19 +1,21 @@
 """Which instances a variant should have: those to keep, those to start, those to take away.
 
-Of too many the least advanced go first: what serves stays, what is coming up goes; of those alike
-the ones with the least left to do, whose drains are over soonest. What drains is never taken back,
-so the choice holds however the counts change. Of too few a slot at a time is filled, after the
-pause that its last failure asks for. It does not know which copies are wished where; of the copies
-it sees only how far they are, and how many requests they have.
+Of too many the least advanced go first: what serves stays, what is coming up goes; of those as far
+the least wanted pool's, where there are several; of those alike the ones with the least left to do,
+whose drains are over soonest. What drains is never taken back, so the choice holds however the
+counts change. Of too few a slot at a time is filled, after the pause that its last failure asks
+for, from the pool that `instance_pools` chooses. It does not know which copies are wished where; of
+the copies it sees only how far they are, and how many requests they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from penstock.core.attempts import ReconcileSpec, earliest, free_slots
+from penstock.core import instance_pools
+from penstock.core.attempts import FreeSlot, ReconcileSpec, earliest, free_slots
 from penstock.core.endings import retire_instance
 from penstock.core.endpoint_state import (
     DRAINED,
@@ -30,9 +32,12 @@ from penstock.core.endpoint_state import (
     DrainCopy,
     EndpointObserved,
     InstanceObserved,
+    RefuseInstance,
+    SlotFailure,
     StartInstance,
     StopInstance,
 )
+from penstock.core.instance_pools import PoolChoice
 from penstock.core.wish import VariantWish
 
 _ALIVE = (STARTING, RUNNING)
@@ -44,7 +49,8 @@ _LEAVING = (DRAINING, DRAINED, UNLOADING, ENDING)
 class CapacityDecision:
     kept: tuple[InstanceObserved, ...]  #: that count, the most advanced first
     starts: tuple[StartInstance, ...]
-    next_deadline: float | None  #: when a slot's pause is over
+    next_deadline: float | None  #: when the pause of a slot, or of a pool, is over
+    refusals: tuple[RefuseInstance, ...] = ()
 
 
 def decide(
@@ -71,7 +77,9 @@ def decide(
         and failure.generation == wish.generation
     }
     starts: list[StartInstance] = []
+    refusals: list[RefuseInstance] = []
     deadline: float | None = None
+    pool = _pool(wish, observed, failures.values(), now=now, spec=spec)
     startable = spec.starting_max - _on_their_way(wish, kept, copies)
     for slot in free_slots(
         wish.instances, taken, failures, spec, missing=wish.instances - len(kept)
@@ -83,16 +91,24 @@ def decide(
         if slot.due is not None and now < slot.due:
             deadline = earliest(deadline, slot.due)
             continue
+        if pool.refusal:
+            refusals.append(_refusal(wish, slot, pool))
+            break  # the slots behind it would fare the same
+        if pool.next_deadline is not None:
+            deadline = earliest(deadline, pool.next_deadline)
+            break
         reason = "replace-failed" if slot.failed else start_reason
-        starts.append(StartInstance(wish.name, wish.generation, slot.ordinal, reason))
-    return CapacityDecision(tuple(kept), tuple(starts), deadline)
+        starts.append(
+            StartInstance(wish.name, wish.generation, slot.ordinal, reason, pool.instance_type)
+        )
+    return CapacityDecision(tuple(kept), tuple(starts), deadline, tuple(refusals))
 
 
 def alive(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
     """Instances of a variant that may stay, in the order in which they would."""
     copies = observed.copies_by_instance()
     found = [one for one in _seen(wish, observed) if _counts(one, copies.get(one.instance_id, ()))]
-    return sorted(found, key=lambda one: _advance(one, copies.get(one.instance_id, ())))
+    return sorted(found, key=lambda one: _advance(wish, one, copies.get(one.instance_id, ())))
 
 
 def take_away(
@@ -115,6 +131,26 @@ def take_away(
     return tuple(actions)
 
 
+def _pool(
+    wish: VariantWish,
+    observed: EndpointObserved,
+    failures: Iterable[SlotFailure],
+    *,
+    now: float,
+    spec: ReconcileSpec,
+) -> PoolChoice:
+    """Whence the next instances come; a variant of one type has nothing to choose."""
+    if not wish.pools:
+        return PoolChoice()
+    return instance_pools.choose(wish, observed.shortages, failures, now=now, spec=spec)
+
+
+def _refusal(wish: VariantWish, slot: FreeSlot, pool: PoolChoice) -> RefuseInstance:
+    return RefuseInstance(
+        wish.name, wish.generation, slot.ordinal, instance_pools.ALL_POOLS_SHORT, pool.refusal
+    )
+
+
 def _seen(wish: VariantWish, observed: EndpointObserved) -> list[InstanceObserved]:
     return [
         one
@@ -133,16 +169,17 @@ def _counts(one: InstanceObserved, copies: Collection[CopyObserved]) -> bool:
 
 
 def _advance(
-    one: InstanceObserved, copies: Collection[CopyObserved]
-) -> tuple[int, int, int, int, int, int, str]:
-    """Smaller is further: what serves most, else is nearest to it, then has most left to do, then
-    the oldest slot."""
+    wish: VariantWish, one: InstanceObserved, copies: Collection[CopyObserved]
+) -> tuple[int, int, int, int, int, int, int, str]:
+    """Smaller is further: what serves most, else is nearest to it, then of the pool that is wanted
+    most, then has most left to do, then the oldest slot."""
     phases = [copy.phase for copy in copies]
     return (
         -phases.count(READY),
         -phases.count(LOST),
         -phases.count(LOADING),
         _ALIVE[::-1].index(one.phase),
+        instance_pools.rank(wish, one),
         -sum(copy.outstanding for copy in copies),
         one.ordinal,
         one.instance_id,

@@ -75,6 +75,7 @@ class InstanceObserved:
     accelerators: int = 0
     taken_bytes: int = 0  #: of its memory, as the operating system measures; 0 = not measured yet
     leaving: bool = False  #: it was decided to take it away while copies on it serve
+    instance_type: str = ""  #: tells the pool of a variant that has several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +96,8 @@ class CopyObserved:
     model: dict[str, object] = field(default_factory=dict)  #: description, for the routes
     routed: bool = False  #: routes that name it were published: requests may be in flight
     outstanding: int = 0  #: requests in flight on it at this moment, streams included
+    base_copy: int = 0  #: an adapter's: the copy that it is loaded into, and ends with
+    instance_type: str = ""  #: of its instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +115,23 @@ class SlotFailure:
     at: float
     message: str
     component: str = ""
+    reason: str = ""  #: code of what went wrong, where there is one
     permanent: bool = False  #: trying again cannot help: the request or the model is wrong
     refused: bool = False  #: nothing was tried: no instance had room
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolShortage:
+    """Instances of one type could not be had, of the several that a variant may have."""
+
+    variant: str
+    generation: int
+    instance_type: str
+    count: int  #: of tries in a row
+    at: float
+    reason: str  #: code of what was missing
+    message: str
+    waits: bool = False  #: what is missing is being freed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +143,7 @@ class EndpointObserved:
     failures: tuple[SlotFailure, ...] = ()
     published: EndpointRoutes | None = None
     released: tuple[tuple[str, float], ...] = ()  #: by variant, when managed scaling took one away
+    shortages: tuple[PoolShortage, ...] = ()
 
     def copies_by_instance(self) -> dict[str, list[CopyObserved]]:
         """In their order; instances without a copy have no entry."""
@@ -140,6 +159,19 @@ class StartInstance:
     generation: int
     ordinal: int
     reason: str  #: new-generation | variant-count | replace-failed | copies-need-more
+    instance_type: str = ""  #: of the pool that was chosen; "" = the variant has but one type
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseInstance:
+    """No pool of a variant has room for an instance; the driver records it as the failure of the
+    instance's slot."""
+
+    variant: str
+    generation: int
+    ordinal: int
+    reason: str  #: all-pools-short
+    failure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +191,8 @@ class LoadCopy:
     component: str
     generation: int
     ordinal: int
-    reason: str  #: instance-running | copy-count | replace-failed
+    reason: str  #: instance-running | copy-count | replace-failed | base-ready
+    base_copy: int = 0  #: an adapter's
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +200,7 @@ class DrainCopy:
     instance_id: str
     copy: int
     #: old-generation | variant-count | copy-count | endpoint-deleted | endpoint-failed |
-    #: consolidation
+    #: consolidation | base-leaves | adapter-leaves
     reason: str
 
 
@@ -177,7 +210,8 @@ class UnloadCopy:
 
     instance_id: str
     copy: int
-    reason: str  #: as DrainCopy; drained | drain-timeout | startup-timeout | copy-not-back
+    #: as DrainCopy; drained | drain-timeout | startup-timeout | copy-not-back | base-gone
+    reason: str
     failure: str = ""
     permanent: bool = False
 
@@ -243,6 +277,7 @@ class FinishDelete:
 
 Action = (
     StartInstance
+    | RefuseInstance
     | StopInstance
     | LoadCopy
     | DrainCopy

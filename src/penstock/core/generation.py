@@ -2,7 +2,8 @@
 
 Asks the deciders of counts and places in their order, on one observation: how many copies of each
 revision of the components (`components/rollout`), how many instances where they follow the copies
-(`managed_instances`), which instances (`capacity`), which copies on them (`placement`). It neither
+(`managed_instances`), which instances (`capacity`), which copies on them (`placement`), and which
+adapters on those (`components/adapters`), which take no place. It neither
 publishes routes nor takes anything away: what that needs is in what it returns.
 """
 
@@ -13,15 +14,18 @@ from dataclasses import dataclass, field, replace
 
 from penstock.core import capacity, managed_instances, placement
 from penstock.core.attempts import ReconcileSpec, earliest
+from penstock.core.components import adapters
 from penstock.core.components import rollout as rollouts
 from penstock.core.components.rollout import RolloutDecision
-from penstock.core.components.spec import ComponentDesired
+from penstock.core.components.spec import ComponentDesired, component_of
 from penstock.core.deployment import DeploymentSpec, VariantSpec
 from penstock.core.endpoint_state import (
     CONSOLIDATED,
+    IN_SERVICE,
     READY,
     RELEASES,
     RUNNING,
+    UPDATING,
     Action,
     CopyObserved,
     DrainCopy,
@@ -31,6 +35,9 @@ from penstock.core.endpoint_state import (
 )
 from penstock.core.managed_instances import COPIES_NEED_MORE
 from penstock.core.wish import ComponentWish, VariantWish, wished
+
+#: Statuses of adapters that a new generation waits for.
+_SETTLED = (IN_SERVICE, UPDATING)
 
 
 @dataclass(slots=True)
@@ -47,6 +54,7 @@ class Held:
     rollouts: dict[str, RolloutDecision] = field(default_factory=dict)  #: by component
     actions: list[Action] = field(default_factory=list)  #: to be begun
     next_deadline: float | None = None
+    adapters_missing: bool = False  #: on copies of their bases, of those that serve or will
 
     def component_counts(self) -> frozenset[tuple[str, str]]:
         return frozenset(
@@ -112,10 +120,16 @@ def keep_up(
         start_reason: of an instance that replaces none.
         first: the generation has not served yet.
     """
-    turn = _Turn(observed, now, spec)
+    wanted = tuple(components)
+    mine = [one for one in observed.copies if one.generation == deployment.generation]
+    riding = [one for one in mine if one.base_copy]
+    placed = tuple(one for one in observed.copies if not one.base_copy)
+    turn = _Turn(replace(observed, copies=placed), now, spec)
     found: dict[str, tuple[ComponentWish, ...]] = {}
-    copies = [one for one in observed.copies if one.generation == deployment.generation]
-    for component in components:
+    for component in wanted:
+        if component.base:
+            continue
+        copies = adapters.as_ready(component, wanted, mine)
         rollout = rollouts.decide(component, copies, now=now)
         turn.held.rollouts[component.name] = rollout
         found[component.variant] = found.get(component.variant, ()) + rollout.wishes
@@ -127,6 +141,10 @@ def keep_up(
     for wish in turn.held.wishes:
         follows = variants[wish.name].managed is not None and not first
         turn.keep(wish, COPIES_NEED_MORE if follows else start_reason)
+    for component in wanted:
+        if component.base:
+            turn.adapt(component, riding, deployment.generation)
+    turn.settle(riding)
     return turn.held
 
 
@@ -171,10 +189,52 @@ class _Turn:
         held.instances[wish.name] = instances.kept
         held.copies[wish.name] = copies.kept
         held.retires += copies.retires
-        held.actions += [*copies.loads, *copies.refusals, *instances.starts]
+        held.actions += [*copies.loads, *copies.refusals, *instances.refusals, *instances.starts]
         self.wake(instances.next_deadline, copies.next_deadline)
         if held.releases.get(wish.name) == CONSOLIDATED and not held.reaches_copies(wish):
             self._hold_back(wish)
+
+    def adapt(
+        self, adapter: ComponentDesired, riding: Collection[CopyObserved], generation: int
+    ) -> None:
+        """One adapter on the copies of its base that stay."""
+        held = self.held
+        staying = held.instance_ids()
+        kept = held.copies.get(adapter.variant, ())
+        decision = adapters.decide(
+            adapter,
+            [one for one in kept if component_of(one.component) == adapter.base],
+            [
+                one
+                for one in riding
+                if component_of(one.component) == adapter.name and one.instance_id in staying
+            ],
+            self._observed.failures,
+            generation=generation,
+            now=self._now,
+            spec=self._spec,
+        )
+        if adapter.variant in held.copies:
+            held.copies[adapter.variant] += decision.kept
+        held.rollouts[adapter.name] = decision.rollout
+        held.actions += decision.loads
+        held.retires += decision.retires
+        held.adapters_missing |= not decision.rollout.complete and adapter.status in _SETTLED
+        self.wake(decision.rollout.next_deadline)
+
+    def settle(self, riding: Collection[CopyObserved]) -> None:
+        """Adapters leave before their base does, or with it."""
+        held = self.held
+        gone = adapters.without_base(riding, {one.copy: one for one in self._observed.copies})
+        ended = {one.copy for one in gone}
+        held.copies = {
+            variant: tuple(one for one in kept if one.copy not in ended)
+            for variant, kept in held.copies.items()
+        }
+        held.retires = [
+            *gone,
+            *(one for one in adapters.held_back(held.retires, riding) if one.copy not in ended),
+        ]
 
     def _hold_back(self, wish: VariantWish) -> None:
         """What is to be taken away serves until its copies are ready on the others."""

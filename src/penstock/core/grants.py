@@ -26,7 +26,9 @@ LIST_SERVED_MODELS: Final = "ListServedModels"  #: /v1/models, the repository's 
 LOAD_TARGET_MODEL: Final = "LoadTargetModel"  #: or unload, pin, unpin: it costs others memory
 INVOKE_ENDPOINT: Final = "InvokeEndpoint"  #: every door's way to ask a model
 READ_METRICS: Final = "ReadMetrics"  #: /metrics
-READ_STATUS: Final = "ReadStatus"  #: /admin/...
+READ_STATUS: Final = "ReadStatus"  #: /admin/..., and what a region could take
+CHANGE_TRAFFIC: Final = "ChangeTraffic"  #: how much of it goes to which region
+CHANGE_SCHEDULES: Final = "ChangeSchedules"  #: make, pause, run, delete: they create jobs
 CLOUDWATCH_FORM: Final = "CloudWatchForm"  #: which of CloudWatch's, only the body says
 UNKNOWN: Final = "Unknown"
 
@@ -41,6 +43,7 @@ NEEDS: Final = MappingProxyType(
         READ_METRICS: OPERATE,
         READ_STATUS: OPERATE,
         CLOUDWATCH_FORM: OPERATE,
+        CHANGE_TRAFFIC: OPERATE,
         "PutMetricData": OPERATE,
         "GetMetricData": OPERATE,
         "GetMetricStatistics": OPERATE,
@@ -68,6 +71,9 @@ NEEDS: Final = MappingProxyType(
         "DescribeInferenceComponent": OPERATE,
         "ListInferenceComponents": OPERATE,
         "UpdateInferenceComponentRuntimeConfig": OPERATE,
+        "DescribeTransformJob": OPERATE,
+        "ListTransformJobs": OPERATE,
+        "StopTransformJob": OPERATE,
         "RegisterScalableTarget": OPERATE,
         "DescribeScalableTargets": OPERATE,
         "DeregisterScalableTarget": OPERATE,
@@ -78,6 +84,7 @@ NEEDS: Final = MappingProxyType(
         "PutScheduledAction": OPERATE,
         "DescribeScheduledActions": OPERATE,
         "DeleteScheduledAction": OPERATE,
+        CHANGE_SCHEDULES: ADMIN,
         "CreateModel": ADMIN,
         "DeleteModel": ADMIN,
         "CreateEndpointConfig": ADMIN,
@@ -85,6 +92,7 @@ NEEDS: Final = MappingProxyType(
         "CreateEndpoint": ADMIN,
         "UpdateEndpoint": ADMIN,
         "DeleteEndpoint": ADMIN,
+        "CreateTransformJob": ADMIN,
         "CreateInferenceComponent": ADMIN,
         "UpdateInferenceComponent": ADMIN,
         "DeleteInferenceComponent": ADMIN,

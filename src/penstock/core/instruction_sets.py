@@ -40,6 +40,15 @@ _ALIASES = {
     "AVX10_1_512": "AVX512_CORE_FP16",
     "AVX10_1_512_AMX": "AVX512_CORE_AMX",
 }
+#: How people call a set where they compile for it.
+_SHORT = {
+    "AVX512": "AVX512_CORE",
+    "VNNI": "AVX512_CORE_VNNI",
+    "BF16": "AVX512_CORE_BF16",
+    "AMX": "AVX512_CORE_AMX",
+}
+#: What a build may need, the least first.
+NAMES = tuple(name for name, _ in reversed(_SETS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +99,24 @@ def int8_recipe(found: InstructionSet, *, calibrated: bool) -> Int8Recipe:
     if not calibrated:
         return Int8Recipe(activations=False, weight_bits=8)
     return Int8Recipe(activations=True, weight_bits=8 if found.int8_exact else 7)
+
+
+def named(text: str) -> str:
+    """oneDNN's name of a set, from that or a short one, in any case; "" where there is none."""
+    wanted = text.strip().upper().replace("-", "_")
+    wanted = _SHORT.get(wanted, wanted)
+    return wanted if wanted in NAMES else ""
+
+
+def can_run(needs: str, here: str) -> bool:
+    """Whether code for a set runs on a processor of another; both by name. A processor that is no
+    x86 runs what needs nothing, or its own machine's name."""
+    if not needs or needs == here:
+        return True
+    sets = dict(_SETS)
+    return needs in sets and here in sets and sets[needs] <= sets[here]
+
+
+def demand(needs: str) -> int:
+    """Larger where code needs more."""
+    return NAMES.index(needs) + 1 if needs in NAMES else int(bool(needs))

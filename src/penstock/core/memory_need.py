@@ -98,16 +98,24 @@ class MemorySeen:
 
 def estimated(facts: ModelFacts) -> MemoryNeed:
     """Of a model and those loaded beside it, which share the process and its libraries."""
-    memory_bytes, least_bytes = START_BYTES, 0
-    libraries: dict[str, int] = {}
+    memory_bytes, least_bytes = START_BYTES + sum(_libraries(facts).values()), 0
     for each in (facts, *facts.inside):
-        rule = _ACCELERATED if each.accelerated else _RULES.get(each.runtime, _UNKNOWN)
-        # OpenVINO is one library, whichever of its formats a model has.
-        libraries[each.runtime.partition("-")[0]] = rule.fixed_bytes
+        rule = _rule(each)
         each_bytes = rule.each_bytes + int(rule.factor * each.file_bytes)
         memory_bytes += max(each.processes, 1) * each_bytes + each.cache_bytes
         least_bytes += int(rule.least * each.file_bytes)
-    return MemoryNeed(memory_bytes=memory_bytes + sum(libraries.values()), least_bytes=least_bytes)
+    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=least_bytes)
+
+
+def _rule(facts: ModelFacts) -> _Rule:
+    return _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
+
+
+def _libraries(facts: ModelFacts) -> dict[str, int]:
+    """Of all its models. OpenVINO is one library, whichever of its formats a model has."""
+    return {
+        each.runtime.partition("-")[0]: _rule(each).fixed_bytes for each in (facts, *facts.inside)
+    }
 
 
 def need_of(facts: ModelFacts, seen: MemorySeen | None) -> MemoryNeed:
@@ -127,17 +135,17 @@ def beside_others(facts: ModelFacts, seen: MemorySeen | None, *, first: bool) ->
 
     Args:
         seen: of this model beside others: what it took while it was loaded, and what it kept.
-        first: the process has no model of this runtime, whose libraries come with it.
+        first: the process has no model of this runtime, whose libraries come with it; and with
+            them those of the models inside.
     """
     if seen is not None:
         memory_bytes = max(seen.load_bytes_max, seen.own_bytes_max)
         return MemoryNeed(memory_bytes=memory_bytes, basis=MEASURED)
-    rule = _ACCELERATED if facts.accelerated else _RULES.get(facts.runtime, _UNKNOWN)
-    each_bytes = rule.each_bytes + int(rule.factor * facts.file_bytes)
-    memory_bytes = max(facts.processes, 1) * each_bytes + facts.cache_bytes
-    if first:
-        memory_bytes += rule.fixed_bytes
-    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=int(rule.least * facts.file_bytes))
+    alone = estimated(facts)
+    memory_bytes = alone.memory_bytes - START_BYTES
+    if not first:
+        memory_bytes -= sum(_libraries(facts).values())
+    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=alone.least_bytes)
 
 
 def with_headroom(own_bytes: int) -> int:

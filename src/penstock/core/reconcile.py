@@ -4,10 +4,10 @@ One pure function, `decide`: recorded wish and one observation in, actions out. 
 an endpoint; what follows from it is asked of deciders, in this order and on that observation:
 `components/rollout` (how many copies of each revision of its inference components),
 `managed_instances` (how many instances, where they follow the copies), `capacity` (which
-instances), `placement` (which copies on which instance), `routes` (what gateways are told),
-`components/life` (the status of each component). The driver carries the actions out, and what came
-of them is part of the next observation: what is being started, loaded, drained or stopped is seen
-in that phase, so nothing is asked for twice.
+instances), `placement` (which copies on which instance), `components/adapters` (which adapters on
+which copies), `routes` (what gateways are told), `components/life` (the status of each component).
+The driver carries the actions out, and what came of them is part of the next observation: what is
+being started, loaded, drained or stopped is seen in that phase, so nothing is asked for twice.
 
 The life of an endpoint:
 
@@ -140,7 +140,8 @@ class _Turn:
         # Components come once there is something for them to be on.
         components = self._wish.components if active is not None else ()
         new = self._keep_up(target, "new-generation", components, first=True)
-        if new.reaches(raised(target, None) | new.component_counts()):
+        counts = raised(target, None) | new.component_counts()
+        if new.reaches(counts) and not new.adapters_missing:
             self._publish(target, new, routes.GENERATION_READY)
             self.actions.append(
                 SetStatus(IN_SERVICE, "generation-ready", "", active_generation=target.generation)
@@ -188,6 +189,7 @@ class _Turn:
                 self._observed,
                 generation=active.generation,
                 spec=self._spec,
+                others=self._wish.components,
             )
 
     def end_components(self, reason: str) -> None:

@@ -22,12 +22,21 @@ that serves is ended by us: only new placements are refused, until there is room
 that outgrows its own type is ended by itself (`instance/memory/limit.py`); should memory run out
 before, the operating system ends an instance sooner than the server, and what was ended is
 placed anew, by these rules.
+
+A guest does offline work. It starts and loads only in what is free, and not while somebody else
+waits for room; it is never refused what the machine has in all, but waits. What it holds is never a
+reason to refuse or to hold up anybody else: as many guests as it takes are ended at once
+(`core/guest_room.py`), and start again when there is room.
+
+Of a type there may be a limit of instances, as an account has one at AWS; whatever is free besides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from penstock.core.guest_room import least_stops
 
 #: Clients match FailureReasons that begin with this word (SageMaker's own).
 CAPACITY_ERROR = "CapacityError:"
@@ -70,6 +79,8 @@ class InstanceNeed:
     promised: bool = True  #: the type is reserved, whatever its model takes
     basis: str = NOMINAL  #: nominal | starting | estimated | measured
     accelerators: int = 0
+    guest: bool = False  #: it takes only what is free
+    type_limit: int | None = None  #: instances of its type that there may be, this one included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +94,8 @@ class PlacedInstance:
     accelerators: int = 0
     leaving: bool = False  #: draining, broken or being stopped: its capacity comes back soon
     settling: bool = False  #: its model is being loaded: what it will keep is not known yet
+    guest: bool = False  #: it is ended where somebody else needs what it holds
+    instance_type: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +103,15 @@ class RoomDecision:
     """Whether an instance may start, or its model be loaded.
 
     `outcome` is `placed` (go on), `wait` (ask again when an instance has ended or a load is done)
-    or `no-room`. `reason` is one of fits | room-being-freed | loads-under-way |
-    larger-than-machine | larger-than-type | memory-taken | memory-outgrown | memory-short |
-    accelerators-taken.
+    or `no-room`. `reason` is one of fits | room-being-freed | guests-give-room | loads-under-way |
+    guest-waits | others-wait-first | larger-than-machine | larger-than-type | type-limit |
+    memory-taken | memory-outgrown | memory-short | accelerators-taken.
     """
 
     outcome: str
     reason: str
     message: str = ""  #: for people; begins with `CapacityError:` when there is no room
+    stops: tuple[str, ...] = ()  #: guests' instances that are to be ended now, for this one
 
 
 def decide(
@@ -106,24 +120,35 @@ def decide(
     need: InstanceNeed,
     *,
     available_bytes: int | None = None,
+    others_wait: bool = False,
 ) -> RoomDecision:
     """Places by memory and accelerators alone; cores are shared.
 
     `placed` are the other instances. `available_bytes` is what the operating system has free for
     programs at this moment, at most what a container may still take; None = not known.
+    `others_wait`: for room, and are no guests.
     """
     held = tuple(placed)
     view = _View(machine, held, available_bytes)
     if 0 < need.bytes_max < need.least_bytes:
         return _refused("larger-than-type", view, need)
+    if need.guest and others_wait:
+        return RoomDecision(outcome=WAIT, reason="others-wait-first")
     if view.fits(need):
         return RoomDecision(outcome=PLACED, reason="fits")
     if not _View(machine, (), None).fits(need):
-        return _refused("larger-than-machine", view, need)
+        none = need.type_limit is not None and need.type_limit < 1
+        return _refused("type-limit" if none else "larger-than-machine", view, need)
+    if need.guest:
+        return RoomDecision(outcome=WAIT, reason="guest-waits")
     staying = view.without(tuple(one for one in held if one.leaving))
     if staying.fits(need):
         return RoomDecision(outcome=WAIT, reason="room-being-freed")
-    if staying.without(tuple(one for one in held if one.settling)).fits(need):
+    guests = tuple(one for one in staying.held if one.guest)
+    if staying.without(guests).fits(need):
+        stops = least_stops(guests, lambda stopped: staying.without(stopped).fits(need))
+        return RoomDecision(outcome=WAIT, reason="guests-give-room", stops=stops)
+    if staying.without(tuple(one for one in held if one.settling or one.guest)).fits(need):
         return RoomDecision(outcome=WAIT, reason="loads-under-way")
     return _refused(view.shortage(need), view, need)
 
@@ -150,7 +175,16 @@ class _View:
             need.memory_bytes <= max(self.account_free(), 0)
             and need.expected_bytes <= max(self.really_free(need), 0)
             and need.accelerators <= self.accelerators_free()
+            and self.within_limit(need)
         )
+
+    def within_limit(self, need: InstanceNeed) -> bool:
+        if need.type_limit is None:
+            return True
+        return self.of_type(need) < need.type_limit
+
+    def of_type(self, need: InstanceNeed) -> int:
+        return sum(one.instance_type == need.instance_type for one in self.held)
 
     def account_free(self) -> int:
         """Not set aside; below 0 where instances have outgrown the machine."""
@@ -176,6 +210,8 @@ class _View:
 
     def shortage(self, need: InstanceNeed) -> str:
         """What is missing, of that which is: the reason of a refusal."""
+        if not self.within_limit(need):
+            return "type-limit"
         if need.memory_bytes > max(self.account_free(), 0):
             return "memory-outgrown" if self.account_free() < 0 else "memory-taken"
         if need.accelerators > self.accelerators_free():
@@ -184,6 +220,13 @@ class _View:
 
 
 def _refused(reason: str, view: _View, need: InstanceNeed) -> RoomDecision:
+    if reason == "type-limit":
+        message = (
+            f"{CAPACITY_ERROR} there are {view.of_type(need)} instances of type"
+            f" {need.instance_type} of at most {need.type_limit} (control.instance_limits)."
+            " Raise the limit, lower an instance count, or choose another type."
+        )
+        return RoomDecision(outcome=NO_ROOM, reason=reason, message=message)
     asked = _asked(reason, need)
     message = f"{CAPACITY_ERROR} {asked}; {_free(reason, view, need)} {_hint(reason, need)}"
     return RoomDecision(outcome=NO_ROOM, reason=reason, message=message)

@@ -52,6 +52,7 @@ def decide(
         components: of the endpoint.
     """
     reachable = [one for one in components if one.status not in (DELETING, FAILED)]
+    models = {one.name: one.active.model for one in reachable}
     entries: list[VariantRoutes] = []
     for variant in deployment.variants:
         there = copies.get(variant.name, ())
@@ -59,7 +60,12 @@ def decide(
             entries.append(_entry(variant, there, {variant.name}, variant.model))
             continue
         entries += [
-            replace(_entry(variant, there, _serving(one), one.active.model), component=one.name)
+            replace(
+                # What comes at no copies waits for those of the base, as the base's model says.
+                _entry(variant, there, _serving(one), models.get(one.base, one.active.model)),
+                component=one.name,
+                base=one.base,
+            )
             for one in sorted(reachable, key=lambda one: one.name)
             if one.variant == variant.name
         ]
@@ -67,6 +73,7 @@ def decide(
         endpoint=deployment.endpoint,
         variants=tuple(entries),
         takes_components=deployment.takes_components,
+        asynchronous=deployment.asynchronous is not None,
     )
     if routes == published:
         return ()
@@ -104,7 +111,12 @@ def _entry(
         strategy=variant.strategy,
         copies=tuple(
             CopyRoute(
-                copy=one.copy, instance_id=one.instance_id, outstanding_max=one.outstanding_max
+                copy=one.copy,
+                instance_id=one.instance_id,
+                outstanding_max=one.outstanding_max,
+                base_copy=one.base_copy,
+                kind=one.instance_type if variant.pools else "",
+                cache_tokens=_cache_tokens(one.model),
             )
             for one in ready
         ),
@@ -114,3 +126,10 @@ def _entry(
         multi_model=variant.model is not None and variant.model.multi_model,
         zero_capacity=zero_capacity_of(model),
     )
+
+
+def _cache_tokens(model: Mapping[str, object]) -> int:
+    """Of a copy that generates, as its engine tells."""
+    told = model.get("generation")
+    tokens = told.get("cache_tokens") if isinstance(told, dict) else None
+    return tokens if isinstance(tokens, int) else 0

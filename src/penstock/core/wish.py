@@ -61,6 +61,7 @@ class VariantWish:
     generation: int
     instances: int
     components: tuple[ComponentWish, ...]
+    pools: tuple[str, ...] = ()  #: instance types in the order they are filled; none: one type
 
     def component(self, name: str) -> ComponentWish:
         """Raises `KeyError` where there is none."""
@@ -110,6 +111,7 @@ def _of_components(
         generation=generation,
         instances=variant.instance_count,
         components=components,
+        pools=_types(variant),
     )
 
 
@@ -128,4 +130,9 @@ def _single_model(generation: int, variant: VariantSpec) -> VariantWish:
                 startup_timeout_s=variant.startup_timeout_s,
             ),
         ),
+        pools=_types(variant),
     )
+
+
+def _types(variant: VariantSpec) -> tuple[str, ...]:
+    return tuple(one.instance_type for one in variant.pools)

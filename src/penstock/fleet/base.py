@@ -33,6 +33,9 @@ class InstanceSpec:
     instance_type: InstanceType  #: already mapped onto this machine
     log_path: Path  #: the instance's own and its models' output is appended here
     cache_dir: Path  #: artifacts and compiled blobs, shared by the instances of a machine
+    listen: str = ""  #: "tls:host:0"; empty: where the fleet likes, on this machine alone
+    guest: bool = False  #: it takes only what nobody else on the machine wants
+    cores_max: int = 0  #: of a guest: on no more cores of the machine; 0 = on any
     settings: dict[str, object] = field(
         default_factory=dict
     )  #: JSON; what `ArtifactCache` and limits need
@@ -59,8 +62,8 @@ class InstanceHandle:
     """A running instance that accepts connections at `address`."""
 
     instance_id: str
-    address: str  #: "unix:/path" or "tcp:host:port"
-    pid: int | None = None
+    address: str  #: "unix:/path", "tcp:host:port" or "tls:host:port"
+    pid: int | None = None  #: on its own machine
 
 
 @dataclass(frozen=True, slots=True)

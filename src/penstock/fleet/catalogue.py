@@ -52,14 +52,21 @@ _MULTIPLE = re.compile(r"(\d{1,3})xlarge")
 class InstanceCatalogue:
     """The instance types that this machine can offer."""
 
-    def __init__(self, machine: MachineCapacity, *, strict: bool = False) -> None:
-        """`strict`: every type is a promise, AWS's too."""
+    def __init__(
+        self, machine: MachineCapacity, *, strict: bool = False, many_machines: bool = False
+    ) -> None:
+        """`strict`: every type is a promise, AWS's too. `many_machines`: `machine` is what all of
+        them have, and no type means one of them whole."""
         self.machine = machine
         self._strict = strict
+        self._many_machines = many_machines
 
     def names(self) -> list[str]:
         """All names with figures of their own; any other `ml.<family>.<size>` is accepted too."""
-        return [*_LOCAL_TYPES, MACHINE_TYPE, *sorted(AWS_INSTANCE_TYPES)]
+        return [*self._own_names(), *sorted(AWS_INSTANCE_TYPES)]
+
+    def _own_names(self) -> list[str]:
+        return [*_LOCAL_TYPES] if self._many_machines else [*_LOCAL_TYPES, MACHINE_TYPE]
 
     def resolve(self, name: str) -> InstanceType:
         """The type as far as this machine goes.
@@ -72,7 +79,7 @@ class InstanceCatalogue:
             CallerError: `unknown-instance-type`, the name is not of the form `ml.<family>.<size>`,
                 or of our own family and not one of its sizes.
         """
-        if name == MACHINE_TYPE:
+        if name == MACHINE_TYPE and not self._many_machines:
             return self._own(name, self.machine.cores, self.machine.memory_bytes)
         if name in _LOCAL_TYPES:
             cores, gib = _LOCAL_TYPES[name]
@@ -81,7 +88,7 @@ class InstanceCatalogue:
             raise CallerError(
                 "unknown-instance-type",
                 f"{name!r} is not an instance type",
-                hint=f"Use {', '.join(_LOCAL_TYPES)}, {MACHINE_TYPE}, or AWS's ml.* names.",
+                hint=f"Use {', '.join(self._own_names())}, or AWS's ml.* names.",
             )
         facts = AWS_INSTANCE_TYPES.get(name) or _derived(name)
         named_bytes = int(facts.memory_gib * _GIB)

@@ -2,9 +2,10 @@
 
 Settings go to a child as one JSON line on its standard input, which then stays open: its end tells
 the child that this process died, by whatever means, so no instance outlives its server. The child
-prints `ready` once it accepts connections; everything else that it and its models write is appended
-to its log file. Each child leads a process group of its own: a Ctrl-C in the terminal reaches only
-the server, which drains before it stops them, and a kill reaches the child's workers too.
+prints `ready` once it accepts connections, and its address where the port was its to choose;
+everything else that it and its models write is appended to its log file. Each child leads a process
+group of its own: a Ctrl-C in the terminal reaches only the server, which drains before it stops
+them, and a kill reaches the child's workers too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +25,9 @@ from typing import BinaryIO, Final
 import orjson
 
 from penstock.errors import InternalError, NotNowError, logged
+from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
+from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
 from penstock.fleet.spares import Spares
 from penstock.runtimes.environment import for_instances, with_huge_pages
 
@@ -33,8 +35,6 @@ from penstock.runtimes.environment import for_instances, with_huge_pages
 _SOCKET_PATH_BYTES_MAX: Final = 100
 _SOCKET_NAME_CHARS: Final = len("i0000000.sock")
 
-#: A log that has grown past this is put aside (`.1`, one deep), whoever is still writing it.
-_LOG_BYTES_MAX: Final = 64 * 2**20
 _LOG_LOOK_EVERY_S: Final = 5.0
 
 _TAIL_BYTES: Final = 2048
@@ -55,7 +55,7 @@ def runtime_dir_for(state_dir: Path) -> Path:
     if len(os.fsencode(below)) + 1 + _SOCKET_NAME_CHARS <= _SOCKET_PATH_BYTES_MAX:
         below.mkdir(mode=0o700, parents=True, exist_ok=True)
         below.chmod(0o700)
-        for left in below.glob("i*.sock"):
+        for left in below.glob("*.sock"):
             left.unlink(missing_ok=True)
         return below
     made = Path(tempfile.mkdtemp(prefix="penstock-"))
@@ -80,7 +80,9 @@ class Child:
         self.log = log
         self.log_path = log_path
         self.log_from = log.tell()  #: earlier lines are those of an earlier instance
+        self.address = ""  #: as it said itself, where the port was its to choose
         self.asked_to_stop = False
+        self.guest = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.forgotten = asyncio.Event()
         self.reads = False  #: `output` is connected
@@ -140,7 +142,7 @@ class Child:
 
     def tell(self, words: str) -> None:
         """A line of ours in its log."""
-        _append(self.log, words.encode("utf-8", "backslashreplace") + b"\n")
+        append(self.log, words.encode("utf-8", "backslashreplace") + b"\n")
 
     def last_words(self) -> str:
         """The last line of the log, for messages: mostly the name of the exception."""
@@ -182,7 +184,9 @@ class LocalFleet:
             raise NotNowError("fleet-closing", "the server is stopping: no instance is started")
         if spec.instance_id in self._children:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
-        child = self._take_spare(spec) or self._spawn(spec.log_path, spec.instance_id)
+        child = None if spec.guest else self._take_spare(spec)  # spares stand ready for endpoints
+        child = child or self._spawn(spec.log_path, spec.instance_id, self._command_of(spec))
+        child.guest = spec.guest
         warm = child.reads
         self._children[spec.instance_id] = child
         if self._logs_task is None:
@@ -203,7 +207,7 @@ class LocalFleet:
         ]
         return InstanceHandle(
             instance_id=spec.instance_id,
-            address=f"unix:{child.socket}",
+            address=child.address or spec.listen or f"unix:{child.socket}",
             pid=child.process.pid,
         )
 
@@ -212,7 +216,10 @@ class LocalFleet:
         if child is None:
             return
         child.asked_to_stop = True
-        child.send(signal.SIGTERM)
+        if child.guest and not grace_s:
+            await asyncio.to_thread(guest_end.end, child.process.pid)
+        else:
+            child.send(signal.SIGTERM)
         await asyncio.wait([child.ended], timeout=max(grace_s, 0.0))
         child.kill_group()
         await child.forgotten.wait()
@@ -231,7 +238,7 @@ class LocalFleet:
         if self._logs_task is not None:
             self._logs_task.cancel()
             await asyncio.wait([self._logs_task])
-        for left in self._runtime_dir.glob("i*.sock"):
+        for left in self._runtime_dir.glob("*.sock"):
             left.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._runtime_dir.rmdir()
@@ -241,29 +248,34 @@ class LocalFleet:
         while True:
             await asyncio.sleep(self._log_look_every_s)
             for child in list(self._children.values()):
-                if not child.log.closed and child.log.seek(0, os.SEEK_END) > _LOG_BYTES_MAX:
-                    await asyncio.to_thread(_put_aside, child.log_path)
+                if not child.log.closed and child.log.seek(0, os.SEEK_END) > LOG_BYTES_MAX:
+                    await asyncio.to_thread(put_aside, child.log_path)
                     child.log_from = 0
 
     def _take_spare(self, spec: InstanceSpec) -> Child | None:
         """One that stands ready, writing to the log of its instance from now on."""
         child = self._spares.take()
         if child is not None:
-            child.log_to(_open_log(spec.log_path), spec.log_path)
+            child.log_to(open_log(spec.log_path), spec.log_path)
         return child
 
     def _spawn_spare(self) -> Child:
         name = f"spare-{self._number + 1}"
-        return self._spawn(self._runtime_dir / f"{name}.log", name)
+        return self._spawn(self._runtime_dir / f"{name}.log", name, self._command)
 
-    def _spawn(self, log_path: Path, name: str) -> Child:
+    def _command_of(self, spec: InstanceSpec) -> tuple[str, ...]:
+        if spec.guest:
+            return guest_start.command(self._command, cores_max=spec.cores_max)
+        return self._command
+
+    def _spawn(self, log_path: Path, name: str, command: tuple[str, ...]) -> Child:
         self._number += 1
         socket = self._runtime_dir / f"i{self._number}.sock"
         socket.unlink(missing_ok=True)
-        log = _open_log(log_path)
+        log = open_log(log_path)
         try:
             process = subprocess.Popen(
-                self._command,
+                command,
                 env=with_huge_pages(for_instances()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -285,8 +297,8 @@ class LocalFleet:
         child.write(
             {
                 "instance_id": spec.instance_id,
-                "address": f"unix:{child.socket}",
-                "cores": spec.instance_type.cores,
+                "address": spec.listen or f"unix:{child.socket}",
+                "cores": _cores(spec),
                 "memory_bytes": spec.instance_type.memory_bytes,
                 "accelerators": spec.instance_type.accelerators,
                 "cache_dir": str(spec.cache_dir),
@@ -339,6 +351,12 @@ class LocalFleet:
             child.forgotten.set()
 
 
+def _cores(spec: InstanceSpec) -> float:
+    if spec.guest and spec.cores_max:
+        return min(spec.instance_type.cores, float(spec.cores_max))
+    return spec.instance_type.cores
+
+
 async def _read_ready(child: Child) -> bool:
     """Copies lines to the log until one says `ready`; False when the output has ended before."""
     while True:
@@ -348,15 +366,17 @@ async def _read_ready(child: Child) -> bool:
             continue
         if not line:
             return False
-        if line.strip() == b"ready":
+        word, _, address = line.strip().partition(b" ")
+        if word == b"ready" and (not address or address.startswith(b"tls:")):
+            child.address = address.decode("ascii", "replace")
             return True
         if line.strip() != b"warm":  # of a spare that was told more to import a moment ago
-            _append(child.log, line)
+            append(child.log, line)
 
 
 async def _copy_output(child: Child) -> None:
     while chunk := await child.output.read(65536):
-        _append(child.log, chunk)
+        append(child.log, chunk)
 
 
 def _how_it_ended(code: int) -> str:
@@ -368,34 +388,3 @@ def _how_it_ended(code: int) -> str:
         name = "unknown"
     more = ", as the operating system does when memory runs out" if -code == signal.SIGKILL else ""
     return f"signal {-code} ({name}){more}"
-
-
-def _open_log(path: Path) -> BinaryIO:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.exists() and path.stat().st_size > _LOG_BYTES_MAX:
-            path.replace(path.with_name(path.name + ".1"))
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise NotNowError(
-            "log-not-writable",
-            f"the log file {path} can't be opened: {error.strerror}",
-            hint="Free disk space or correct the permissions of the state directory.",
-        ) from error
-    return os.fdopen(descriptor, "ab", buffering=0)
-
-
-def _put_aside(path: Path) -> None:
-    """Copies and empties: the instance goes on writing to the same file, at its end."""
-    aside = path.with_name(path.name + ".1")
-    try:
-        shutil.copyfile(path, aside)
-    except OSError:  # no room for two of them: the newer lines count
-        aside.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        os.truncate(path, 0)
-
-
-def _append(log: BinaryIO, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # a full disk must not end an instance
-        log.write(data)

@@ -26,6 +26,8 @@ AsgiApp = Callable[
 ]
 
 _BODYLESS = (204, 304)
+#: By which a gateway process tells the control plane's what its client was told the id is.
+REQUEST_ID_HEADER = b"x-penstock-request-id"
 #: Ours to say: framing belongs to the connection.
 _OURS = (
     b"date",
@@ -45,22 +47,25 @@ class AsgiDoor:
         app: AsgiApp,
         *,
         refusal: Callable[[Call, PenstockError], bool] | None = None,
+        handed_on: bool = False,
     ) -> None:
         """
         Args:
             app: the application.
+            handed_on: requests come from gateway processes, which say what ids they have.
             refusal: answers a request that was never handled in the form of its own protocol;
             returns False for one it has no form for, which then gets the plain one.
         """
         self._app = app
         self._refusal = refusal
+        self._handed_on = handed_on
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, call: Call) -> bool:
         if not call.url.startswith(b"/"):
             call.answer_error(CallerError("target-unknown", "The request target is not a path."))
             return True
-        exchange = _Exchange(call)
+        exchange = _Exchange(call, handed_on=self._handed_on)
         call.context = exchange
         task = asyncio.get_running_loop().create_task(exchange.run(self._app))
         self._tasks.add(task)
@@ -83,8 +88,9 @@ class AsgiDoor:
 class _Exchange:
     """One run of the application."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, *, handed_on: bool) -> None:
         self._call = call
+        self._request_id = _handed_on_id(call) if handed_on else call.request_id
         self._body, self._give_body_back = call.take_body()
         self._status_and_headers: tuple[int, list[tuple[bytes, bytes]]] | None = None
         self._body_given = False
@@ -93,7 +99,7 @@ class _Exchange:
     async def run(self, app: AsgiApp) -> None:
         call = self._call
         try:
-            await app(_scope(call), self.receive, self.send)
+            await app(_scope(call, self._request_id), self.receive, self.send)
         except Exception:
             log.exception("%s %s failed", call.method.decode(), call.url[:256])
         finally:
@@ -173,7 +179,15 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int | None:
     return None
 
 
-def _scope(call: Call) -> Scope:
+def _handed_on_id(call: Call) -> str:
+    """What the client knows the request by."""
+    for name, value in call.headers:
+        if name.lower() == REQUEST_ID_HEADER:
+            return value.decode("latin-1")
+    return call.request_id
+
+
+def _scope(call: Call, request_id: str) -> Scope:
     connection = call.connection
     path, _, query = call.url.partition(b"?")
     peer = connection.about("peername") if connection is not None else None
@@ -194,5 +208,5 @@ def _scope(call: Call) -> Scope:
         "server": tuple(local[:2]) if local else None,
         "state": {},
         "extensions": {},
-        "penstock.request_id": call.request_id,
+        "penstock.request_id": request_id,
     }

@@ -31,12 +31,12 @@ from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.retry import CONNECTION_LOST, FRESH, REBALANCED
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
-from penstock.core.routing.sessions import SESSION_IDLE_S_MAX
+from penstock.core.routing.sessions import SESSION_IDLE_S_MAX, UNKNOWN
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.deadlines import Deadlines
 from penstock.gateway.draining import DrainWatch
-from penstock.gateway.endpoint_table import Endpoint, EndpointTable, pick
+from penstock.gateway.endpoint_table import Endpoint, EndpointTable, SessionsOf, pick
 from penstock.gateway.explain import ExplainRing
 from penstock.gateway.invocation import (
     ANSWERED,
@@ -63,6 +63,8 @@ log = logging.getLogger(__name__)
 #: Bodies of all requests in flight, held ones included.
 BODIES_BYTES_MAX = 1 << 30
 STATUS_CANCELLED = 499
+#: The door of InvokeEndpoint, which endpoints with AsyncInferenceConfig don't take.
+_AT_ONCE = "runtime"
 _COPY_EVENTS = ("copy-lost", "copy-ready", "copy-failed")
 
 LinkFactory = Callable[[str, str, LinkEvents], Link]
@@ -70,6 +72,9 @@ LinkFactory = Callable[[str, str, LinkEvents], Link]
 
 class Dispatcher:
     """All endpoints of one gateway process."""
+
+    #: Lower-case names of the headers that it looks for in a request, whichever door it came by.
+    interest: tuple[bytes, ...] = ()
 
     def __init__(
         self,
@@ -83,16 +88,20 @@ class Dispatcher:
         link_factory: LinkFactory = FrameLink,
         on_waiting: OnWaiting = lambda *waiting: None,
         ready_in_s: ReadyIn = lambda *pool: None,
+        shared: bool = False,
+        sessions_of: SessionsOf | None = None,
     ) -> None:
         """
         Args:
+            shared: other gateways send to the same copies; instances are asked to tell how much.
+            sessions_of: makes the sessions of an endpoint, where other gateways are told of them.
             on_waiting: is told how many requests wait for copies of a variant or a component.
             ready_in_s: when a copy of one can be ready at the earliest.
         """
         self.ids = ids or RequestIds()
         self.clock = clock
         self.limits = limits
-        self.table = EndpointTable(rng, recorders or NoRecorder())
+        self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
         self.ring = ExplainRing(clock, self.ids)
         self._monotonic = clock.monotonic
         self._timers = timers
@@ -105,6 +114,7 @@ class Dispatcher:
         self._live = self._deadlines.live
         self._bodies_bytes = 0
         self._stopping = False
+        self._shared = shared
         self._retries = Retries(
             clock,
             timers,
@@ -155,24 +165,30 @@ class Dispatcher:
             self._refuse(invocation, endpoint, error)
             return
         received = invocation.received
+        stream = invocation.stream
         limit = received + (
-            self._timeout_s if invocation.stream is None else self._stream_timeout_s
+            self._timeout_s if stream is None else stream.timeout_s or self._stream_timeout_s
         )
         deadline = invocation.deadline
         own = deadline is not None and deadline < limit
         if deadline is None or not own:
             invocation.deadline = deadline = limit
-        if endpoint.held_count:  # those that wait are in no copy's way
-            outstanding -= endpoint.held_count
+        if endpoint.beside:  # those that wait are in no copy's way, those of other gateways are
+            outstanding += endpoint.beside
         refusal = endpoint.admission.admit(
             outstanding=outstanding, lanes=endpoint.lanes, deadline=deadline, now=received
         )
-        if refusal is not None:
+        if refusal is not None and endpoint.admission.stands(
+            refusal, may_begin=endpoint.may_begin(invocation)
+        ):
             self._refuse(invocation, endpoint, refusals.not_admitted(endpoint.name, refusal))
             return
         variant = invocation.variant
         if invocation.affinity is None and not endpoint.looks_closer:
             routed = endpoint.router.pick(variant=variant)
+        elif endpoint.routes.asynchronous and invocation.door == _AT_ONCE:
+            self._refuse(invocation, endpoint, refusals.asynchronous_only(endpoint.name))
+            return
         elif self._newcomers.must_wait(invocation, endpoint):
             routed = OTHERS_WAIT
         else:
@@ -238,7 +254,10 @@ class Dispatcher:
         endpoint = invocation.entry
         copy = invocation.copy
         if copy is not None:
-            endpoint.router.release(copy)
+            router = endpoint.router
+            if router.learns and invocation.reply is not None and invocation.error is None:
+                router.answered(copy, now=self._monotonic())
+            router.release(copy)
             if copy.draining and not copy.outstanding:
                 self._drains.released(copy)
         try:
@@ -367,6 +386,27 @@ class Dispatcher:
         if refusal is not None:
             raise refusals.no_route(endpoint, None, refusal)
 
+    def find_session(self, endpoint: str, session: str) -> int | str:
+        """The copy of a session, which counts as used now; or why there is none (`session-lost`,
+        `session-unknown`)."""
+        found = self._endpoints.get(endpoint)
+        if found is None:
+            return UNKNOWN.reason
+        state = found.router.session(session, now=self._monotonic())
+        return state.reason if isinstance(state, NoRoute) else state.copy
+
+    def adopt_session(self, endpoint: str, session: str, copy: int) -> None:
+        """One that another gateway has begun. Ignored where its endpoint or copy is not known."""
+        found = self._endpoints.get(endpoint)
+        if found is not None:
+            found.router.adopt_session(session, copy, now=self._monotonic())
+
+    def forget_session(self, endpoint: str, session: str) -> None:
+        """One that another gateway has ended."""
+        found = self._endpoints.get(endpoint)
+        if found is not None:
+            found.router.forget_session(session, now=self._monotonic())
+
     def _router(self, endpoint: str) -> EndpointRouter:
         found = self._endpoints.get(endpoint)
         if found is None:
@@ -382,7 +422,9 @@ class Dispatcher:
         invocation.state = ANSWERED
         invocation.reply = reply
         endpoint: Endpoint = invocation.entry
-        endpoint.admission.observe(reply.run_us * 1e-6, reply.batch_rows, invocation.received)
+        endpoint.admission.observe(
+            reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
+        )
         try:
             if endpoint.generates:
                 self._note_end(invocation, reply)
@@ -413,6 +455,9 @@ class Dispatcher:
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         invocation.state = ANSWERED
         invocation.reply = reply
+        invocation.entry.admission.observe(
+            reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
+        )
         try:
             self._note_end(invocation, reply)
             invocation.responder.on_end(invocation, reply)
@@ -450,8 +495,13 @@ class Dispatcher:
                 free_bytes=int(event.get("free_bytes", 0)),
             )
 
+    def on_counts(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
+        self.table.set_others(instance_id, counts)
+
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
         self.table.set_usable(instance_id, True, fresh=fresh)
+        if fresh and self._shared:
+            self._links[instance_id].tell({"op": "share-counts"})
         self._waiting.look()
         self._rebalancing.copies_well(instance_id)
 
@@ -541,6 +591,10 @@ class Dispatcher:
     def is_ready(self, endpoint: str, component: str | None = None) -> bool:
         """Whether any copy, of a component if one is named, could take a request now."""
         return any(True for _ in self.table.healthy_copies(endpoint, component))
+
+    def ready_count(self, endpoint: str) -> int:
+        """Copies of an endpoint that could take a request now."""
+        return sum(1 for _ in self.table.healthy_copies(endpoint))
 
     def takes_components(self, endpoint: str) -> bool:
         found = self._endpoints.get(endpoint)

@@ -10,15 +10,19 @@ changes. Which of the copies gets a request is
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from penstock.core.admission import Admission, admission_spec
 from penstock.core.deployment import EndpointRoutes, VariantRoutes
 from penstock.core.routing import CopyState, EndpointRouter, ModelsSeen, NoRoute, Routed
-from penstock.gateway.invocation import UNBOUND, Invocation
+from penstock.core.routing.sessions import Sessions
+from penstock.gateway.invocation import UNBOUND, Invocation, component_of
 from penstock.gateway.recording import Recorders
 from penstock.metrics.recorder import VariantRecorder
+
+#: The sessions of an endpoint, by its name.
+SessionsOf = Callable[[str], Sessions]
 
 #: Each copy has a bound of its own; this one only keeps a mistake from growing without end.
 IN_FLIGHT_MAX = 100_000
@@ -30,17 +34,28 @@ class Endpoint:
     """One endpoint on the hot path; fields are read by the dispatcher for each request."""
 
     __slots__ = (
-        "_stray", "admission", "generates", "held_bytes", "held_count", "in_flight", "lanes",
-        "looks_closer", "name", "recorders", "router", "routes",
+        "_stray", "admission", "beside", "generates", "held_bytes", "held_count", "in_flight",
+        "lanes", "lanes_each", "looks_closer", "name", "recorders", "router", "routes",
     )  # fmt: skip
 
-    def __init__(self, routes: EndpointRoutes, rng: random.Random, recorders: Recorders) -> None:
+    def __init__(
+        self,
+        routes: EndpointRoutes,
+        rng: random.Random,
+        recorders: Recorders,
+        sessions: Sessions | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
         self.name = routes.endpoint
         self.in_flight = 0
         self.held_count = 0  #: requests that came when no copy could take them, and wait
         self.held_bytes = 0  #: of their bodies
+        #: what admission counts besides `in_flight`: requests of other gateways on its copies, less
+        #: those of this one that are on none
+        self.beside = 0
         self.admission = Admission(admission_spec(routes, in_flight_max=IN_FLIGHT_MAX))
-        self.router = EndpointRouter(routes, rng)
+        self.router = EndpointRouter(routes, rng, sessions, shared=shared)
         self.routes = routes
         self.derive(recorders)
 
@@ -52,18 +67,26 @@ class Endpoint:
             pool.component or pool.name: recorders.recorder(self.name, pool.name, pool.component)
             for pool in routes.variants
         }
+        for pool in routes.variants:
+            if pool.base:
+                self.recorders[pool.component].base = pool.base
         #: counts requests that are for none of them
         self._stray = next(iter(self.recorders.values()), None)
         if routes.takes_components and routes.variants:
             self._stray = recorders.recorder(self.name, routes.variants[0].name)
+        self.count_others()
         self.look_closer()
         #: its replies say how many tokens went in and out
         self.generates = any(
             variant.model.get("task") == GENERATION_TASK for variant in self.routes.variants
         )
+        #: of a copy, by component, or by variant where the model is its own
+        self.lanes_each = {
+            pool.component or pool.name: _lanes(pool.model.get("lanes")) for pool in routes.variants
+        }
         self.lanes = sum(
-            len(variant.copies) * _lanes(variant.model.get("lanes"))
-            for variant in self.routes.variants
+            len(pool.copies) * self.lanes_each[pool.component or pool.name]
+            for pool in routes.variants
         )
 
     def recorder_of(
@@ -81,21 +104,34 @@ class Endpoint:
             return next((one for one in pools if (one.component or one.name) == name), None)
         return next((one for one in pools if one.weight > 0), next(iter(pools), None))
 
+    def may_begin(self, invocation: Invocation) -> bool:
+        """Whether a request that just came would find an idle lane, whatever else is waiting."""
+        return self.router.may_begin(
+            self.lanes_each, variant=invocation.variant, component=component_of(invocation)
+        )
+
+    def count_others(self) -> None:
+        """Derives what follows from what other gateways have on the copies."""
+        self.beside = self.router.others() - self.held_count
+
     def hold(self, body_bytes: int) -> None:
         """A request that just came waits for a copy; those that come now queue up behind it."""
         self.held_count += 1
+        self.beside -= 1
         self.held_bytes += body_bytes
         self.looks_closer = True
 
     def let_go(self, body_bytes: int) -> None:
         """It waits no longer."""
         self.held_count -= 1
+        self.beside += 1
         self.held_bytes -= body_bytes
         self.look_closer()
 
     def look_closer(self) -> None:
         """Derives whether anything of a request matters besides its variant."""
-        self.looks_closer = self.held_count > 0 or self.router.looks_closer
+        routes = self.routes
+        self.looks_closer = self.held_count > 0 or self.router.looks_closer or routes.asynchronous
 
 
 def _lanes(value: object) -> int:
@@ -105,13 +141,31 @@ def _lanes(value: object) -> int:
 class EndpointTable:
     """Endpoints by name, and the health of copies by instance."""
 
-    def __init__(self, rng: random.Random, recorders: Recorders) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        recorders: Recorders,
+        sessions_of: SessionsOf | None = None,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """
+        Args:
+            rng: for what routing draws.
+            recorders: count the requests of each variant and component.
+            sessions_of: makes the sessions of an endpoint; None: nobody else knows of them.
+            shared: other gateways send to the same copies.
+        """
+        self._shared = shared
         self._rng = rng
+        self._sessions_of = sessions_of
         self._recorders = recorders
         self._usable: set[str] = set()  #: instances whose link takes requests
         self._paused: set[str] = set()  #: and those of them whose link holds them back for now
         self._lost: dict[str, set[int]] = {}  #: instance -> copies that it reported lost
         self._models: dict[str, dict[int, ModelsSeen]] = {}  #: instance -> host -> its models
+        #: instance -> copy -> what it has in flight for other gateways
+        self._others: dict[str, dict[int, int]] = {}
         self._copies: dict[int, tuple[Endpoint, str]] = {}  #: copy -> endpoint, instance
         self.endpoints: dict[str, Endpoint] = {}
 
@@ -120,8 +174,9 @@ class EndpointTable:
         endpoint = self.endpoints.get(routes.endpoint)
         gone: tuple[CopyState, ...] = ()
         if endpoint is None:
+            sessions = self._sessions_of(routes.endpoint) if self._sessions_of else None
             endpoint = self.endpoints[routes.endpoint] = Endpoint(
-                routes, self._rng, self._recorders
+                routes, self._rng, self._recorders, sessions, shared=self._shared
             )
         else:
             endpoint.routes = routes = _still_described(routes, endpoint.routes)
@@ -134,6 +189,7 @@ class EndpointTable:
             for route in variant.copies:
                 self._copies[route.copy] = (endpoint, route.instance_id)
                 self._tell(route.copy)
+        endpoint.count_others()
         return gone
 
     def withdraw(self, name: str) -> tuple[CopyState, ...]:
@@ -156,6 +212,8 @@ class EndpointTable:
         if fresh:
             self._lost.pop(instance_id, None)
             self._models.pop(instance_id, None)
+            for copy in self._others.pop(instance_id, {}):
+                self._set_others(copy, 0)
         self._tell_all(instance_id)
 
     def set_paused(self, instance_id: str, paused: bool) -> None:
@@ -184,6 +242,21 @@ class EndpointTable:
         seen.told(loaded=loaded, gone=gone, free_bytes=free_bytes)
         if copy in self._copies:
             self._tell(copy)
+
+    def set_others(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
+        """The instance says what its copies have in flight for other gateways: what has changed."""
+        told = self._others.setdefault(instance_id, {})
+        for copy, others in counts:
+            told[copy] = others
+            place = self._copies.get(copy)
+            if place is not None and place[1] == instance_id:
+                self._set_others(copy, others)
+
+    def _set_others(self, copy: int, others: int) -> None:
+        place = self._copies.get(copy)
+        if place is not None:
+            place[0].router.set_others(copy, others)
+            place[0].count_others()
 
     def forget_instance(self, instance_id: str) -> None:
         self.set_usable(instance_id, False, fresh=True)
@@ -223,6 +296,9 @@ class EndpointTable:
         endpoint, instance_id = self._copies[copy]
         endpoint.router.set_healthy(copy, self._healthy(copy, instance_id))
         endpoint.router.set_paused(copy, instance_id in self._paused)
+        others = self._others.get(instance_id)
+        if others is not None:
+            endpoint.router.set_others(copy, others.get(copy, 0))
         models = self._models.get(instance_id)
         if models is not None and copy in models:
             endpoint.router.set_models(copy, models[copy])

@@ -97,6 +97,8 @@ class Invocation:
     stream: StreamSeen | None  #: of an answer in pieces; a door sets it to get a stream's time
 
     finished = False  #: whether the door has given all that the client will get
+    #: headers that were asked for, by lower-case name; set where a protocol has any
+    rare: dict[bytes, bytes] | None = None
 
     def __init__(
         self,

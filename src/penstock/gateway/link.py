@@ -17,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 import orjson
 
-from penstock.errors import NotNowError
+from penstock.errors import NotNowError, PenstockError
+from penstock.fleet.identity.dial import Tls, dial, no_tls
 from penstock.gateway.invocation import Invocation
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
@@ -57,6 +59,9 @@ class LinkEvents(Protocol):
 
     def on_event(self, instance_id: str, event: dict[str, Any]) -> None: ...
 
+    def on_counts(self, instance_id: str, counts: Iterable[tuple[int, int]]) -> None:
+        """What copies have in flight for other gateways, where that has changed."""
+
     def on_usable(self, instance_id: str, *, fresh: bool) -> None:
         """Requests may be sent; `fresh`: on a new connection."""
 
@@ -84,14 +89,17 @@ class Link(Protocol):
 
 
 class FrameLink(asyncio.Protocol):
-    """A `Link` over a Unix or TCP socket. One object lives through all reconnections."""
+    """A `Link` over a Unix socket, TCP or TLS. One object lives through all reconnections."""
 
-    def __init__(self, instance_id: str, address: str, events: LinkEvents) -> None:
-        """`address`: "unix:/path" or "tcp:host:port"."""
+    def __init__(
+        self, instance_id: str, address: str, events: LinkEvents, *, tls: Tls = no_tls
+    ) -> None:
+        """`address`: "unix:/path", "tcp:host:port" or "tls:host:port", for which `tls` is asked."""
         self.instance_id = instance_id
         self.address = address
         self.usable = False
         self._events = events
+        self._tls = tls
         self._transport: asyncio.Transport | None = None
         self._decoder = frames.FrameDecoder(frames.FROM_INSTANCE)
         self._stall = StallWatch(self._decoder)
@@ -118,7 +126,8 @@ class FrameLink(asyncio.Protocol):
         """Returns once connected; from then on the link reconnects by itself.
 
         Raises:
-            NotNowError: instance-unreachable, after `timeout_s`. The link goes on trying.
+            NotNowError: instance-unreachable, after `timeout_s`; instance-untrusted or
+                instance-version, at once. The link goes on trying.
         """
         self._keeper = self._loop.create_task(self._keep())
         try:
@@ -149,8 +158,8 @@ class FrameLink(asyncio.Protocol):
         while True:
             try:
                 await self._connect()
-            except OSError as error:
-                log.debug("instance %s: %s", self.instance_id, error)
+            except (OSError, PenstockError) as error:
+                self._not_connected(error)
                 await asyncio.sleep(wait_s)
                 wait_s = min(RECONNECT_S_MAX, wait_s * 2)
                 continue
@@ -162,12 +171,13 @@ class FrameLink(asyncio.Protocol):
 
     async def _connect(self) -> None:
         self._lost.clear()
-        kind, _, rest = self.address.partition(":")
-        if kind == "unix":
-            await self._loop.create_unix_connection(lambda: self, rest)
-        else:
-            host, _, port = rest.rpartition(":")
-            await self._loop.create_connection(lambda: self, host, int(port))
+        await dial(self.instance_id, self.address, self, tls=self._tls)
+
+    def _not_connected(self, error: OSError | PenstockError) -> None:
+        refused = isinstance(error, PenstockError)  # it answers, and is not whom we look for
+        log.log(logging.WARNING if refused else logging.DEBUG, "%s: %s", self.instance_id, error)
+        if refused and not self._opened.done():
+            self._opened.set_exception(error)
 
     # The transport's callbacks
 
@@ -271,9 +281,10 @@ class FrameLink(asyncio.Protocol):
         on_reply = self._events.on_reply
         at, end = 0, len(data)
         while end - at >= _REPLY_BYTES_MIN:
-            (size, kind, _, meta_bytes, ident, status, rows, lane, reason, queue_us, run_us) = (
-                _unpack_reply(data, at)
-            )
+            (
+                size, kind, _, meta_bytes, ident,
+                status, rows, lane, reason, queue_us, run_us, lane_us,
+            ) = _unpack_reply(data, at)  # fmt: skip
             stop = at + frames.HEAD.size + size
             body_at = at + _REPLY_BYTES_MIN + meta_bytes
             if kind != frames.REPLY or stop > end or body_at > stop:
@@ -284,7 +295,8 @@ class FrameLink(asyncio.Protocol):
                     raise frames.FrameError(f"a reply to request {ident}, which was never sent")
             else:
                 meta = data[at + _REPLY_BYTES_MIN : body_at]
-                fields = (status, rows, lane, reason, queue_us, run_us, meta, data[body_at:stop])
+                body = data[body_at:stop]
+                fields = (status, rows, lane, reason, queue_us, run_us, lane_us, meta, body)
                 on_reply(invocation, _new_tuple(frames.Reply, fields))
             at = stop
         return data[at:] if at else data
@@ -292,6 +304,9 @@ class FrameLink(asyncio.Protocol):
     def _take(self, kind: int, flags: int, meta_bytes: int, ident: int, payload: bytes) -> None:
         if kind == frames.EVENT:
             self._events.on_event(self.instance_id, orjson.loads(payload))
+            return
+        if kind == frames.COUNTS:
+            self._events.on_counts(self.instance_id, frames.decode_counts(payload))
             return
         if kind == frames.CHUNK:
             invocation = self._pending.get(ident)

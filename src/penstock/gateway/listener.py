@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
@@ -178,6 +179,15 @@ class HttpListener:
             raise listen_error(cause, host, port) from cause
         self._tick()
         return port
+
+    async def start_at(self, path: str) -> None:
+        """Listens at a Unix socket that only this user may open. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: HttpConnection(self), path, backlog=BACKLOG
+        )
+        os.chmod(path, 0o600)
+        self._tick()
 
     def _room(self) -> int:
         """Connections that may still come; below 0 some are to be turned away without a word."""

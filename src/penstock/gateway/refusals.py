@@ -108,12 +108,21 @@ _COMPONENT_ASLEEP = (
 )
 
 
+def component_not_allowed() -> PenstockError:
+    """One is named where none may be."""
+    return _component_refused("component-not-allowed")
+
+
+def _component_refused(code: str) -> PenstockError:
+    message, hint = _COMPONENT[code]
+    return CallerError(code, message, hint=hint)
+
+
 def no_route(
     endpoint: str, variant: str | None, route: NoRoute, component: str | None = None
 ) -> PenstockError:
     if route.reason in _COMPONENT:
-        message, hint = _COMPONENT[route.reason]
-        return CallerError(route.reason, message, hint=hint)
+        return _component_refused(route.reason)
     if route.reason == "unknown-component":
         return CallerError(
             "component-not-found",
@@ -174,8 +183,14 @@ def _whose(endpoint: str, component: str | None) -> str:
 
 
 def target_model_not_allowed(endpoint: str) -> PenstockError:
-    what, hint = _TARGET_MODEL["target-model-not-allowed"]
-    return CallerError("target-model-not-allowed", f"Endpoint {endpoint} {what}", hint=hint)
+    return target_model_refused(endpoint, named=True)
+
+
+def target_model_refused(endpoint: str, *, named: bool) -> PenstockError:
+    """One is named where none may be, or none where one must be."""
+    code = "target-model-not-allowed" if named else "target-model-required"
+    what, hint = _TARGET_MODEL[code]
+    return CallerError(code, f"Endpoint {endpoint} {what}", hint=hint)
 
 
 def target_model_not_ready(model: str) -> PenstockError:
@@ -205,6 +220,14 @@ def deadline_passed(endpoint: str) -> PenstockError:
         "deadline-passed",
         f"Endpoint {endpoint} did not answer within the time that the request allowed.",
         hint="Allow more time, or send fewer requests at once.",
+    )
+
+
+def asynchronous_only(endpoint: str) -> PenstockError:
+    return CallerError(
+        "endpoint-asynchronous",
+        f"Endpoint {endpoint} has an AsyncInferenceConfig: it takes asynchronous requests only.",
+        hint="Call it with InvokeEndpointAsync.",
     )
 
 

@@ -35,6 +35,7 @@ class GatewayServer:
         refusal: Callable[[Call, PenstockError], bool] | None = None,
         reuse_port: bool = False,
         bodies: BodyBudget | None = None,
+        inner: str | None = None,
     ) -> None:
         """
         Args:
@@ -43,17 +44,19 @@ class GatewayServer:
             refusal: answers what is refused before the application sees it (see `AsgiDoor`).
             reuse_port: several gateway processes share the port.
             bodies: what all doors of this process may hold; None = this server's alone.
+            inner: the Unix socket where gateway processes hand requests on, instead of a port.
         """
         self._config = config
         self._limits = limits
         self._dispatcher = dispatcher
         self._reuse_port = reuse_port
+        self._inner = inner
         self.listener = HttpListener(
             limits=limits,
             clock=dispatcher.clock,
             ids=dispatcher.ids,
             doors=doors,
-            fallback=AsgiDoor(asgi_app, refusal=refusal),
+            fallback=AsgiDoor(asgi_app, refusal=refusal, handed_on=inner is not None),
             authenticator=authenticator,
             interest=interest,
             bodies=bodies,
@@ -68,7 +71,13 @@ class GatewayServer:
         self.port = 0
 
     async def start(self) -> int:
-        """Listens; returns the port. Raises CallerError (`port-in-use`, `tls-unusable`, ...)."""
+        """Listens; returns the port, 0 where there is none.
+
+        Raises CallerError (`port-in-use`, `tls-unusable`, ...).
+        """
+        if self._inner is not None:
+            await self.listener.start_at(self._inner)
+            return 0
         self.port = await self.listener.start(
             self._config.host,
             self._config.port,

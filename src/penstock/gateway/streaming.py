@@ -29,6 +29,9 @@ class StreamSeen:
 
     __slots__ = ("chunks", "first_at", "first_token_s", "per_token_s", "tokens_in", "tokens_out")
 
+    #: That it may take at most, where that is not what streams may; an answer that nobody waits for
+    timeout_s: float | None = None
+
     def __init__(self) -> None:
         self.chunks = 0
         self.first_at = 0.0  #: monotonic s of the first piece; 0 = none yet
@@ -36,6 +39,14 @@ class StreamSeen:
         self.tokens_out = 0
         self.first_token_s = 0.0  #: since the request came
         self.per_token_s = 0.0  #: mean time of each token behind the first
+
+    @classmethod
+    def taking(cls, timeout_s: float) -> StreamSeen:
+        """Of a request whose caller does not wait on a connection: it has all the time it asked
+        for."""
+        seen = _Patient()
+        seen.timeout_s = timeout_s
+        return seen
 
     def ended(self, reply: Reply, received: float, now: float) -> None:
         """The last frame is here: takes what the engine says of the whole answer."""
@@ -78,6 +89,10 @@ class StreamSeen:
             told["time_to_first_token_ms"] = round(self.first_token_s * 1e3, 3)
             told["time_per_output_token_ms"] = round(self.per_token_s * 1e3, 3)
         return told
+
+
+class _Patient(StreamSeen):
+    __slots__ = ("timeout_s",)
 
 
 def generation_of(meta: bytes) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ import uvloop
 
 from penstock import scheduling
 from penstock.errors import PenstockError
+from penstock.fleet.identity import contexts, names
 from penstock.instance import session_reaper, spare
 from penstock.instance.memory.limit import LOOK_EVERY_S, MemoryLimit, be_ended_first
 from penstock.instance.memory.use import MemoryUse
@@ -54,6 +55,10 @@ def main() -> int:
         if settings.log_path is not None:
             _write_to(settings.log_path)
         pipeline_platform.tell(settings.platform)
+        if settings.identity is not None:
+            from penstock.artifacts import server_files  # noqa: PLC0415 - not of this machine's
+
+            server_files.tell(contexts.dialling(settings.identity), names.SERVER)
         return int(uvloop.run(_serve(settings)))
     except PenstockError as error:
         print(f"error[{error.code}]: {error.message}", file=sys.stderr)
@@ -99,8 +104,9 @@ async def _serve(settings: InstanceSettings) -> int:
 
     loop.add_reader(0, parent_spoke)
     look()
-    await server.listen()
-    print("ready", flush=True)
+    address = await server.listen()
+    # Whoever gave the address knows it, but for a port that was ours to choose.
+    print("ready" if address == settings.address else f"ready {address}", flush=True)
     await stop.wait()
     await server.drain()
     await server.close()

@@ -14,18 +14,22 @@ import asyncio
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
+from penstock.instance.in_flight_counts import InFlightCounts
 from penstock.instance.request import Request
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
 
 if TYPE_CHECKING:
+    from penstock.instance.engines.adapters import AdapterCopy
     from penstock.instance.models.host import ModelHost
+
+    AnyCopy = Copy | ModelHost | AdapterCopy
 
 _LOG = logging.getLogger(__name__)
 _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
@@ -34,10 +38,14 @@ _FRAME_BYTES_MAX = frames.HEAD.size + frames.PAYLOAD_BYTES_MAX
 class Host(Protocol):
     """What a connection needs of the instance."""
 
-    copies: dict[int, Copy | ModelHost]
+    copies: dict[int, AnyCopy]
     clock: Clock
+    counts: InFlightCounts | None  #: None: one gateway alone sends requests
+
+    greeting: bytes
 
     def admits(self, peer: socket.socket) -> bool: ...
+    def trusts(self, certificate: dict[str, Any]) -> bool: ...
     def control(self, connection: Connection, ident: int, payload: bytes) -> None: ...
     def connected(self, connection: Connection) -> None: ...
     def disconnected(self, connection: Connection) -> None: ...
@@ -49,20 +57,27 @@ class Connection(asyncio.Protocol):
         "_transport",
     )  # fmt: skip
 
-    _socket: socket.socket
-
     def __init__(self, host: Host) -> None:
         self._host = host
         self._decoder = frames.FrameDecoder(frames.TO_INSTANCE)
         self._stall = StallWatch(self._decoder)
         self._looking: asyncio.TimerHandle | None = None  #: while a frame is incomplete
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None  #: as far as there is nothing between it and us
         self._out: list[bytes] = []
-        self._requests: dict[int, tuple[Copy | ModelHost, Request]] = {}
+        self._requests: dict[int, tuple[AnyCopy, Request]] = {}
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate is not None:  # of TLS, which only those come through who show one
+            if not self._host.trusts(certificate):
+                self._transport.abort()
+                return
+            self.send(self._host.greeting)
+            self._host.connected(self)
+            return
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         if not self._host.admits(self._socket):
             self._transport.abort()
@@ -75,10 +90,16 @@ class Connection(asyncio.Protocol):
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
-        self._socket.close()
+        if self._socket is not None:
+            self._socket.close()
         self._out = []
         for copy, request in list(self._requests.values()):
             copy.cancel(request)
+        counts = self._host.counts
+        if counts is not None:
+            for number in self.held():
+                counts.ended(self, number)
+            counts.gone(self)
         self._requests = {}
         self._host.disconnected(self)
 
@@ -94,7 +115,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return  # of one that was not admitted
         now = self._host.clock.monotonic()
-        touched: set[Copy | ModelHost] = set()
+        touched: set[AnyCopy] = set()
         try:
             for kind, flags, meta_bytes, ident, payload in self._decoder.feed(data):
                 if kind == frames.INVOKE:
@@ -131,7 +152,7 @@ class Connection(asyncio.Protocol):
 
     def _invoke(
         self, ident: int, flags: int, meta_bytes: int, payload: bytes, now: float
-    ) -> Copy | ModelHost | None:
+    ) -> AnyCopy | None:
         cut = 9 + meta_bytes
         if len(payload) < cut:
             raise frames.FrameError("an INVOKE is shorter than its head")
@@ -147,6 +168,8 @@ class Connection(asyncio.Protocol):
         alone = bool(flags & frames.ALONE)
         request = Request(self, ident, meta, payload[cut:], now, deadline, priority, alone)
         self._requests[ident] = (copy, request)
+        if self._host.counts is not None:
+            self._host.counts.taken(self, number)
         try:
             copy.accept(request, now)
         except Exception as error:  # a bug that one request has met must not end the others
@@ -159,7 +182,19 @@ class Connection(asyncio.Protocol):
     # ReplySink
 
     def forget(self, ident: int) -> None:
-        self._requests.pop(ident, None)
+        held = self._requests.pop(ident, None)
+        if held is not None and self._host.counts is not None:
+            self._host.counts.ended(self, held[0].number)
+
+    def held(self) -> list[int]:
+        """The copy of each request that is not answered."""
+        return [copy.number for copy, _ in self._requests.values()]
+
+    def tell_counts(self) -> None:
+        """What others have in flight has changed, and no reply is on its way to say so."""
+        news = self._host.counts.news(self) if self._host.counts is not None else b""
+        if news:
+            self.send(news)
 
     def send(self, frame: bytes) -> None:
         out = self._out
@@ -180,8 +215,10 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if not out or transport is None:
             return
+        if self._host.counts is not None:
+            out.append(self._host.counts.news(self))
         data = out[0] if len(out) == 1 else b"".join(out)
-        if not transport.get_write_buffer_size():
+        if self._socket is not None and not transport.get_write_buffer_size():
             try:
                 sent = self._socket.send(data)
             except OSError:

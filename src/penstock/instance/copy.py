@@ -128,17 +128,19 @@ class Copy:
     def accept(self, request: Request, now: float) -> None:
         """Takes a request. The connection calls `turn` after all of one socket read."""
         if self.state in ("lost", "failed", "closed"):
-            self._turn_back(request, f"copy-{self.state}")
+            self.turn_back(request, f"copy-{self.state}")
             return
         work = self._work
         if request.alone and work.shares_worker:
             # One suspect at a time, until it has begun to be answered: whoever dies is known.
             suspect = self._suspect
             if suspect is not None and suspect.alone and not suspect.answered:
-                self._turn_back(request, "another-is-tried-alone")
+                self.turn_back(request, "another-is-tried-alone")
                 return
             self._suspect = request
         self.unanswered += 1
+        if request.by is not None:
+            request.by.taken(request)
         decode = self._decode
         if decode is None:
             request.number = self.driver.add(
@@ -163,7 +165,7 @@ class Copy:
         """Takes one whose body is nobody's to read: tensors of this process, as `Work.queue` takes
         them. The caller turns the driver afterwards."""
         if self.state in ("lost", "failed", "closed"):
-            self._turn_back(request, f"copy-{self.state}")
+            self.turn_back(request, f"copy-{self.state}")
             return
         self.unanswered += 1
         self._work.queue(request, outcome, now)
@@ -179,7 +181,8 @@ class Copy:
         self._work.queue(request, outcome, now)
         self.driver.turn(now)
 
-    def _turn_back(self, request: Request, reason: str) -> None:
+    def turn_back(self, request: Request, reason: str) -> None:
+        """Takes it not: another copy may."""
         request.answered = True
         request.sink.forget(request.ident)
         request.sink.send(replies.returned_frame(request.ident, reason))
@@ -204,6 +207,8 @@ class Copy:
     def answer(self, request: Request, frame: bytes | None) -> None:
         """With its last frame; None: nobody hears it. Nothing of the request is queued after."""
         request.answered = True
+        if request.by is not None:
+            request.by.answered(request)
         sink = request.sink
         sink.forget(request.ident)
         if request.parts is not None:
@@ -214,6 +219,8 @@ class Copy:
         if frame is not None:
             if self._on_answer is not None:
                 self._on_answer(frame)
+            if request.traced is not None:
+                frame = replies.with_spans(frame, request.traced)
             sink.send(frame)
         self.unanswered -= 1
         if not self.unanswered and self._on_idle is not None:
@@ -284,7 +291,7 @@ class Copy:
         order in which they came; how many it was.
 
         Those of a session stay: no other copy could answer them. So do those that are computed
-        alone: what befell them before is found out here.
+        alone: what befell them before is found out here. Those of an adapter name another copy.
         """
         queued = Counter(item.whole or item for item in self.driver.waiting())
         waiting = [
@@ -293,6 +300,7 @@ class Copy:
             if request.sink is sink
             and not request.answered
             and not request.alone
+            and request.by is None
             and (request.parts is None or queued[request] == len(request.parts))
             and frames.decode_request_meta(request.meta).session_id is None
         ]
@@ -302,6 +310,13 @@ class Copy:
         for request in chosen:  # only now: a slot that is freed takes who is next in the queue
             self._work.cancelled(request)
         return len(chosen)
+
+    def has_begun(self, request: Request) -> bool:
+        """Whether it left the queue, as a whole or in part."""
+        if request.parts is not None:
+            queued = sum((item.whole or item) is request for item in self.driver.waiting())
+            return queued < len(request.parts)
+        return request not in self.driver.waiting() and request not in self._work.unbegun()
 
     # the end
 

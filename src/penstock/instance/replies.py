@@ -9,6 +9,7 @@ import orjson
 
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, logged
 from penstock.wire import frames
+from penstock.wire.span_notes import SpanScope
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,6 +51,22 @@ def error_frame(ident: int, error: PenstockError, *, queue_us: int = 0, run_us: 
         run_us=run_us,
         body=orjson.dumps(error.to_dict()),
     )
+
+
+def with_spans(frame: bytes, spans: SpanScope) -> bytes:
+    """A last frame that also tells what its request called; one that has no room stays as it is."""
+    told = spans.told() if spans.is_request else None
+    if told is None:
+        return frame
+    (read,) = frames.FrameDecoder(frames.FROM_INSTANCE).feed(frame)
+    if read.kind not in (frames.REPLY, frames.END, frames.ERROR):
+        return frame
+    reply = frames.decode_reply(read.payload, read.meta_bytes)
+    try:
+        meta = frames.encode_reply_meta(frames.decode_reply_meta(reply.meta)._replace(spans=told))
+    except frames.FrameError:
+        return frame
+    return frames.encode_reply(read.ident, kind=read.kind, **reply._asdict() | {"meta": meta})
 
 
 def returned_frame(ident: int, reason: str) -> bytes:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from penstock.instance.codecs.base import Decoded
+from penstock.wire.frames import decode_request_meta
+from penstock.wire.span_notes import SpanScope, scope_of
 
 
 class ReplySink(Protocol):
@@ -18,6 +20,15 @@ class ReplySink(Protocol):
         """The request is answered: a CANCEL for it means nothing any more."""
 
     def send(self, frame: bytes) -> None: ...
+
+
+class Rider(Protocol):
+    """What shares a copy's queue and engine, and hears of its own requests: an adapter."""
+
+    key: str  #: by which the engine knows it
+
+    def taken(self, request: Request) -> None: ...
+    def answered(self, request: Request) -> None: ...
 
 
 class Item:
@@ -33,9 +44,11 @@ class Item:
 
 class Request(Item):
     __slots__ = (
-        "alone", "answered", "body", "calls", "deadline", "decoded", "ident", "meta", "parts",
-        "parts_left", "path", "priority", "received", "sink", "target",
+        "alone", "answered", "body", "by", "calls", "deadline", "decoded", "ident", "lane_us",
+        "meta", "parts", "parts_left", "path", "priority", "received", "sink", "target", "traced",
     )  # fmt: skip
+
+    lane_us: int  #: that its parts so far took of the lanes' time; only where it has parts
 
     def __init__(
         self,
@@ -68,5 +81,15 @@ class Request(Item):
         self.decoded: Decoded | None = None
         self.parts: list[Item] | None = None
         self.parts_left = 1
+        self.by: Rider | None = None  #: the adapter that computes it; none: the model itself
         self.target = ""  #: the target model, where a host of them takes it
         self.answered = False  #: or cancelled: nothing more is sent
+        self.traced: SpanScope | None = None  #: `spans`, once they were asked for
+
+    @property
+    def spans(self) -> SpanScope | None:
+        """Where what it calls is noted; None: nobody traces it."""
+        if self.traced is None and self.meta:
+            meta = decode_request_meta(self.meta)
+            self.traced = scope_of(meta, received=self.received)
+        return self.traced

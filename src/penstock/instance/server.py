@@ -10,6 +10,11 @@
              behind the last of them says that this was all
     models   of a host: a target model is to be loaded, unloaded, pinned; is described; all it knows
              of. With `wait_s` answered once that has come about, or with the error
+    transform       a span of a transform job through a copy that belongs to the job; answered when
+                    its part is committed (`transform/`)
+    transform-stop  all spans of a job end
+    share-counts  the asking connection is told what copies have in flight for others
+    gateways  the processes that connect besides the one that started this instance
     ping     {}
 
 Long operations run as tasks and hold up nothing. Events go to every connection, but what a host
@@ -36,12 +41,17 @@ import orjson
 
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, ModelError, PenstockError, logged
+from penstock.fleet.identity import contexts, greeting
 from penstock.instance import replies, spare
+from penstock.instance.adapters import Adapters
 from penstock.instance.batcher_driver import Timer
 from penstock.instance.connection import Connection
 from penstock.instance.copy import Copy
+from penstock.instance.engines.adapters import AdapterCopy
 from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.in_flight_counts import InFlightCounts
+from penstock.instance.loading.adapter import LoadedAdapter
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded
@@ -49,6 +59,7 @@ from penstock.instance.memory.account import MemoryAccount
 from penstock.instance.memory.process_usage import cpu_s, rss_bytes, tree_pids
 from penstock.instance.memory.use import MemoryUse
 from penstock.instance.settings import InstanceSettings
+from penstock.instance.transform.transforms import Transforms
 from penstock.instance.warm_up.load import load
 from penstock.metrics.loop_lag import LoopLag
 from penstock.wire import frames
@@ -57,10 +68,14 @@ if TYPE_CHECKING:
     from penstock.instance.models.host import ModelHost
     from penstock.instance.models.hosted import HostedModels
 
+    AnyCopy = Copy | ModelHost | AdapterCopy
+
 _LOG = logging.getLogger(__name__)
 
 _Operation = Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]
 
+#: The server is near, and shakes hands at once; strangers hold a socket no longer than this.
+_HANDSHAKE_S_MAX = 10.0
 #: struct ucred: pid, uid, gid.
 _CREDENTIALS = struct.Struct("3i")
 
@@ -76,42 +91,67 @@ class InstanceServer:
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.copies: dict[int, Copy | ModelHost] = {}
+        self.copies: dict[int, AnyCopy] = {}
+        self.counts: InFlightCounts | None = None  #: kept from when a connection asks for them
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._loaded: dict[int, Loaded | HostedModels] = {}
+        self._loaded: dict[int, Loaded | HostedModels | LoadedAdapter] = {}
         self._hosts: dict[int, ModelHost] = {}  #: of the copies, those that host target models
         self._loop_lag = LoopLag()
         self._loading: set[int] = set()
         self._imported = frozenset(sys.modules)  #: before any model was loaded
         self._prepared: dict[int, Prepared] = {}
         self._memory = MemoryAccount(memory or MemoryUse(), settings.cache_dir)
+        self._adapters = Adapters(
+            settings, self._memory, self.copies, self._loaded, clock=self.clock
+        )
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._transforms = Transforms(settings, self._single)
         self._helper = LaneThreads(1, "large-bodies", self._loop)
         self._server: asyncio.AbstractServer | None = None
         self._parent = os.getppid()
+        #: what those who came in over a network hear first
+        self.greeting = greeting.hello(settings.instance_id)
+        self._gateways: frozenset[int] = frozenset()  #: processes
 
-    async def listen(self) -> None:
-        """Raises CallerError for an address that is none, OSError if it is taken."""
+    async def listen(self) -> str:
+        """Returns the address, with the port that was really taken.
+
+        Raises CallerError for an address that is none, OSError if it is taken.
+        """
         self._loop_lag.start()
         scheme, _, place = self._settings.address.partition(":")
         if scheme == "unix":
             self._server = await self._loop.create_unix_server(lambda: Connection(self), place)
             os.chmod(place, 0o600)
-        elif scheme == "tcp":
+        elif scheme in ("tcp", "tls"):
             host, _, port = place.rpartition(":")
-            self._server = await self._loop.create_server(lambda: Connection(self), host, int(port))
+            server = await self._loop.create_server(
+                lambda: Connection(self),
+                host.strip("[]"),
+                int(port),
+                **(self._tls() if scheme == "tls" else {}),
+            )
+            self._server = server
+            return f"{scheme}:{host}:{server.sockets[0].getsockname()[1]}"
         else:
             raise CallerError(
                 "instance-address",
-                f"{self._settings.address!r} is neither unix:/path nor tcp:host:port",
+                f"{self._settings.address!r} is neither unix:/path nor tcp: or tls:host:port",
             )
+        return self._settings.address
+
+    def _tls(self) -> dict[str, Any]:
+        if self._settings.identity is None:
+            raise CallerError("instance-identity", "an instance with TLS needs an identity")
+        context = contexts.listening(self._settings.identity)
+        return {"ssl": context, "ssl_handshake_timeout": _HANDSHAKE_S_MAX}
 
     # Host of connections
 
     def admits(self, peer: socket.socket) -> bool:
-        """Over a Unix socket: the process that started this one, and no other.
+        """Over a Unix socket: the process that started this one, and the gateways it has told of.
 
         All run as one user, so a model's process could find the socket and open it. Who opened it
         is the kernel's word, and no process can become another one's parent.
@@ -121,9 +161,16 @@ class InstanceServer:
         pid, _, _ = _CREDENTIALS.unpack(
             peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         )
-        if pid == self._parent:
+        if pid == self._parent or pid in self._gateways:
             return True
         _LOG.warning("a connection of process %d is refused: it is not the server", pid)
+        return False
+
+    def trusts(self, certificate: dict[str, Any]) -> bool:
+        """Over TLS, of a certificate that was verified: the server's, and no other instance's."""
+        if contexts.comes_from_server(certificate):
+            return True
+        _LOG.warning("a connection is refused: its certificate is not the server's")
         return False
 
     def connected(self, connection: Connection) -> None:
@@ -133,6 +180,7 @@ class InstanceServer:
 
     def disconnected(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._transforms.disconnected(connection)
 
     def control(self, connection: Connection, ident: int, payload: bytes) -> None:
         task = self._loop.create_task(self._answer(connection, ident, payload))
@@ -167,6 +215,10 @@ class InstanceServer:
             "explain": self._explain,
             "models": self._models,
             "give-back": partial(self._give_back, connection),
+            "transform": partial(self._transforms.transform, connection),
+            "transform-stop": self._transforms.stop,
+            "gateways": self._take_gateways,
+            "share-counts": partial(self._share_counts, connection),
             "ping": self._ping,
         }
         if name not in operations:
@@ -178,6 +230,19 @@ class InstanceServer:
     async def _ping(self, call: dict[str, Any]) -> dict[str, Any]:
         return {"instance_id": self._settings.instance_id}
 
+    async def _share_counts(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
+        if self.counts is None:
+            self.counts = InFlightCounts(self._loop)
+            for each in self._connections:
+                for number in each.held():
+                    self.counts.taken(each, number)
+        self.counts.listen(connection)
+        return {}
+
+    async def _take_gateways(self, call: dict[str, Any]) -> dict[str, Any]:
+        self._gateways = frozenset(int(pid) for pid in call["pids"])
+        return {}
+
     async def _prepare(self, call: dict[str, Any]) -> dict[str, Any]:
         wanted = LoadCall.from_dict(call, self._settings)
         if wanted.multi_model is not None:
@@ -187,6 +252,9 @@ class InstanceServer:
 
             host_need = await prepared_host(wanted, self._settings)
             return {"digest": "", "need": dataclasses.asdict(host_need)}
+        if wanted.base_copy:
+            with self._busy_with(wanted.copy):
+                return await self._adapters.prepare(wanted)
         with self._busy_with(wanted.copy):
             model = await prepared(wanted, self._settings)
             need = await asyncio.to_thread(self._memory.need, model)
@@ -209,6 +277,10 @@ class InstanceServer:
         number = wanted.copy
         if wanted.multi_model is not None:
             return self._load_host(wanted, connection)
+        if wanted.base_copy:
+            with self._busy_with(number):
+                told = await self._adapters.load(wanted)
+            return {**told, **self._memory.measured()}
         started = self.clock.monotonic()
         memory_before = rss_bytes(os.getpid())
         listener = LaneEvents()
@@ -278,8 +350,11 @@ class InstanceServer:
             return {"found": False}
         copy = self.copies.get(number)
         if copy is None:
+            self._adapters.forget(number)
             return {"found": self._prepared.pop(number, None) is not None}
+        await self._transforms.unload(number)
         await self._drained(copy, float(call.get("drain_s", 30.0)))
+        self._adapters.end_with(number)
         self.copies.pop(number, None)
         self._hosts.pop(number, None)
         copy.close()
@@ -289,7 +364,7 @@ class InstanceServer:
             gc.unfreeze()
         return {"found": True}
 
-    async def _drained(self, copy: Copy | ModelHost, drain_s: float) -> None:
+    async def _drained(self, copy: AnyCopy, drain_s: float) -> None:
         idle = asyncio.Event()
         copy.drain(idle.set)
         try:
@@ -307,6 +382,7 @@ class InstanceServer:
                 {
                     **copy.status(),
                     "proof": loaded.proof.to_dict() if loaded.proof is not None else None,
+                    "build": loaded.build.to_dict() if loaded.build is not None else None,
                     "workers": [
                         {
                             "pid": pid,
@@ -364,6 +440,13 @@ class InstanceServer:
             return host.index(after=str(asked["after"]), limit=int(asked["limit"]))
         return {}
 
+    def _single(self, number: int) -> tuple[Copy, Loaded]:
+        """A copy of one model, and the model. Raises CallerError."""
+        copy, loaded = self.copies.get(number), self._loaded.get(number)
+        if not isinstance(copy, Copy) or not isinstance(loaded, Loaded):
+            raise CallerError("unknown-copy", f"copy {number} is not here, or no single model's")
+        return copy, loaded
+
     async def _give_back(self, connection: Connection, call: dict[str, Any]) -> dict[str, Any]:
         number, count = call.get("copy"), call.get("count")
         if not isinstance(number, int) or not isinstance(count, int):
@@ -377,11 +460,16 @@ class InstanceServer:
         return {"count": given}
 
     def _copy_event(self, event: str, number: int, error: PenstockError | None) -> None:
-        fields: dict[str, Any] = {"event": event, "copy": number}
+        fields: dict[str, Any] = {"event": event}
         _LOG.warning("%s: copy %d", event, number)
         if error is not None:
             fields["error"] = logged(error, _LOG.warning).to_dict()
-        self._broadcast(frames.encode(frames.EVENT, 0, orjson.dumps(fields)))
+        for each in (
+            number,
+            *self._adapters.on(number),
+        ):  # what befalls a base befalls its adapters
+            told = orjson.dumps(fields | {"copy": each})
+            self._broadcast(frames.encode(frames.EVENT, 0, told))
 
     def _broadcast(self, frame: bytes) -> None:
         for connection in self._connections:
@@ -393,6 +481,7 @@ class InstanceServer:
         """Finishes what is queued; new requests are given back to the gateway."""
         if self._server is not None:
             self._server.close()
+        await self._transforms.close()
         await asyncio.gather(*(self._drained(copy, drain_s) for copy in self.copies.values()))
 
     async def close(self) -> None:

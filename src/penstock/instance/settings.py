@@ -10,12 +10,13 @@ import orjson
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.errors import CallerError
+from penstock.fleet.identity.pem import Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSettings:
     instance_id: str
-    address: str  #: "unix:/path" or "tcp:host:port"
+    address: str  #: "unix:/path", "tcp:host:port" or "tls:host:port"; port 0 = any
     cores: float
     memory_bytes: int  #: 0 = not limited
     accelerators: int = 0
@@ -25,12 +26,14 @@ class InstanceSettings:
     work_dir: Path | None = None
     log_path: Path | None = None  #: where its errors are appended; None: where they go already
     platform: dict[str, str] = field(default_factory=dict)  #: `PlatformAccess`; {}: not told
+    identity: Identity | None = None  #: for TLS
 
     @classmethod
     def from_line(cls, line: bytes) -> InstanceSettings:
         """Raises CallerError for a line that is not such settings."""
         try:
             fields: dict[str, Any] = orjson.loads(line)
+            identity = fields.get("identity")
             return cls(
                 instance_id=str(fields["instance_id"]),
                 address=str(fields["address"]),
@@ -42,6 +45,7 @@ class InstanceSettings:
                 artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
                 log_path=Path(fields["log_path"]) if fields.get("log_path") else None,
                 platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
+                identity=Identity(**identity) if identity else None,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise CallerError(

@@ -305,8 +305,8 @@ LOOP_LAG: Final = PrometheusMetric(
     "penstock_loop_lag_seconds",
     "histogram",
     ("process",),
-    "How late a timer of ten a second was, by process: gateway, or an instance's id. Whoever keeps "
-    "the event loop keeps every request waiting.",
+    "How late a timer of ten a second was, by process: a gateway's name, or an instance's id. "
+    "Whoever keeps the event loop keeps every request waiting.",
     EDGES_S,
 )
 LOOP_LAG_MAX: Final = PrometheusMetric(
@@ -370,6 +370,8 @@ PROMETHEUS: Final = (
 _SAGEMAKER: Final = "AWS/SageMaker"
 _ENDPOINTS: Final = "/aws/sagemaker/Endpoints"
 _COMPONENTS: Final = "/aws/sagemaker/InferenceComponents"
+_JOBS: Final = "/aws/sagemaker/TransformJobs"
+_HOST: Final = "Host (the job's name, a slash, the instance)"
 _OWN: Final = "Penstock"
 _V: Final = "EndpointName, VariantName"
 _C: Final = "InferenceComponentName; the same with EndpointName and VariantName"
@@ -385,7 +387,79 @@ _RATE: Final = "Sum, Average"
 _LATENCY: Final = "Average, Minimum, Maximum, Sum, SampleCount, percentiles"
 _GAUGE: Final = "Average, Minimum, Maximum"
 
+_E: Final = "EndpointName"
+
+#: Of endpoints with an AsyncInferenceConfig.
+_ASYNCHRONOUS: Final = (
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "ApproximateBacklogSize",
+        _E,
+        "Count",
+        _GAUGE,
+        "Asynchronous requests that have no outcome yet, those under way included; every ten"
+        " seconds.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "ApproximateBacklogSizePerInstance",
+        _E,
+        "Count",
+        _GAUGE,
+        "The same divided by the instances that are ready; not published while there is none.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "HasBacklogWithoutCapacity",
+        _E,
+        "Count",
+        _GAUGE,
+        "1 while requests wait and no instance is ready, else 0.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "ApproximateAgeOfOldestRequest",
+        _E,
+        "Seconds",
+        _GAUGE,
+        "Since the oldest request that has no outcome was accepted; 0 where there is none.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "InvocationsProcessed",
+        _E,
+        "Count",
+        "Sum",
+        "Asynchronous requests that were answered.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "InvocationFailures",
+        _E,
+        "Count",
+        "Sum",
+        "Asynchronous requests that failed.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "ExpiredRequests",
+        _E,
+        "Count",
+        "Sum",
+        "Asynchronous requests that were not sent within their time to live.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
+        "TotalProcessingTime",
+        _E,
+        "Milliseconds",
+        _LATENCY,
+        "From a request's acceptance until its output is written.",
+    ),
+)
+
 CLOUDWATCH: Final = (
+    *_ASYNCHRONOUS,
     CloudWatchMetric(
         _SAGEMAKER, "ConcurrentRequestsPerModel", _V, "None", _GAUGE,
         "Requests in flight on an instance of the variant, those that wait or are queued included,"
@@ -507,6 +581,10 @@ CLOUDWATCH: Final = (
         _COMPONENTS, "MemoryUtilizationNormalized", _C, "Percent", _GAUGE,
         "Of the memory that is set aside for a copy (MinMemoryRequiredInMb).",
     ),
+    CloudWatchMetric(
+        _JOBS, "CPUUtilization", _HOST, "Percent", _GAUGE, "0 to 100 times the cores."
+    ),
+    CloudWatchMetric(_JOBS, "MemoryUtilization", _HOST, "Percent", _GAUGE, "0 to 100."),
     CloudWatchMetric(
         _ENDPOINTS, "CPUUtilization", _V_I, "Percent", _GAUGE, "0 to 100 times the cores."
     ),

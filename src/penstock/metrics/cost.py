@@ -64,6 +64,7 @@ class Charge(NamedTuple):
     joules: float
     dollars: float
     source: str  #: where the joules are from
+    instance_type: str = ""
 
 
 class Held(NamedTuple):
@@ -115,7 +116,7 @@ class Accounts:
 
 def _charge(one: InstanceHeld, seconds: float, joules: float, source: str) -> Charge:
     dollars = one.price_per_hour * seconds / _HOUR_S
-    return Charge(one.endpoint, one.variant, joules, dollars, source)
+    return Charge(one.endpoint, one.variant, joules, dollars, source, one.instance_type)
 
 
 def divided(held: Sequence[Held], read: MachineRead) -> list[tuple[float, str]]:

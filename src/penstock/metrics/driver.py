@@ -58,6 +58,13 @@ class Observed(Protocol):
     async def samples(self) -> Sequence[InstanceSample]: ...
 
 
+class History(Protocol):
+    """Where metrics are kept so that another server can go on with them."""
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """Raises PenstockError."""
+
+
 class MetricsDriver:
     """Drives one registry and its store."""
 
@@ -67,12 +74,19 @@ class MetricsDriver:
         store: MetricStore,
         clock: Clock,
         observed: Observed,
-        path: Path,
+        path: Path | None,
         *,
+        history: History | None = None,
         machine: MachineCapacity | None = None,
         meter: EnergyMeter | None = None,
     ) -> None:
-        """`machine`: whose energy is read, with all its cores; None = this one."""
+        """
+        Args:
+            path: of the file that keeps history over a restart, if a file does.
+            history: what keeps it else; who made it has put what was kept into the store.
+            machine: whose energy is read, with all its cores; None = this one.
+        """
+        self._history = history
         self._registry = registry
         self._store = store
         self._clock = clock
@@ -94,15 +108,19 @@ class MetricsDriver:
 
         It is moved aside: the next save must not replace what may be whole.
         """
-        try:
-            load(self._path, self._store, now=self._clock.wall())
-        except PenstockError as error:
-            aside = self._path.with_name(self._path.name + ".unreadable")
-            with contextlib.suppress(OSError):
-                self._path.replace(aside)
-            _log.warning("%s %s It is kept as %s.", error.message, error.hint, aside)
+        if self._path is not None:
+            self._load(self._path)
         self._task = asyncio.create_task(self._run(), name="metrics")
         self._registry.loop_lag.start()
+
+    def _load(self, path: Path) -> None:
+        try:
+            load(path, self._store, now=self._clock.wall())
+        except PenstockError as error:
+            aside = path.with_name(path.name + ".unreadable")
+            with contextlib.suppress(OSError):
+                path.replace(aside)
+            _log.warning("%s %s It is kept as %s.", error.message, error.hint, aside)
 
     async def stop(self) -> None:
         """Collects and writes a last time. Idempotent."""
@@ -213,6 +231,11 @@ class MetricsDriver:
     async def _save(self) -> None:
         snapshot = Snapshot.take(self._store)
         try:
-            await asyncio.to_thread(snapshot.write, self._path)
+            if self._history is not None:
+                await self._history.save(snapshot)
+            if self._path is not None:
+                await asyncio.to_thread(snapshot.write, self._path)
+        except PenstockError as error:
+            _log.warning("metrics can't be kept: %s", error.message)
         except OSError as error:
             _log.warning("metrics can't be written to %s: %s", self._path, error.strerror)

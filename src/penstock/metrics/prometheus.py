@@ -35,9 +35,13 @@ from penstock.metrics.totals import VariantTotals
 class PrometheusPage:
     """Renders `/metrics`; one per process."""
 
-    def __init__(self, registry: MetricRegistry, store: MetricStore | None = None) -> None:
+    def __init__(
+        self, registry: MetricRegistry, store: MetricStore | None = None, *, gateway: str = ""
+    ) -> None:
+        """`gateway`: the label of all rows where this is one process of several."""
         self._collectors = CollectorRegistry(auto_describe=False)
-        self._collectors.register(PenstockCollector(registry, store))
+        collector: Collector = PenstockCollector(registry, store)
+        self._collectors.register(_Labelled(collector, gateway) if gateway else collector)
         ProcessCollector(registry=self._collectors)
         GCCollector(registry=self._collectors)
 
@@ -45,6 +49,22 @@ class PrometheusPage:
         """(body, content type), in the format that the Accept header asks for."""
         encode, content_type = choose_encoder(accept)
         return encode(self._collectors), content_type
+
+
+class _Labelled(Collector):
+    """Rows of another, with the label `gateway`."""
+
+    def __init__(self, collector: Collector, gateway: str) -> None:
+        self._collector = collector
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._collector.collect():
+            family.samples = [
+                sample._replace(labels={**sample.labels, "gateway": self._gateway})
+                for sample in family.samples
+            ]
+            yield family
 
 
 class PenstockCollector(Collector):
@@ -187,7 +207,8 @@ class PenstockCollector(Collector):
 
     def _lags(self) -> Iterator[tuple[str, LagSeen]]:
         """Of each process by its name."""
-        yield "gateway", self._registry.loop_lag.seen()
+        yield self._registry.process, self._registry.loop_lag.seen()
+        yield from self._registry.lags.items()
         for sample in self._registry.instances.values():
             if sample.loop_lag is not None:
                 yield sample.instance_id, sample.loop_lag

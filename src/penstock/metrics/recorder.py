@@ -7,10 +7,8 @@ processes become one metric. A recorder knows no clock, no store and no metric n
 
 from __future__ import annotations
 
-import base64
 from array import array
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -66,33 +64,17 @@ class VariantDelta(GenerationCounts):
         self.model_latency_us = Sketch()
         self.overhead_us = Sketch()
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form for another process."""
-        return {
-            "outcomes": _rows(self.outcomes.items()),
-            "refusals": _rows(self.refusals.items()),
-            "no_capacity": self.no_capacity,
-            "broken": self.broken,
-            "batch_rows": list(self.batch_rows.items()),
-            "concurrency": list(self.concurrency.items()),
-        } | {
-            name: base64.b64encode(getattr(self, name).to_bytes()).decode()
-            for name in self.SKETCHES
-        }
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> VariantDelta:
-        """Inverse of `to_dict`."""
-        delta = cls()
-        delta.outcomes = {(row[0], row[1], row[2]): row[3] for row in fields["outcomes"]}
-        delta.refusals = {(row[0], row[1], row[2]): row[3] for row in fields["refusals"]}
-        delta.no_capacity = fields["no_capacity"]
-        delta.broken = fields["broken"]
-        delta.batch_rows = dict(fields["batch_rows"])
-        delta.concurrency = dict(fields["concurrency"])
-        for name in cls.SKETCHES:
-            setattr(delta, name, Sketch.from_bytes(base64.b64decode(fields[name])))
-        return delta
+    @property
+    def is_empty(self) -> bool:
+        """Nothing happened; samples of requests in flight may still be there."""
+        return not (
+            self.outcomes
+            or self.refusals
+            or self.no_capacity
+            or self.broken
+            or self.batch_rows
+            or any(getattr(self, name).count for name in self.SKETCHES)
+        )
 
 
 class VariantRecorder:
@@ -118,6 +100,7 @@ class VariantRecorder:
         "_run_s",
         "_sampled_second",
         "_total_s",
+        "base",
         "component",
         "endpoint",
         "in_flight",
@@ -129,6 +112,7 @@ class VariantRecorder:
         self.variant = variant
         self.component = component  #: none: of the variant's own model
         self.in_flight = 0
+        self.base = ""  #: an adapter's: the component whose copies its requests are on as well
         self._pending = VariantDelta()
         self._sampled_second = -1
         self._outcomes: dict[tuple[int, int, str], int] = {}
@@ -269,7 +253,3 @@ def _emptied(buffer: array[float]) -> npt.NDArray[np.float64]:
     values = np.array(buffer, dtype=np.float64)
     del buffer[:]
     return values
-
-
-def _rows(items: Iterable[tuple[tuple[Any, ...], int]]) -> list[list[Any]]:
-    return [[*key, count] for key, count in items]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from penstock.metrics import catalogue
+from penstock.metrics import catalogue, traffic_catalogue
 from penstock.metrics.series import RETENTION
 
 _INTRODUCTION = """\
@@ -30,6 +30,13 @@ At `/metrics`, in the text format or OpenMetrics as the client asks. The metrics
 itself (`process_*`, `python_gc_*`) are those of the Prometheus client library.
 """
 
+_ORCHESTRATOR = """\
+## Prometheus, of an orchestrator
+
+At `/metrics` of `penstock orchestrator`. Requests for endpoints that no region has told of are
+those of the endpoint `(none)`.
+"""
+
 _KEPT = {86400: "days", 3600: "hours"}
 
 
@@ -52,6 +59,14 @@ def render() -> str:
             if metric.edges
         )
         + "\n",
+        _ORCHESTRATOR,
+        _table(
+            ("Metric", "Type", "Labels", "Meaning"),
+            [
+                (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
+                for metric in traffic_catalogue.PROMETHEUS
+            ],
+        ),
         _CLOUDWATCH,
         *(_namespace_table(namespace) for namespace in _namespaces()),
         "### Retention\n",

@@ -1,9 +1,10 @@
 """The data plane's metrics: recorders in, CloudWatch series and Prometheus numbers out.
 
 A process that serves requests has one registry. Where the store is in the same process, `collect`
-is called each second and publishes every ten; a gateway process of its own calls `export` each
-second instead, and whoever holds the store calls `merge` with what arrives. Both ways are the same
-path, so concurrency is summed and percentiles are merged over processes before they are published.
+is called each second and publishes every ten; a gateway process of its own calls `take_delta` each
+second instead, and whoever holds the store calls `add_delta` with what arrives. Both ways are the
+same path, so concurrency is summed and percentiles are merged over processes before they are
+published. Counts of a process that has died stay; its gauges leave with `forget`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import orjson
-
-from penstock.errors import CallerError
 from penstock.metrics.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.cost import Charge
+from penstock.metrics.delta import MetricDelta, PoolDelta, PoolId, decode, encode
 from penstock.metrics.instances import InstanceSample, instance_metrics
-from penstock.metrics.loop_lag import LoopLag
+from penstock.metrics.loop_lag import LagSeen, LoopLag
 from penstock.metrics.model_registry import ModelRegistry
 from penstock.metrics.publishing import ALWAYS, Publishing
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
@@ -31,20 +30,23 @@ OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
-PoolId = tuple[str, str, str]  #: (endpoint, variant, component; "" = none)
-
-_LOCAL: Final = ""  #: the source name of this process
+#: Variants that are gone are remembered while deltas of other processes may still name them.
+_REMOVED_MAX: Final = 1000
 
 
 class MetricRegistry:
     """All recorders of a process, and the totals of all processes that report to it."""
 
-    def __init__(self, store: MetricStore | None = None, *, lag_s: float = 0.0) -> None:
+    def __init__(
+        self, store: MetricStore | None = None, *, lag_s: float = 0.0, process: str = "gateway"
+    ) -> None:
         """
         Args:
-            store: where series go; None in a process that only exports.
+            store: where series go; None in a process that only tells another.
             lag_s: how long a window waits for the deltas of other processes.
+            process: the name of this one beside others.
         """
+        self.process = process
         self._store = store
         self._lag_s = lag_s
         self._recorders: dict[PoolId, VariantRecorder] = {}
@@ -61,6 +63,9 @@ class MetricRegistry:
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
         self.models = ModelRegistry(store)  #: target models of multi-model variants
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
+        self.lags: dict[str, LagSeen] = {}  #: of the loops of other processes, by source
+        #: gone, by (endpoint, variant) or pool, oldest first; what is set up again leaves it
+        self._removed: dict[tuple[str, ...], None] = {}
 
     def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
         """The recorder of a variant, or of one of its components, made on first use.
@@ -71,6 +76,7 @@ class MetricRegistry:
         found = self._recorders.get(pool)
         if found is None:
             found = self._recorders[pool] = VariantRecorder(endpoint, variant, component)
+            self._there_again(pool)
             self._totals_of(pool)
         return found
 
@@ -85,6 +91,7 @@ class MetricRegistry:
         self.copies.pop((endpoint, variant), None)
         self.ready_s.pop((endpoint, variant), None)
         self.models.remove((endpoint, variant))
+        self._gone((endpoint, variant))
         for instance_id, sample in list(self.instances.items()):
             if (sample.endpoint, sample.variant) == (endpoint, variant):
                 del self.instances[instance_id]
@@ -94,6 +101,7 @@ class MetricRegistry:
         self._recorders.pop((endpoint, variant, component), None)
         self.components.get((endpoint, variant), {}).pop(component, None)
         self.component_copies.get((endpoint, variant), {}).pop(component, None)
+        self._gone((endpoint, variant, component))
 
     def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
         """How many copies the variant has in each state."""
@@ -107,6 +115,7 @@ class MetricRegistry:
 
     def set_instance_count(self, endpoint: str, variant: str, count: int) -> None:
         """How many instances share the variant's requests, for InvocationsPerInstance."""
+        self._there_again((endpoint, variant))
         self._whole((endpoint, variant)).unit_count = count
 
     def set_publishing(self, endpoint: str, variant: str, publishing: Publishing) -> None:
@@ -116,6 +125,7 @@ class MetricRegistry:
     def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
         """How many copies a component has in each state; the ready ones share its requests."""
         endpoint, variant, component = pool
+        self._there_again(pool)
         self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
         for totals in self._totals_of(pool)[1:]:
             totals.unit_count = max(1, states.get("ready", 0))
@@ -189,6 +199,7 @@ class MetricRegistry:
                 "endpoint": endpoint,
                 "variant": variant,
                 "dollars": totals.cost.dollars,
+                "dollars_by_type": dict(totals.cost.dollars_by_type),
                 "joules": dict(totals.cost.joules),
                 **totals.cost.recent()._asdict(),
             }
@@ -204,62 +215,97 @@ class MetricRegistry:
             recorder.drain()
 
     def in_flight(self, endpoint: str, variant: str, component: str | None = None) -> int:
-        """Requests in flight now, of one component if it is named.
+        """Requests in flight now, of one component and its adapters if it is named.
 
         Exact for this process, as last reported for the others.
         """
-        totals = self.totals.get((endpoint, variant))
-        if component is not None:
-            totals = self.components.get((endpoint, variant), {}).get(component)
-        remote = sum(totals.in_flight.values()) if totals is not None else 0
-        return remote + sum(
-            recorder.in_flight
+        mine = {
+            pool[2]: recorder
             for pool, recorder in self._recorders.items()
-            if pool[:2] == (endpoint, variant) and component in (None, pool[2])
-        )
+            if pool[:2] == (endpoint, variant)
+            and component in (None, pool[2], recorder.base or pool[2])
+        }
+        if component is None:
+            told = [self.totals.get((endpoint, variant))]
+        else:
+            parts = self.components.get((endpoint, variant), {})
+            told = [
+                part
+                for name, part in parts.items()
+                if name == component or name in mine or (component and part.base == component)
+            ]
+        remote = sum(sum(one.in_flight.values()) for one in told if one is not None)
+        return remote + sum(recorder.in_flight for recorder in mine.values())
 
     def collect(self, now: float) -> None:
         """Samples, adds up, and publishes what is due. Call it each second with the wall time."""
         since = self._since(now)
         for pool, recorder in self._recorders.items():
             recorder.sample(now)
-            delta = recorder.take()
-            for totals in self._totals_of(pool):
-                totals.add(delta, since=since)
+            counted = recorder.take()
+            self._add(pool, recorder.base, counted.concurrency, counted, since)
         self._publish(now)
         self.models.collect(now - self._lag_s)
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
             self._expired_at = now
             self._store.expire(now)
 
-    def export(self, now: float) -> bytes:
-        """Samples, and hands over all since the last export, for another process's `merge`."""
+    def take_delta(self, now: float) -> bytes:
+        """Samples, and hands over all since the last delta, for another process's `add_delta`.
+
+        It stays in this registry's own totals, too. Call it each second with the wall time, and
+        only while it can be sent: what is not taken waits.
+        """
         since = self._since(now)
-        variants = []
+        pools = []
         for pool, recorder in self._recorders.items():
             recorder.sample(now)
-            variants.append([*pool, recorder.in_flight, recorder.take().to_dict()])
-        return orjson.dumps({"since": since, "variants": variants})
+            counted = recorder.take()
+            told = None if counted.is_empty else counted
+            self._add(pool, recorder.base, counted.concurrency, told, since)
+            pools.append(
+                PoolDelta(pool, recorder.base, recorder.in_flight, counted.concurrency, told)
+            )
+        self._publish(now)
+        return encode(MetricDelta(since, self.loop_lag.seen(), pools))
 
-    def merge(self, data: bytes, source: str) -> None:
-        """Adds what the process named `source` exported; call it in the order of arrival.
+    def add_delta(self, source: str, delta: bytes) -> None:
+        """Adds what the process named `source` has taken; call it in the order of arrival.
 
         Raises:
             CallerError: `metrics-delta-unreadable`; nothing of the delta was added.
         """
-        try:
-            since, rows = _parse_export(data)
-        except (ValueError, KeyError, TypeError, IndexError, CallerError) as error:
-            raise CallerError(
-                "metrics-delta-unreadable", f"Metrics from {source!r} can't be read: {error}."
-            ) from error
-        for pool, in_flight, delta in rows:
-            for totals in self._totals_of(pool):
-                totals.in_flight[f"{source or 'remote'}/{pool[2]}"] = in_flight
-                totals.add(delta, since=since)
+        found = decode(delta)
+        if found.lag is not None:
+            self.lags[source] = found.lag
+        for one in found.pools:
+            if one.pool in self._removed or one.pool[:2] in self._removed:
+                continue  # its last words must not bring it back
+            for totals in self._totals_of(one.pool):
+                totals.in_flight[f"{source}/{one.pool[2]}"] = one.in_flight
+            if one.base:
+                self._totals_of(one.pool)[-1].base = one.base
+            self._add(one.pool, one.base, one.concurrency, one.counted, found.since)
+
+    def _add(
+        self,
+        pool: PoolId,
+        base: str,
+        concurrency: Mapping[int, int],
+        counted: VariantDelta | None,
+        since: float,
+    ) -> None:
+        for totals in self._totals_of(pool):
+            if counted is None:
+                totals.add_samples(concurrency)
+            else:
+                totals.add(counted, since=since)
+        if base:
+            self._totals_of((*pool[:2], base))[-1].add_samples(concurrency)
 
     def forget(self, source: str) -> None:
-        """The process is gone, and with it the requests it had in flight."""
+        """The process is gone, and with it the requests it had in flight; what it counted stays."""
+        self.lags.pop(source, None)
         parts = [totals for parts in self.components.values() for totals in parts.values()]
         for totals in (*self.totals.values(), *parts):
             for told in [one for one in totals.in_flight if one.rpartition("/")[0] == source]:
@@ -289,6 +335,16 @@ class MetricRegistry:
             at, fine = publishing.window(start)
             series.put(self._store, at, window, now, high_resolution=fine)
 
+    def _gone(self, pool: tuple[str, ...]) -> None:
+        self._removed[pool] = None
+        if len(self._removed) > _REMOVED_MAX:
+            del self._removed[next(iter(self._removed))]
+
+    def _there_again(self, pool: tuple[str, ...]) -> None:
+        if self._removed:
+            self._removed.pop(pool, None)
+            self._removed.pop(pool[:2], None)
+
     def _since(self, now: float) -> float:
         """When the counts being taken began: what ran up to the turn of a window belongs to it."""
         since = now if self._collected_at is None else min(self._collected_at, now)
@@ -315,19 +371,6 @@ class MetricRegistry:
         if part is None:
             part = parts[component] = VariantTotals()
         return (whole, part)
-
-
-def _parse_export(data: bytes) -> tuple[float, list[tuple[PoolId, int, VariantDelta]]]:
-    fields: dict[str, Any] = orjson.loads(data)
-    rows = [
-        (
-            (str(endpoint), str(variant), str(component)),
-            int(in_flight),
-            VariantDelta.from_dict(delta),
-        )
-        for endpoint, variant, component, in_flight, delta in fields["variants"]
-    ]
-    return float(fields["since"]), rows
 
 
 def _cost_key(variant_id: VariantId, name: str, source: str) -> MetricKey:

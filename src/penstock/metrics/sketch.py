@@ -129,6 +129,27 @@ class Sketch:
         twin.merge(self)
         return twin
 
+    def since(self, earlier: Sketch) -> Sketch:
+        """What was added after `earlier`, a copy of this sketch, was made; extremes stay as known.
+
+        Its quantiles have the bound of any sketch's, but for the very lowest and highest value.
+        """
+        later = Sketch()
+        later._zeros = self._zeros - earlier._zeros
+        for side, mine, before in (
+            (later._positive, self._positive, earlier._positive),
+            (later._negative, self._negative, earlier._negative),
+        ):
+            for index, count in mine.items():
+                more = count - before.get(index, 0)
+                if more > 0:
+                    side[index] = more
+        later.count = self.count - earlier.count
+        later.total = self.total - earlier.total
+        later.minimum, later.maximum = self.minimum, self.maximum
+        later._floor = self._floor
+        return later
+
     def quantile(self, q: float) -> float:
         """The value below which the share `q` (0 to 1) lies, within 1 %; NaN while empty."""
         if not self.count:

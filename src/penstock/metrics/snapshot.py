@@ -9,7 +9,9 @@ changes.
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +32,7 @@ class Snapshot:
 
     def __init__(self, series: list[tuple[Series, list[list[Point]]]]) -> None:
         self._series = series
+        self._written_at = [one.written_at for one, _ in series]  # which go on to be written
 
     @classmethod
     def take(cls, store: MetricStore) -> Snapshot:
@@ -40,6 +43,18 @@ class Snapshot:
                 for series in store.series()
             ]
         )
+
+    def lines(self, written: Mapping[str, float]) -> Iterator[tuple[str, float, bytes]]:
+        """(digest of what names it, when it was written last, itself) of each series that is not in
+        `written` with that time."""
+        for (series, tiers), at in zip(self._series, self._written_at, strict=True):
+            digest = _digest(series)
+            if written.get(digest) != at:
+                yield digest, at, orjson.dumps(_series_fields(series, tiers))
+
+    def digests(self) -> set[str]:
+        """Of all series."""
+        return {_digest(series) for series, _ in self._series}
 
     def write(self, path: Path) -> None:
         """Replaces the file at `path`, which is private: it says who is called, and how often.
@@ -69,8 +84,13 @@ def load(path: Path, store: MetricStore, *, now: float) -> int:
             f"Metrics can't be read from {path}: {error}.",
             hint="Remove the file to start with an empty history.",
         ) from error
+    return restore(lines[1:], store, now=now)
+
+
+def restore(lines: Iterable[bytes], store: MetricStore, *, now: float) -> int:
+    """Puts series into `store`; returns how many."""
     loaded = 0
-    for line in lines[1:]:
+    for line in lines:
         try:
             series = _series_of(orjson.loads(line))
         except (ValueError, KeyError, TypeError, IndexError, CallerError):
@@ -79,6 +99,10 @@ def load(path: Path, store: MetricStore, *, now: float) -> int:
         loaded += 1
     store.expire(now)
     return loaded
+
+
+def _digest(series: Series) -> str:
+    return hashlib.sha256(orjson.dumps(list(series.key))).hexdigest()
 
 
 def _last(points: list[Point]) -> list[Point]:

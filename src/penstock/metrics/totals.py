@@ -6,7 +6,7 @@ Prometheus; ten-second windows feed the CloudWatch series. No clock, no store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, TypeVar
 
 from penstock.metrics.generation_counts import GenerationCounts
@@ -85,6 +85,7 @@ class VariantTotals(GenerationCounts):
         failures: requests that ended with an error that is not the caller's (5XX).
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
+        base: of an adapter that other processes told of: the component whose copies it shares.
         unit_count: instances of a variant, or copies of a component, that share the requests.
         total_s, queue_s, run_s: durations.
         cost: energy and money.
@@ -93,8 +94,8 @@ class VariantTotals(GenerationCounts):
     """
 
     __slots__ = (
-        "batch_rows", "cost", "failures", "in_flight", "published_until", "queue_s", "refusals",
-        "requests", "run_s", "total_s", "unit_count", "unpublished", "windows",
+        "base", "batch_rows", "cost", "failures", "in_flight", "published_until", "queue_s",
+        "refusals", "requests", "run_s", "total_s", "unit_count", "unpublished", "windows",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -104,6 +105,7 @@ class VariantTotals(GenerationCounts):
         self.failures = 0
         self.batch_rows: dict[int, int] = {}
         self.in_flight: dict[str, int] = {}
+        self.base = ""
         self.unit_count = 1
         self.total_s = Sketch()
         self.queue_s = Sketch()
@@ -130,7 +132,11 @@ class VariantTotals(GenerationCounts):
         self.add_generation(delta)
         if delta.outcomes or delta.refusals or delta.no_capacity:
             self._window(since).add(delta, self.unit_count)
-        for second, in_flight in delta.concurrency.items():
+        self.add_samples(delta.concurrency)
+
+    def add_samples(self, concurrency: Mapping[int, int]) -> None:
+        """Of requests in flight alone: those of an adapter are its base's load as well."""
+        for second, in_flight in concurrency.items():
             # A sample that comes after its second was published can't be added to it any more:
             # as a sample of its own it would read as a drop in load.
             if second >= self.published_until:

@@ -47,13 +47,15 @@ class VariantCost:
     Attributes:
         joules: source -> joules since the start.
         dollars: since the start.
+        dollars_by_type: the same of the instances of each type.
     """
 
-    __slots__ = ("_answers", "_due", "_slices", "_tokens", "dollars", "joules")
+    __slots__ = ("_answers", "_due", "_slices", "_tokens", "dollars", "dollars_by_type", "joules")
 
     def __init__(self) -> None:
         self.joules: dict[str, float] = {}
         self.dollars = 0.0
+        self.dollars_by_type: dict[str, float] = {}
         self._answers = 0  #: all that were answered until the last `settle`
         self._tokens = 0.0
         #: name -> what the answers to come have to bear
@@ -77,6 +79,8 @@ class VariantCost:
         self.dollars += dollars
         for one in charges:
             self.joules[one.source] = self.joules.get(one.source, 0.0) + one.joules
+            before = self.dollars_by_type.get(one.instance_type, 0.0)
+            self.dollars_by_type[one.instance_type] = before + one.dollars
         piece = self._slice(now)
         piece.dollars += dollars
         piece.joules += joules

@@ -16,6 +16,7 @@ import numpy as np
 
 from penstock.artifacts.description import ModelDescription, TensorSpec
 from penstock.errors import PenstockError
+from penstock.wire.span_notes import SpanScope
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -39,6 +40,10 @@ class Asked(Protocol):
     def calls(self) -> tuple[int, ...]:
         """The numbers of the calls that it is made for; none: it came through a door."""
 
+    @property
+    def spans(self) -> SpanScope | None:
+        """Where what is called is noted; None: nobody traces the request."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
@@ -48,6 +53,7 @@ class Asking:
     alone: bool = False
     path: tuple[str, ...] = ()
     calls: tuple[int, ...] = ()
+    spans: SpanScope | None = None
 
 
 class Pending(Protocol):
@@ -105,6 +111,7 @@ class LoadContext:
     isolated: bool = True  #: models' processes are confined where the kernel can (`confinement`)
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
+    offline: bool = False  #: of a job: the same rows give the same bytes whenever they are computed
     target_model: str = ""  #: as requests name it, in a host of target models
     #: Where Python models of this host may share processes; None: each has its own.
     shared_workers: SharedWorkers | None = None

@@ -93,9 +93,10 @@ class OpenVinoRuntime:
     def _shape_graphs(
         self, context: LoadContext, config: Mapping[str, Any], path: Path
     ) -> ShapeGraphs | None:
-        """None where the model takes one shape only, keeps state, or is too large for it; and for
-        one of many models, which have no memory to spare."""
-        if context.target_model:
+        """None where the model takes one shape only, keeps state, or is too large for it; for one
+        of many models, which have no memory to spare; and for a job's, whose answers must not
+        depend on what was compiled when."""
+        if context.target_model or context.offline:
             return None
         fixed = all(size >= 0 for spec in self.inputs for size in spec.shape)
         size, limit = graph_bytes(weights_bytes(path)), bytes_max(context.memory_bytes_max)

@@ -24,11 +24,11 @@ _INF = float("inf")
 class Reports(Protocol):
     """Whom a copy reports to: the gateway. Calls are the frames of the live instance."""
 
-    def answered(self, numbers: tuple[int, ...], run_s: float, rows: int, now: float) -> None: ...
+    def answered(self, numbers: tuple[int, ...], run_us: int, rows: int, now: float) -> None: ...
 
     def first_token(self, number: int, now: float) -> None: ...
 
-    def streamed(self, number: int, now: float) -> None: ...
+    def streamed(self, number: int, run_us: int, now: float) -> None: ...
 
     def broken(self, number: int, now: float) -> None: ...
 
@@ -69,7 +69,7 @@ class TwinCopy:
     __slots__ = (
         "_ahead", "_alone", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome",
         "_recorder",
-        "_service", "_timer_at", "batcher",
+        "_service", "_speed", "_timer_at", "batcher",
     )  # fmt: skip
 
     def __init__(
@@ -81,7 +81,10 @@ class TwinCopy:
         events: list[Event],
         recorder: Recorder,
         outcome: Outcome,
+        speed: float = 1.0,
     ) -> None:
+        """`speed`: 2 halves the times that `service` says."""
+        self._speed = speed
         self.batcher = Batcher(scenario.batching)
         self._number = number
         self._gateway = gateway
@@ -136,7 +139,7 @@ class TwinCopy:
                 rows, lane = action.rows, action.lane
                 outcome.batches[rows] += 1
                 outcome.reasons[action.reason] += 1
-                run_s = self._service.run_s(rows, action.bucket)
+                run_s = self._service.run_s(rows, action.bucket) / self._speed
                 if self._lanes[lane] is None:
                     self._begin(lane, action, run_s, now)
                 else:
@@ -180,8 +183,8 @@ class TwinCopy:
         if actions:
             self._carry_out(actions, now)
         self._arm(now)
-        run_s = int((now - started) * 1e6) * 1e-6  # whole microseconds, as in a REPLY frame
-        self._gateway.answered(batch.ids, run_s, batch.rows, now)
+        run_us = int((now - started) * 1e6)  # as in a REPLY frame
+        self._gateway.answered(batch.ids, run_us, batch.rows, now)
 
     def die(self, now: float) -> None:
         """Its workers are found dead lane by lane; with the last of them the copy is lost."""

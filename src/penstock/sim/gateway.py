@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from penstock.config import LimitConfig
 from penstock.core import holding, retry
-from penstock.core.admission import Admission
+from penstock.core.admission import Admission, Refusal
 from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
@@ -71,7 +71,7 @@ class TwinGateway:
     ) -> None:
         routes = scenario.routes()
         self.router = EndpointRouter(routes, random.Random(f"{seed}/routing"))
-        self.admission = Admission(scenario.admission)
+        self.admission = Admission(scenario.admission_spec())
         self.workload = Workload(scenario.workload, seed, scenario.length_s)
         self.copies: dict[int, SimulatedCopy] = {}
         self.requests: dict[int, Request] = {}  #: in flight, by number
@@ -79,7 +79,8 @@ class TwinGateway:
         self._timeout_s = scenario.timeout_s
         copies = sum(len(variant.copies) for variant in routes.variants)
         self._rebalancing = TwinRebalancing(self.router, self.copies, self._moves)
-        self._lanes = copies * scenario.batching.lanes
+        self._lanes = copies * scenario.lanes
+        self._lanes_each = {variant.name: scenario.lanes for variant in routes.variants}
         self._events = events
         self._recorder = recorder
         self._outcome = outcome
@@ -102,7 +103,7 @@ class TwinGateway:
         refusal = self.admission.admit(
             outstanding=outstanding, lanes=self._lanes, deadline=deadline, now=now
         )
-        if refusal is not None:
+        if refusal is not None and self._stands(refusal, arrival):
             self._recorder.add(admission_row(now, number, refusal))
             self._turned_away(f"admission: {refusal.reason}", now)
             return
@@ -110,7 +111,7 @@ class TwinGateway:
         answer = None
         if not self._must_wait(request):
             prompt = self._prompt(number, arrival)
-            answer = self.router.pick(variant=arrival.variant, prompt=prompt)
+            answer = self.router.pick(variant=arrival.variant, prompt=prompt, now=now)
             self._recorder.add(router_row(now, number, answer))
         if not isinstance(answer, Routed) and not self._may_wait(request, answer, now):
             self._turned_away(f"router: {answer.reason if answer else 'others-wait'}", now)
@@ -124,6 +125,10 @@ class TwinGateway:
             self._send(request, answer.state, now)
         else:
             self._wait(request, now)
+
+    def _stands(self, refusal: Refusal, arrival: Arrival) -> bool:
+        begins = self.router.may_begin(self._lanes_each, variant=arrival.variant, component=None)
+        return self.admission.stands(refusal, may_begin=begins)
 
     def _must_wait(self, request: Request) -> bool:
         """Whether others wait for the copies that it asks for, and one of these is there."""
@@ -170,6 +175,11 @@ class TwinGateway:
         self._outcome.ends[why] += 1
         if self._closed_loop:
             self._come_again(now)
+
+    def _answered(self, request: Request, now: float) -> None:
+        if request.copy is not None and self.router.learns:
+            self.router.answered(request.copy, now=now)
+        self._end(request, now)
 
     def _end(self, request: Request, now: float) -> None:
         """Its last byte is written."""
@@ -232,7 +242,7 @@ class TwinGateway:
 
     # what copies report
 
-    def answered(self, numbers: tuple[int, ...], run_s: float, rows: int, now: float) -> None:
+    def answered(self, numbers: tuple[int, ...], run_us: int, rows: int, now: float) -> None:
         """A batch is done; whose client went away or whose deadline passed is not told."""
         requests, outcome = self.requests, self._outcome
         latencies_s = outcome.latencies_s
@@ -240,12 +250,12 @@ class TwinGateway:
         for number in numbers:
             request = requests.get(number)
             if request is not None:
-                observe(run_s, rows, request.at)
+                observe(run_us, rows, run_us * request.arrival.rows // rows, request.at)
                 level = request.arrival.priority
                 latencies_s[level if level < level_max else level_max].append(now - request.at)
                 outcome.events += 1
                 outcome.answered_at = now
-                self._end(request, now)
+                self._answered(request, now)
 
     def first_token(self, number: int, now: float) -> None:
         """The first CHUNK frame of an answer."""
@@ -253,16 +263,17 @@ class TwinGateway:
         if request is not None:
             self._outcome.first_token_s.append(now - request.at)
 
-    def streamed(self, number: int, now: float) -> None:
-        """An END frame. (Admission learns nothing of it, as live: a stream is no batch.)"""
+    def streamed(self, number: int, run_us: int, now: float) -> None:
+        """An END frame."""
         request, outcome = self.requests.get(number), self._outcome
         if request is not None:
+            self.admission.observe(run_us, 1, run_us, request.at)
             level = min(request.arrival.priority, len(outcome.latencies_s) - 1)
             outcome.latencies_s[level].append(now - request.at)
             outcome.tokens += request.arrival.answer_tokens
             outcome.events += 1
             outcome.answered_at = now
-            self._end(request, now)
+            self._answered(request, now)
 
     def broken(self, number: int, now: float) -> None:
         """An ERROR frame after the first CHUNK: what was sent can't be taken back."""
@@ -318,7 +329,7 @@ class TwinGateway:
 
     def _pick(self, request: Request, exclude: tuple[int, ...], now: float) -> Routed | NoRoute:
         prompt = self._prompt(request.number, request.arrival)
-        answer = self.router.pick(variant=request.variant, exclude=exclude, prompt=prompt)
+        answer = self.router.pick(variant=request.variant, exclude=exclude, prompt=prompt, now=now)
         self._recorder.add(router_row(now, request.number, answer))
         return answer
 

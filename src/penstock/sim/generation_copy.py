@@ -25,7 +25,9 @@ def engine_noise(seed: object, number: int) -> random.Random:
 class TwinGenerationCopy:
     """One copy on an instance of its own."""
 
-    __slots__ = ("_engine", "_epoch", "_events", "_gateway", "_number", "_outcome", "_started")
+    __slots__ = (
+        "_begun", "_engine", "_epoch", "_events", "_gateway", "_number", "_outcome", "_started",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class TwinGenerationCopy:
         self._outcome = outcome
         self._epoch = 0  #: deaths so far: a step of an earlier engine never ends
         self._started: float | None = None  #: when the present step began
+        self._begun: dict[int, float] = {}  #: since when each sequence has its slot
 
     def accept(
         self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
@@ -54,6 +57,7 @@ class TwinGenerationCopy:
     def cancel(self, number: int, now: float) -> None:
         """A CANCEL frame: the sequence leaves with the present step."""
         self._engine.cancel(number)
+        self._begun.pop(number, None)
 
     def give_back(self, count: int, now: float) -> list[int]:
         """Of what waits for room in the engine."""
@@ -64,6 +68,7 @@ class TwinGenerationCopy:
         self._started = None if step_s is None else now
         if step_s is not None:
             heappush(self._events, (now + step_s, LANE_DONE, self._number, self._epoch))
+            self._begun.update((number, now) for number, _ in self._engine.joining())
             self._outcome.batches[self._engine.occupancy] += 1
             self._outcome.reasons["step"] += 1
 
@@ -76,7 +81,8 @@ class TwinGenerationCopy:
         for number in firsts:
             self._gateway.first_token(number, now)
         for number in done:
-            self._gateway.streamed(number, now)
+            run_us = int((now - self._begun.pop(number)) * 1e6)  # as in an END frame
+            self._gateway.streamed(number, run_us, now)
         self._begin(now)
 
     def on_timer(self, now: float) -> None:
@@ -88,6 +94,7 @@ class TwinGenerationCopy:
         if self._started is not None:
             self._outcome.busy_s += now - self._started
             self._started = None
+        self._begun.clear()
         begun, not_begun = self._engine.die()
         for number in begun:
             self._gateway.broken(number, now)

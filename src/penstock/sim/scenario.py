@@ -7,7 +7,7 @@ error that names the key's path, never a silent default.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +44,9 @@ class VariantScenario:
     prefix_length_max: int = 0  #: PREFIX_AWARE needs both
     concurrency_threshold: int = 0
     outstanding_max: int = 0  #: of each copy; 0 = as many as its queue and lanes hold
+    #: kind of instance that each copy is on, as the gateway is told; none: all on one
+    kinds: tuple[str, ...] = ()
+    speeds: tuple[float, ...] = ()  #: of each copy; 1 = as [service] says; none: all 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +74,19 @@ class Scenario:
         """The endpoint: copies 1, 2, ... on one instance each."""
         batching = self.batching
         room = batching.queue_rows_max + batching.lanes * batching.rows_max
+        kept = self.generation.prefixes_cached_max if self.generation is not None else 0
         variants, number = [], 0
         for variant in self.variants:
             copies = []
-            for _ in range(variant.copies):
+            for at in range(variant.copies):
                 number += 1
                 copies.append(
                     CopyRoute(
                         copy=number,
                         instance_id=f"i-{number}",
                         outstanding_max=variant.outstanding_max or room,
+                        kind=variant.kinds[at] if variant.kinds else "",
+                        cache_tokens=kept * self.workload.prefix_tokens,
                     )
                 )
             variants.append(
@@ -89,12 +95,32 @@ class Scenario:
                     weight=variant.weight,
                     strategy=variant.strategy,
                     copies=tuple(copies),
-                    model={"lanes": batching.lanes},
+                    model={"lanes": self.lanes},
                     prefix_length_max=variant.prefix_length_max,
                     concurrency_threshold=variant.concurrency_threshold,
                 )
             )
         return EndpointRoutes(endpoint=self.name, variants=tuple(variants))
+
+    @property
+    def lanes(self) -> int:
+        """Of a copy."""
+        generation = self.generation
+        return self.batching.lanes if generation is None else generation.sequences_max
+
+    def admission_spec(self) -> AdmissionSpec:
+        """As a gateway derives it from what the copies say of themselves."""
+        shares_runs = self.generation is None and self.batching.rows_max > 1
+        return replace(self.admission, shares_runs=shares_runs)
+
+    def speeds(self) -> dict[int, float]:
+        """Of the copies, by number."""
+        speeds = [
+            variant.speeds[at] if variant.speeds else 1.0
+            for variant in self.variants
+            for at in range(variant.copies)
+        ]
+        return dict(enumerate(speeds, start=1))
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -137,6 +163,7 @@ def _check(scenario: Scenario, where: str) -> None:
     workload = scenario.workload
     for key, good, allowed in (
         ("length_s", scenario.length_s > 0, "more than 0"),
+        ("admission.shares_runs", scenario.admission.shares_runs, "nothing: it is derived"),
         ("variants", copies > 0, "at least one with at least one copy"),
         (
             "variants.strategy",
@@ -151,6 +178,21 @@ def _check(scenario: Scenario, where: str) -> None:
                 if variant.strategy == PREFIX_AWARE
             ),
             "prefix_length_max and concurrency_threshold above 0 with PREFIX_AWARE",
+        ),
+        (
+            "variants.kinds",
+            all(
+                len(each) in (0, variant.copies)
+                for variant in scenario.variants
+                for each in (variant.kinds, variant.speeds)
+            ),
+            "kinds and speeds one for each copy, or none",
+        ),
+        (
+            "variants.speeds",
+            all(speed > 0 for variant in scenario.variants for speed in variant.speeds)
+            and (scenario.generation is None or not any(v.speeds for v in scenario.variants)),
+            "above 0, and not with [generation]",
         ),
         (
             "generation",

@@ -52,7 +52,14 @@ class Twin:
             engine = EngineModel(scenario.generation, engine_noise(seed, number))
             return TwinGenerationCopy(number, engine, gateway, events, self.outcome)
         return TwinCopy(
-            number, scenario, gateway, self._service, events, self.recorder, self.outcome
+            number,
+            scenario,
+            gateway,
+            self._service,
+            events,
+            self.recorder,
+            self.outcome,
+            scenario.speeds()[number],
         )
 
     def run(self) -> Outcome:

@@ -19,7 +19,7 @@ To an instance
     CONTROL         payload = JSON {"op": ...}; answered by CONTROL_REPLY with the same id
 From an instance
     REPLY           payload = status u16, batch_rows u16, lane u8, reason u8, queue_us u32,
-                    run_us u32, meta (`ReplyMeta`), body. The last frame of its id.
+                    run_us u32, lane_us u32, meta (`ReplyMeta`), body. The last frame of its id.
     CHUNK           payload = body bytes; the answer goes on (flags FIRST on the first one, which
                     carries `ReplyMeta` as meta)
     END             payload as REPLY with an empty body: the end of a streamed answer
@@ -28,13 +28,17 @@ From an instance
                     have seen; the gateway may send it to another copy. `core.retry` names the
                     reasons that count against the request. Last of its id.
     CONTROL_REPLY   payload = JSON {"ok": true, ...} or {"error": {...}}
+    COUNTS          id 0, payload = pairs of copy u32 and count u32: what these copies have in
+                    flight for other connections than this one, where that has changed. Only to
+                    who asked for it, behind the replies of the same write.
     EVENT           id 0, payload = JSON {"event": ...}: something changed (a copy died, came back)
 """
 
 from __future__ import annotations
 
+import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import orjson
@@ -43,7 +47,7 @@ from penstock.errors import InternalError
 
 HEAD: Final = struct.Struct("<IBBHQ")
 INVOKE_HEAD: Final = struct.Struct("<IIB")
-REPLY_HEAD: Final = struct.Struct("<HHBBII")
+REPLY_HEAD: Final = struct.Struct("<HHBBIII")
 
 INVOKE: Final = 1
 CANCEL: Final = 2
@@ -55,6 +59,7 @@ ERROR: Final = 35
 RETURNED: Final = 36
 CONTROL_REPLY: Final = 37
 EVENT: Final = 38
+COUNTS: Final = 39
 
 FIRST: Final = 1  #: flag of the first CHUNK
 ALONE: Final = 1  #: flag of INVOKE
@@ -65,7 +70,10 @@ PAYLOAD_BYTES_MAX: Final = 1 << 30
 CONTROL_BYTES_MAX: Final = 64 << 20
 #: A reason code, and for a worker that died what it died of.
 RETURNED_BYTES_MAX: Final = 1 << 20
+#: Many times as many copies as an instance has.
+COUNTS_BYTES_MAX: Final = 1 << 20
 _FLAGS_MAX: Final = FIRST
+_COUNT: Final = struct.Struct("<II")
 
 
 def _bounds(bytes_max_by_kind: dict[int, int]) -> tuple[int, ...]:
@@ -84,6 +92,7 @@ FROM_INSTANCE: Final = _bounds(
         RETURNED: RETURNED_BYTES_MAX,
         CONTROL_REPLY: CONTROL_BYTES_MAX,
         EVENT: CONTROL_BYTES_MAX,
+        COUNTS: COUNTS_BYTES_MAX,
     }
 )
 EITHER_WAY: Final = tuple(map(max, TO_INSTANCE, FROM_INSTANCE))
@@ -123,6 +132,8 @@ class RequestMeta(NamedTuple):
     json_header_bytes: int | None = None  #: Open Inference Protocol binary extension
     door: str = "runtime"  #: which front door asked: runtime | oip | oip-grpc | openai | admin
     parameters: str | None = None  #: door-specific JSON, for example the model version asked for
+    traceparent: str | None = None  #: W3C Trace Context, of the span that the model's run is
+    tracestate: str | None = None
 
 
 class ReplyMeta(NamedTuple):
@@ -132,7 +143,18 @@ class ReplyMeta(NamedTuple):
     custom_attributes: str | None = None
     json_header_bytes: int | None = None
     generation: str | None = None  #: JSON, what an engine says of a whole generated answer
+    spans: str | None = None  #: JSON, what happened inside the instance to a request that is traced
 
+
+def _layout() -> str:
+    kinds = (f"{kind} {most}" for kind, most in enumerate(EITHER_WAY) if most >= 0)
+    heads = (HEAD.format, INVOKE_HEAD.format, REPLY_HEAD.format)
+    names = (*RequestMeta._fields, "|", *ReplyMeta._fields, "|", *BATCH_REASONS)
+    return hashlib.sha256("\n".join((*heads, *kinds, *names)).encode()).hexdigest()[:8]
+
+
+#: Another one after each change of what frames look like: both ends of a connection need the same.
+LAYOUT: Final = _layout()
 
 _REQUEST_CACHE_MAX = 1024
 _request_meta_by_bytes: dict[bytes, RequestMeta] = {}
@@ -149,6 +171,8 @@ def decode_request_meta(data: bytes) -> RequestMeta:
     meta = _request_meta_by_bytes.get(data)
     if meta is None:
         meta = RequestMeta(*orjson.loads(data)) if data else RequestMeta()
+        if meta.traceparent is not None:
+            return meta  # its own for each request
         if len(_request_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _request_meta_by_bytes.clear()
         _request_meta_by_bytes[data] = meta
@@ -164,7 +188,7 @@ def decode_reply_meta(data: bytes) -> ReplyMeta:
     meta = _reply_meta_by_bytes.get(data)
     if meta is None:
         meta = _checked_reply_meta(data) if data else ReplyMeta()
-        if meta.generation is not None:
+        if meta.generation is not None or meta.spans is not None:
             return meta  # its own for each request
         if len(_reply_meta_by_bytes) >= _REQUEST_CACHE_MAX:
             _reply_meta_by_bytes.clear()
@@ -178,7 +202,7 @@ def _checked_reply_meta(data: bytes) -> ReplyMeta:
         meta = ReplyMeta(*fields)
     except (ValueError, TypeError):
         raise FrameError(f"the meta of a reply can't be read: {data[:256]!r}") from None
-    texts = (meta.content_type, meta.custom_attributes, meta.generation)
+    texts = (meta.content_type, meta.custom_attributes, meta.generation, meta.spans)
     if (
         not isinstance(fields, list)
         or not all(isinstance(text, str | None) for text in texts)
@@ -235,18 +259,31 @@ def encode_reply(
     reason: int = 0,
     queue_us: int = 0,
     run_us: int = 0,
+    lane_us: int = 0,
     meta: bytes = b"",
     body: bytes = b"",
 ) -> bytes:
     """A REPLY, END or ERROR frame."""
     return b"".join(
         (
-            HEAD.pack(14 + len(meta) + len(body), kind, 0, len(meta), ident),
-            REPLY_HEAD.pack(status, batch_rows, lane, reason, queue_us, run_us),
+            HEAD.pack(REPLY_HEAD.size + len(meta) + len(body), kind, 0, len(meta), ident),
+            REPLY_HEAD.pack(status, batch_rows, lane, reason, queue_us, run_us, lane_us),
             meta,
             body,
         )
     )
+
+
+def encode_counts(counts: Iterable[tuple[int, int]]) -> bytes:
+    """A COUNTS frame of (copy, count)."""
+    return encode(COUNTS, 0, b"".join(_COUNT.pack(*pair) for pair in counts))
+
+
+def decode_counts(payload: bytes) -> list[tuple[int, int]]:
+    """Raises FrameError for half a pair."""
+    if len(payload) % _COUNT.size:
+        raise FrameError("counts end in the middle of one")
+    return list(_COUNT.iter_unpack(payload))
 
 
 class Reply(NamedTuple):
@@ -258,17 +295,18 @@ class Reply(NamedTuple):
     reason: int
     queue_us: int
     run_us: int
+    lane_us: int  #: of the lanes' time, the request's own: its rows' share of each run
     meta: bytes
     body: bytes
 
 
 def decode_reply(payload: bytes, meta_bytes: int) -> Reply:
     """Raises FrameError where the payload has no room for its head and meta."""
-    cut = 14 + meta_bytes
+    cut = REPLY_HEAD.size + meta_bytes
     if cut > len(payload):
         raise FrameError("a reply is shorter than its head")
     head = REPLY_HEAD.unpack_from(payload)
-    return Reply._make((*head, payload[14:cut], payload[cut:]))
+    return Reply._make((*head, payload[REPLY_HEAD.size : cut], payload[cut:]))
 
 
 class Invoke(NamedTuple):

@@ -48,7 +48,9 @@ class Host:
     def prepared(
         self, model: str, need: int | Footprint, now: float, prepare_s: float = 0.0, **known: Any
     ) -> list[Action]:
+        """Of models whose sizes are known, unless it is said that they are not."""
         size = bytes_(need) if isinstance(need, int) else need
+        known.setdefault("sized", True)
         return self._checked(
             self.machine.prepared(model, size, now=now, prepare_s=prepare_s, **known)
         )
@@ -138,10 +140,10 @@ class Host:
         self.began(model, now)
         assert self.idle(model, now) == []
 
-    def ask(self, model: str, size: int | Footprint, now: float) -> list[Action]:
+    def ask(self, model: str, size: int | Footprint, now: float, **known: Any) -> list[Action]:
         """Called and prepared: what is done to make room for it."""
         assert [type(action) for action in self.request(model, now)] == [Prepare]
-        return self.prepared(model, size, now)
+        return self.prepared(model, size, now, **known)
 
     def swap(self, model: str, size: int, now: float, load_s: float = 1.0) -> list[str]:
         """Called, loaded, answered, whoever must go; returns those who went."""

@@ -112,17 +112,23 @@ def test_82_both_dimensions_are_kept_at_once() -> None:
 
 
 @pytest.mark.parametrize("policy", [GDSF, LRU])
-def test_341_a_model_used_seconds_ago_stays_while_another_can_go(policy: str) -> None:
-    host = Host(100, policy=policy, residency_s_min=10.0)
+@pytest.mark.parametrize("residency_s_min", [10.0, None])
+def test_341_a_model_used_seconds_ago_stays_while_another_can_go(
+    policy: str, residency_s_min: float | None
+) -> None:
+    host = Host(100, policy=policy, residency_s_min=residency_s_min)
     host.bring("used", 50, 0.0)
     host.bring("unused", 50, 1.0, load_s=100.0)  # dearer to reload, and still
     host.called("used", 98.0)
     assert host.ask("new", 50, 100.0) == [Unload("unused", "least-recently-used", "new")]
 
 
-def test_341_models_called_by_turns_do_not_evict_each_other_without_end() -> None:
+@pytest.mark.parametrize(("residency_s_min", "load_s"), [(10.0, 1.0), (None, 3.5)])
+def test_341_models_called_by_turns_do_not_evict_each_other_without_end(
+    residency_s_min: float | None, load_s: float
+) -> None:
     """Three models of which two fit, each called every second: nobody loads a model per call."""
-    host = Host(100, residency_s_min=10.0)
+    host = Host(100, residency_s_min=residency_s_min)
     loads: Counter[str] = Counter()
     for tick in range(60):
         now = float(tick)
@@ -141,7 +147,7 @@ def test_341_models_called_by_turns_do_not_evict_each_other_without_end() -> Non
                 actions += host.unloaded(action.model, now)
             elif isinstance(action, Load):
                 loads[action.model] += 1
-                actions += host.loaded(action.model, 50, now)
+                actions += host.loaded(action.model, 50, now, load_s)
             elif isinstance(action, Admit):
                 host.began(action.model, now)
                 actions += host.idle(action.model, now)

@@ -234,3 +234,28 @@ def test_a_lead_that_was_asked_for_in_doubt_is_halved_as_value_proves_itself() -
         contest.loads()
     assert contest._lead_min == 16.0
     assert (contest._loads, contest._missed) == (100.0, 100.0)
+
+
+def test_who_joins_others_that_wait_for_a_model_tells_nothing_and_is_a_call_all_the_same() -> None:
+    """One load answers them all, whichever order is followed."""
+    calls = Calls()
+    calls.round(12, rounds=6)
+    before = calls.contest.snapshot()
+    assert before["value_only"] > 0.0
+    for at in range(24):
+        model = calls.models[f"m-{at % 12}"]
+        calls.contest.called(model, now=1000.0 + at, joins=True)
+    assert calls.contest.snapshot() == before
+    assert list(calls.contest._by_use.held) == [f"m-{at}" for at in range(2, 12)]
+
+
+def test_calls_of_a_model_that_is_on_its_way_are_one_miss_of_lru_as_they_are_one_load() -> None:
+    """Two models, of which one fits, called by turns while both wait to be loaded."""
+    host = Host()
+    host.bring("a", 60, 0.0)
+    assert host.swap("b", 60, 10.0) == ["a"]
+    host.crashed("b", 20.0)
+    host.follow_value()
+    for at in range(8):
+        host.request("ab"[at % 2], 30.0 + at)
+    assert host.machine._table.contest._missed == 2

@@ -61,6 +61,7 @@ class World:
     parked: dict[str, list[Parked]] = field(default_factory=dict)
     in_flight: dict[str, int] = field(default_factory=dict)
     loaded: set[str] = field(default_factory=set)
+    alone: set[str] = field(default_factory=set)  #: load, or loaded, with nothing beside them
     ended: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -88,6 +89,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.residency = Residency(spec)
         self.truth = {model: data.draw(sizes) for model in MODELS}
         self.more = {model: data.draw(st.sampled_from([0, 0, 20])) for model in MODELS}
+        self.sized = {model: data.draw(st.booleans()) for model in MODELS}
         self.times = {model: data.draw(durations) for model in MODELS}
 
     # the world
@@ -115,6 +117,14 @@ class ResidencyMachine(RuleBasedStateMachine):
                 kind = "prepared" if isinstance(action, Prepare) else "loaded"
                 world.doing[model] = kind
                 if isinstance(action, Load):
+                    loading = [one for one, what in world.doing.items() if what == "loaded"]
+                    assert len(loading) <= self.spec.loads_max
+                    alone = [one for one in loading if one in world.alone]
+                    assert not alone or loading == alone == [model], "beside one of unknown size"
+                    if action.alone:
+                        assert loading == [model], "of unknown size, and not alone"
+                        world.alone.add(model)
+                    assert action.alone <= (not self.sized[model])
                     world.taken[model] = self.truth[model]
                     assert world.used.within(self.spec.budget), "above the budget"
                 self.later(self.times[model] if kind == "loaded" else 0.2, kind, model)
@@ -161,6 +171,7 @@ class ResidencyMachine(RuleBasedStateMachine):
             return  # its worker crashed meanwhile
         elif model in self.fails:
             del world.doing[model]
+            world.alone.discard(model)
             world.taken.pop(model, None)
             self.fails.discard(model)
             self.carry_out(
@@ -171,9 +182,10 @@ class ResidencyMachine(RuleBasedStateMachine):
         elif what == "prepared":
             del world.doing[model]
             need = self.truth[model] + bytes_(self.more[model])
-            self.carry_out(self.residency.prepared(model, need, now=now, prepare_s=0.2))
+            self.carry_out(self.prepared(model, need))
         else:
             del world.doing[model]
+            world.alone.discard(model)
             world.loaded.add(model)
             self.carry_out(
                 self.residency.loaded(
@@ -184,6 +196,10 @@ class ResidencyMachine(RuleBasedStateMachine):
                     used=world.used,
                 )
             )
+
+    def prepared(self, model: str, need: Footprint) -> list[Action]:
+        sized = self.sized[model]
+        return self.residency.prepared(model, need, now=self.now, prepare_s=0.2, sized=sized)
 
     def advance(self, until: float) -> None:
         """Everything that happens until then, in its order; the timer acts or moves."""
@@ -247,6 +263,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         if model not in world.taken or (model in world.doing and world.doing[model] != "loaded"):
             return
         world.doing.pop(model, None)
+        world.alone.discard(model)
         world.loaded.discard(model)
         world.in_flight.pop(model, None)
         del world.taken[model]

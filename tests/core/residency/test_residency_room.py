@@ -159,6 +159,33 @@ def test_memory_that_no_model_holds_refuses_when_nobody_is_left_to_go() -> None:
     assert host.request("a", 2.0) == [Prepare("a", "first-call")], "it may be free by now"
 
 
+def test_what_no_model_is_charged_with_is_looked_for_in_one_model_after_the_other() -> None:
+    """`a` and `b` have left more behind than they are known to take: waiting would be for ever."""
+    host = Host()
+    host.bring("a", 20, 0.0)
+    host.bring("b", 20, 1.0)
+    host.began("b", 2.0)
+    assert host.measured(10.0, grown=50) == []
+    assert host.ask("c", 60, 20.0) == [Unload("a", "least-recently-used", "c")]
+    host.used -= bytes_(20)  # more than it was charged with
+    assert host.unloaded("a", 20.5) == []
+    assert host.loaded_models == ["b"], "once it is idle it would be enough, so it is waited for"
+    assert host.idle("b", 21.0) == [Unload("b", "least-recently-used", "c")]
+    assert host.unloaded("b", 21.5) == [Load("c", "room-made")]
+
+
+def test_what_stays_when_every_model_is_gone_refuses_those_who_wait() -> None:
+    host = Host()
+    host.bring("a", 20, 0.0)
+    host.bring("b", 20, 1.0)
+    assert host.measured(10.0, grown=50) == []
+    assert host.ask("c", 60, 20.0) == [Unload("a", "least-recently-used", "c")]
+    assert host.unloaded("a", 20.5) == [Unload("b", "least-recently-used", "c")]
+    (refused,) = host.unloaded("b", 21.0)
+    assert isinstance(refused, Refuse)
+    assert (refused.reason, refused.retry_after_s) == ("no-room", 5.0)
+
+
 def test_only_so_many_models_are_loaded_where_that_is_limited() -> None:
     host = Host(models_max=2, loads_max=2)
     host.bring("a", 1, 0.0)
@@ -194,14 +221,15 @@ def test_an_estimate_gives_way_to_what_was_measured() -> None:
     """Sizes guessed from a multiplier over-allocate memory for as long as the guess is believed."""
     host = Host(loads_max=1)
     host.request("a", 0.0)
-    host.prepared("a", 80, 0.0)
+    host.prepared("a", 80, 0.0, sized=False)
     assert host.ask("b", 50, 0.0) == []
     assert host.loaded("a", 40, 1.0) == [Admit("a", "loaded"), Load("b", "first-call")]
     host.loaded("b", 50, 2.0)
     host.idle("a", 2.0)
     host.idle("b", 2.0)
     host.crashed("a", 3.0)
-    assert host.ask("a", 80, 4.0) == [Load("a", "called-again")], "40 are known to be enough"
+    again = host.ask("a", 80, 4.0, sized=False)
+    assert again == [Load("a", "called-again")], "40 are known to be enough"
 
 
 def test_what_is_measured_elsewhere_is_believed_over_what_was_taken_here() -> None:

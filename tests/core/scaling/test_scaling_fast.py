@@ -50,6 +50,38 @@ def test_a_ramp_is_asked_for_before_it_is_there() -> None:
     assert grown[3] == [(2, 4, "load-grows")]  # 10 lasts, 8 more are expected: 18
 
 
+def after_a_minute(loads: list[int], arrivals: list[int]) -> list[tuple[int, int, str]]:
+    """Of 48 requests of 2 s each, 0.8 each second; then these looks, and what came between them."""
+    machine, came = fast(), 0
+    for at in range(60):
+        came += at % 5 > 0
+        two = 2 if at % 5 in (2, 3, 4) else 1
+        assert asked(machine.on_observed(seen(float(at), 1, in_flight=two, arrivals=came))) == []
+    found: list[tuple[int, int, str]] = []
+    for at, (load, more) in enumerate(zip(loads, arrivals, strict=True), start=60):
+        came += more
+        look = seen(float(at), 1, in_flight=load, arrivals=came, time_to_ready_s=4.0)
+        found = found or asked(machine.on_observed(look))
+    return found
+
+
+def test_requests_that_pile_up_after_a_step_are_no_ramp() -> None:
+    """Four each second, of 2 s: they come to 8 in flight, and to 12 if a full copy takes half as
+    long again. Eight and then five more looked like a ramp to 16, and four copies were asked for,
+    where three had room for all."""
+    assert after_a_minute([8, 11, 13], [6, 3, 3]) == [(1, 3, "load-grows")]
+
+
+def test_a_ramp_that_arrivals_bear_out_is_believed() -> None:
+    """The same looks, with as many more requests each second as it takes."""
+    assert after_a_minute([8, 11, 13], [6, 8, 9]) == [(1, 4, "load-grows")]
+
+
+def test_what_is_in_flight_needs_no_arrivals_to_be_believed() -> None:
+    """Nothing more comes, and what is there stays: long requests."""
+    assert after_a_minute([11, 11, 11], [9, 0, 0]) == [(1, 3, "load-above-target")]
+
+
 def test_growth_is_not_believed_to_more_than_double_a_load() -> None:
     found = looks(fast(), [0, 10, 20, 30], ready_s=1000.0)
     assert found[3] == [(1, 4, "load-grows")]  # 10 lasts
@@ -120,6 +152,17 @@ def test_capacity_comes_in_once_streams_have_drained() -> None:
         machine.on_observed(seen(float(at), 6))
     drained = machine.on_alarm(low("track", 0.0, 0.0, at=330.0), seen(330.0, 6))
     assert asked(drained) == [(6, 1, "target-tracking")]
+
+
+def test_what_a_copy_that_goes_leaves_behind_does_not_bring_it_back() -> None:
+    """Its queue stays counted where it moves to: 9 in flight are 9 before and after, and two copies
+    hold them at a target of 5 (Ray Serve 18925: in, and out again for what was ended, for ever)."""
+    policy = concurrency()
+    machine = scaler(policy, fast=True)
+    world = World(machine, policy, 9, 4, 3.0)
+    world.run(1200)
+    changes = [(was, now) for was, now in pairwise(world.capacities) if was != now]
+    assert changes == [(4, 2)]
 
 
 @pytest.mark.parametrize(

@@ -1,48 +1,52 @@
 """The admin API: what operators ask and AWS has no call for, as JSON.
 
-Read-only, but for target models (`target_models.py`).
+Read-only, but for target models (`target_models.py`) and schedules of jobs (`schedules.py`).
 
 GET /admin/copies                          every copy: where it runs, how it is, its load
+GET /admin/gateways                        processes that share the ports; none: one serves alone
 GET /admin/costs                           money and energy of each variant, and per answer
 GET /admin/spares                          instance processes that stand ready
 GET /admin/usage                           what target models took of their instances, and what
                                            else could have been bought
 GET /admin/alarms                          how each alarm came to its state
+GET /admin/asynchronous                    requests that are answered later: how many, and what
+                                           they wait for
 GET /admin/requests/{id}                   why one of the last requests went where it did
 GET /admin/endpoints/{name}/copies/{copy}  its queue, batches, run times and settings
 GET /admin/endpoints/{name}/ready-times    what its copies took to become ready, and will take
 GET /admin/endpoints/{name}/activities     what was done for an endpoint, and why
 GET /admin/endpoints/{name}/logs?lines=N   what its instances and models wrote
+GET /admin/jobs?limit=N                    transform jobs and their instances (`jobs.py`)
+GET /admin/jobs/{name}/logs?lines=N        what a job's instances and its model wrote
 GET /admin/endpoints/{name}/scaling?at=S   why it has the capacity it has (`scaling.py`)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.api.admin import scaling, target_models
-from penstock.api.admin.answers import error_answer, whole_number
+from penstock.api.admin import jobs, scaling, schedules, target_models
+from penstock.api.admin.answers import error_answer
+from penstock.api.admin.tails import lines_of, tail
 from penstock.control.plane import ControlPlane
 from penstock.control.store import Store
 from penstock.control.target_models import TargetModels
 from penstock.control.views import CopyView, InstanceView
 from penstock.core.components.spec import component_of
 from penstock.errors import CallerError, PenstockError
+from penstock.jobs.schedules.service import Schedules
+from penstock.jobs.transform.driver import TransformDriver
+from penstock.wire.aws.http import HttpRequest
 
-LINES_DEFAULT = 100
 #: What a host of target models counts.
 _MODELS = ("models_loaded", "model_loads", "model_hits", "model_misses")
-LINES_MAX = 10_000
-#: Read from the end of a log; longer tails are not for a terminal.
-TAIL_BYTES_MAX = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +55,31 @@ class AdminServices:
 
     plane: ControlPlane
     target_models: TargetModels
-    explain: Callable[[str], dict[str, Any] | None]  #: request id -> its story
+    explain: Callable[[str], Awaitable[dict[str, Any] | None]]  #: request id -> its story
     gateway: Callable[[], dict[str, Any]]  #: the dispatcher's snapshot
     costs: Callable[[], list[dict[str, Any]]] = list  #: of each variant
     usage: Callable[[], list[dict[str, Any]]] = list  #: of each instance with target models
     scaling: scaling.Explain | None = None
     alarms: Callable[[], list[dict[str, Any]]] = list  #: how each came to its state
+    schedules: Schedules | None = None
+    asynchronous: Callable[[], list[dict[str, Any]]] = list  #: the queue of each endpoint
+    transform: TransformDriver | None = None
+    gateways: Callable[[], list[dict[str, Any]]] = list  #: processes, where there are several
+    #: id of the key that a request shows; empty: it shows none
+    key_of: Callable[[HttpRequest], str] = lambda http: ""
 
 
 def routes(services: AdminServices) -> list[Route]:
     """The routes below /admin."""
-    pages = _Pages(services)
+    pages, offline = _Pages(services), services.transform
     return [
         Route("/copies", pages.copies),
+        Route("/gateways", pages.gateways),
         Route("/costs", pages.costs),
         Route("/spares", pages.spares),
         Route("/usage", pages.usage),
         Route("/alarms", pages.alarms),
+        Route("/asynchronous", pages.asynchronous),
         Route("/requests/{request_id}", pages.request_story),
         Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
         Route("/endpoints/{name}/ready-times", pages.ready_times),
@@ -75,6 +87,12 @@ def routes(services: AdminServices) -> list[Route]:
         Route("/endpoints/{name}/logs", pages.logs),
         *target_models.routes(services.target_models),
         *(scaling.routes(services.scaling) if services.scaling is not None else ()),
+        *(
+            schedules.routes(services.schedules, services.key_of)
+            if services.schedules is not None
+            else ()
+        ),
+        *(jobs.routes(offline, services.plane) if offline is not None else ()),
     ]
 
 
@@ -87,16 +105,20 @@ class _Pages:
 
     async def copies(self, _request: Request) -> Response:
         records = await self._plane.database.call(Store.all_endpoints)
-        outstanding = _outstanding(self._services.gateway())
+        seen = _seen(self._services.gateway())
         found = [
-            row
-            for record in records
-            for row in await _copies(self._services, record.name, outstanding)
+            row for record in records for row in await _copies(self._services, record.name, seen)
         ]
         return JSONResponse({"copies": found})
 
+    async def gateways(self, _request: Request) -> Response:
+        return JSONResponse({"gateways": self._services.gateways()})
+
     async def costs(self, _request: Request) -> Response:
         return JSONResponse({"costs": self._services.costs()})
+
+    async def asynchronous(self, _request: Request) -> Response:
+        return JSONResponse({"queues": self._services.asynchronous()})
 
     async def spares(self, _request: Request) -> Response:
         return JSONResponse({"spares": [asdict(one) for one in self._plane.spares()]})
@@ -145,7 +167,7 @@ class _Pages:
 
     async def request_story(self, request: Request) -> Response:
         request_id = request.path_params["request_id"]
-        story = self._services.explain(request_id)
+        story = await self._services.explain(request_id)
         if story is None:
             return error_answer(
                 CallerError(
@@ -155,7 +177,22 @@ class _Pages:
                     status=404,
                 )
             )
-        return JSONResponse(story)
+        return JSONResponse(await self._with_place(story))
+
+    async def _with_place(self, story: dict[str, Any]) -> dict[str, Any]:
+        """With the type of the instance that answered, and the build that its copy has loaded, as
+        far as it is still there."""
+        route = story.get("route") or {}
+        views = self._plane.instances(str(story.get("endpoint")))
+        view = next((one for one in views if one.instance_id == route.get("instance_id")), None)
+        if view is None:
+            return story
+        try:
+            copy = await self._plane.explain_copy(view.instance_id, int(route["copy"]))
+        except PenstockError:
+            copy = {}
+        told = {"route": route | {"instance_type": view.instance_type}}
+        return story | told | {key: copy[key] for key in ("build",) if key in copy}
 
     async def ready_times(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -189,7 +226,7 @@ class _Pages:
     async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
         try:
-            lines = _lines(request.query_params.get("lines", str(LINES_DEFAULT)))
+            lines = lines_of(request)
             await self._plane.database.call(Store.describe_endpoint, name)
         except PenstockError as error:
             return error_answer(error)
@@ -201,14 +238,12 @@ class _Pages:
 
 
 async def _copies(
-    services: AdminServices, endpoint: str, outstanding: dict[int, int]
+    services: AdminServices, endpoint: str, seen: dict[int, dict[str, Any]]
 ) -> list[dict[str, Any]]:
     rows = []
     for view in services.plane.instances(endpoint):
         measured = await services.plane.instance_status(view.instance_id)
-        rows += [
-            _row(endpoint, view, copy, measured, outstanding) for copy in view.copies or (None,)
-        ]
+        rows += [_row(endpoint, view, copy, measured, seen) for copy in view.copies or (None,)]
     return rows
 
 
@@ -217,10 +252,11 @@ def _row(
     view: InstanceView,
     copy: CopyView | None,
     measured: dict[str, Any],
-    outstanding: dict[int, int],
+    seen: dict[int, dict[str, Any]],
 ) -> dict[str, Any]:
     """A copy on its instance; None: the instance alone."""
     number = copy.copy if copy is not None else None
+    routed = seen.get(number or 0, {})
     loaded: dict[str, Any] = next(
         (one for one in measured.get("copies", ()) if one.get("copy") == number), {}
     )
@@ -233,7 +269,8 @@ def _row(
         "instance": view.instance_id,
         "instance_type": view.instance_type,
         "state": copy.phase if copy is not None else view.phase,
-        "outstanding": outstanding.get(number or 0, 0),
+        "outstanding": routed.get("outstanding", 0) + routed.get("others", 0),
+        "request_cost": routed.get("cost"),
         "pid": view.pid,
         "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
         "memory_bytes": measured.get("memory_bytes"),
@@ -242,34 +279,13 @@ def _row(
         "load_s": copy.load_s if copy is not None else 0.0,
         "time_to_ready": asdict(copy.took) if copy is not None and copy.took is not None else None,
         "proof": loaded.get("proof"),
+        "build": loaded.get("build"),
     }
 
 
-def _outstanding(gateway: dict[str, Any]) -> dict[int, int]:
-    """Copy -> requests on it now, draining copies included."""
+def _seen(gateway: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Copy -> what routing knows of it, draining copies included."""
     routers = [endpoint["router"] for endpoint in gateway["endpoints"].values()]
     states = [state for router in routers for state in router["draining"]]
     states += [state for router in routers for one in router["variants"] for state in one["copies"]]
-    return {state["copy"]: state["outstanding"] for state in states}
-
-
-def tail(path: Path, lines: int) -> list[str]:
-    """The last `lines` lines of a log, oldest first; none if there is no log yet."""
-    try:
-        with path.open("rb") as log:
-            size = log.seek(0, 2)
-            log.seek(max(0, size - TAIL_BYTES_MAX))
-            return log.read().decode("utf-8", "replace").splitlines()[-lines:]
-    except FileNotFoundError:
-        return []
-
-
-def _lines(text: str) -> int:
-    lines = whole_number(text, LINES_MAX)
-    if lines is None:
-        raise CallerError(
-            "lines-invalid",
-            f"lines={text[:32]!r} is not a number of lines",
-            hint=f"Ask for 1 to {LINES_MAX}.",
-        )
-    return lines
+    return {state["copy"]: state for state in states}

@@ -12,17 +12,15 @@ Models' names are percent-encoded; slashes may be left as they are.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.api.admin.answers import error_answer, whole_number
+from penstock.api.admin.answers import answered, whole_number
 from penstock.control.target_models import PAGE_MAX, TargetModels
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError
 
 LIMIT_DEFAULT = 100
 _MODEL = "/endpoints/{name}/models/{model:path}"
@@ -33,12 +31,12 @@ def routes(models: TargetModels) -> list[Route]:
     pages = _Pages(models)
     actions = ("load", "unload", "pin", "unpin")
     return [
-        Route("/endpoints/{name}/models", _answered(pages.index)),
+        Route("/endpoints/{name}/models", answered(pages.index)),
         *(
-            Route(f"{_MODEL}/{action}", _answered(getattr(pages, action)), methods=["POST"])
+            Route(f"{_MODEL}/{action}", answered(getattr(pages, action)), methods=["POST"])
             for action in actions
         ),
-        Route(_MODEL, _answered(pages.explain)),
+        Route(_MODEL, answered(pages.explain)),
     ]
 
 
@@ -94,15 +92,3 @@ def _limit(text: str) -> int:
 
 def _named(request: Request) -> tuple[str, str]:
     return request.path_params["name"], request.path_params["model"]
-
-
-def _answered(
-    answer: Callable[[Request], Awaitable[dict[str, Any]]],
-) -> Callable[[Request], Awaitable[Response]]:
-    async def page(request: Request) -> Response:
-        try:
-            return JSONResponse(await answer(request))
-        except PenstockError as error:
-            return error_answer(error)
-
-    return page

@@ -24,8 +24,7 @@ from penstock.control.scaling.records import (
     ScheduleRecord,
     TooMany,
 )
-from penstock.core.scaling.cron import CronError
-from penstock.core.scaling.schedule import next_due
+from penstock.core.timetable.cron import CronError
 from penstock.wire.aws.errors import AwsError
 
 _PAGE: Final = 50
@@ -83,7 +82,7 @@ def _record(
     if record.starts is not None and record.ends is not None and record.ends <= record.starts:
         raise invalid("The end time must be after the start time")
     try:
-        due = next_due(loading.action_of(record), after=now)
+        due = loading.action_of(record).next_due(after=now)
     except CronError as error:
         raise invalid(f"Invalid schedule expression. Details: {error}") from error
     if due is None:

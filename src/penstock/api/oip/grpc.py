@@ -91,20 +91,30 @@ class OipGrpc:
         )
         self._access = AccessInterceptor(grant_of, translate)
         self._dispatcher = dispatcher
+        self._looked_for = frozenset(name.decode() for name in dispatcher.interest)
         self._models = models
         self._limits = limits
         self._server: Any = None
 
     async def start(
-        self, host: str, port: int, *, tls_cert: Path | None = None, tls_key: Path | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        tls_cert: Path | None = None,
+        tls_key: Path | None = None,
+        reuse_port: bool = False,
     ) -> int:
-        """Listens; returns the port. Raises CallerError `port-in-use`."""
+        """Listens; returns the port. `reuse_port`: several gateway processes share it.
+
+        Raises CallerError `port-in-use`.
+        """
         bytes_max = self._limits.body_bytes_max + ENVELOPE_BYTES_MAX
         options = [
             ("grpc.max_receive_message_length", bytes_max),
             ("grpc.max_send_message_length", -1),
             # Otherwise the kernel lets two servers share a port, and nobody notices.
-            ("grpc.so_reuseport", 0),
+            ("grpc.so_reuseport", int(reuse_port)),
             ("grpc.max_concurrent_streams", STREAMS_OF_ONE_MAX),
             ("grpc.max_metadata_size", METADATA_BYTES_MAX),
             # What a call may send before anybody has asked for its message, and a frame of it.
@@ -258,7 +268,9 @@ class OipGrpc:
             self._models.check_version(model, names.version)
         received = self._dispatcher.clock.monotonic()
         left_s = context.time_remaining()
-        invocation = Invocation(
+        rare = _carried(context, self._looked_for) if self._looked_for else None
+        make = Invocation if rare is None else functools.partial(_Carrying, rare)
+        invocation = make(
             model.endpoint,
             _meta_of(operation, target, names.version if target else ""),
             request,
@@ -270,6 +282,26 @@ class OipGrpc:
         if model.target is not None:
             invocation.affinity = Affinity(model=target, component=component)
         return invocation, names
+
+
+class _Carrying(Invocation):
+    """A request that came with headers that are looked for."""
+
+    __slots__ = ("rare",)
+
+    def __init__(self, rare: dict[bytes, bytes], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.rare = rare
+
+
+def _carried(context: Any, looked_for: frozenset[str]) -> dict[bytes, bytes] | None:
+    """Of a call's metadata, what is looked for; None: there is nothing of it."""
+    found = {
+        key.encode(): value.encode("latin-1", "replace")
+        for key, value in context.invocation_metadata() or ()
+        if key in looked_for and isinstance(value, str)
+    }
+    return found or None
 
 
 @functools.lru_cache(maxsize=_METAS_MAX)

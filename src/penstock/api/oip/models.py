@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import __version__
 from penstock.api.model_names import ModelName
-from penstock.api.oip.targets import OipTargets
+from penstock.api.oip.targets import Targets
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.dispatcher import Dispatcher
@@ -31,7 +31,7 @@ class OipModels:
         self,
         dispatcher: Dispatcher,
         registry: MetricRegistry | None = None,
-        targets: OipTargets | None = None,
+        targets: Targets | None = None,
     ) -> None:
         """`targets`: None where there is no control plane to ask hosts through."""
         self._dispatcher = dispatcher
@@ -152,7 +152,7 @@ class OipModels:
         await self._changeable(name).unload(name)
         return {}
 
-    def _changeable(self, name: ModelName) -> OipTargets:
+    def _changeable(self, name: ModelName) -> Targets:
         if name.target is not None and self._component(name) is None:
             return self._of(name)
         self.check(name, "")
@@ -163,7 +163,7 @@ class OipModels:
             hint="Use CreateEndpoint and DeleteEndpoint, or penstock deploy and delete.",
         )
 
-    def _of(self, name: ModelName) -> OipTargets:
+    def _of(self, name: ModelName) -> Targets:
         self.check(ModelName(name.endpoint), "")
         if self._targets is None or not self._dispatcher.is_multi_model(name.endpoint):
             raise refusals.target_model_not_allowed(name.endpoint)

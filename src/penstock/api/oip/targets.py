@@ -9,7 +9,7 @@ hosts take to notice that an artifact was replaced. Asking loads nothing.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from penstock.api.model_names import ModelName
 from penstock.api.oip.kept_answers import KeptAnswers
@@ -33,6 +33,22 @@ _STATES: Final = {
     "failed": "UNAVAILABLE",
     "unloaded": "UNAVAILABLE",
 }
+
+
+class Targets(Protocol):
+    """What doors need to know of target models, and may have done. All raise PenstockError."""
+
+    def is_ready(self, name: ModelName) -> bool: ...
+
+    async def described(self, name: ModelName) -> dict[str, Any]: ...
+
+    async def statistics(self, name: ModelName) -> dict[str, Any]: ...
+
+    async def index(self, endpoint: str, *, ready_only: bool) -> list[dict[str, Any]]: ...
+
+    async def load(self, name: ModelName) -> None: ...
+
+    async def unload(self, name: ModelName) -> None: ...
 
 
 class OipTargets:
@@ -106,13 +122,17 @@ class OipTargets:
         )
 
     async def _heard(self, name: ModelName, *, loaded: bool) -> None:
-        """Until the gateway knows it too: whoever asks now is told what was just done."""
         self._told.forget(name)
         self._pages.forget(name.endpoint)
-        for _ in range(_NEWS_LOOKS):
-            if self.is_ready(name) == loaded:
-                return
-            await asyncio.sleep(_NEWS_LOOK_S)
+        await heard(self, name, loaded=loaded)
+
+
+async def heard(targets: Targets, name: ModelName, *, loaded: bool) -> None:
+    """Until the gateway knows it too: whoever asks now is told what was just done."""
+    for _ in range(_NEWS_LOOKS):
+        if targets.is_ready(name) == loaded:
+            return
+        await asyncio.sleep(_NEWS_LOOK_S)
 
 
 def _entry(name: str, state: str, reason: str) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.api.answering import CallResponder
 from penstock.api.runtime import request
+from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.heads import header_value, kept
-from penstock.api.runtime.sessions import Sessions
+from penstock.api.runtime.sessions import FindSession, Sessions
 from penstock.api.runtime.stream import EventStreamResponder
 from penstock.errors import CallerError, PenstockError
 from penstock.gateway.call import Call, Door, status_line
@@ -29,6 +30,7 @@ INTEREST = request.INTEREST
 
 _PLAIN = b"invocations"
 _STREAM = b"invocations-response-stream"
+_ASYNC = b"async-invocations"
 
 
 class RuntimeDoor(CallResponder):
@@ -41,8 +43,19 @@ class RuntimeDoor(CallResponder):
         account_id: str,
         region: str,
         openai: Door | None = None,
+        asynchronous: AsyncDoor | None = None,
+        hands_on: bool = False,
+        find_session: FindSession | None = None,
+        room: Callable[[str], int] | None = None,
     ) -> None:
-        """`openai`: takes the paths of the OpenAI route below `/endpoints/`."""
+        """
+        Args:
+            openai: takes the paths of the OpenAI route below `/endpoints/`.
+            asynchronous: takes InvokeEndpointAsync.
+            hands_on: whoever takes what no door does takes that, too.
+            find_session: asks other gateways for a session that is not known here.
+            room: how many more requests an endpoint takes now, for callers that ask.
+        """
         self._invoke = dispatcher.invoke
         self.written: Callable[[Call], None] = dispatcher.written
         self.abandoned: Callable[[Call], None] = dispatcher.cancel
@@ -51,7 +64,11 @@ class RuntimeDoor(CallResponder):
         self._names: dict[bytes, str] = {}  #: request target -> endpoint
         self._heads: dict[tuple[str | None, bytes], bytes] = {}  #: variant, reply meta -> head
         self._openai = openai
-        self._sessions = Sessions(dispatcher)
+        self._asynchronous = asynchronous
+        self._room = room
+        takes_async = asynchronous is not None or hands_on
+        self._operations = (_PLAIN, _STREAM, _ASYNC) if takes_async else (_PLAIN, _STREAM)
+        self._sessions = Sessions(dispatcher, find_session)
         self._stream = EventStreamResponder(self._errors, self._sessions.head)
 
     # Door
@@ -83,6 +100,11 @@ class RuntimeDoor(CallResponder):
         return True
 
     def _handle_rarer(self, call: Call, name: str, operation: bytes) -> bool:
+        if operation == _ASYNC:
+            if self._asynchronous is None:
+                return False
+            self._asynchronous.handle(call, name)
+            return True
         if operation != _STREAM:
             assert self._openai is not None
             call.front_door = self._openai
@@ -101,8 +123,12 @@ class RuntimeDoor(CallResponder):
             asked = request.read(call.content_type, accept, call.rare or {}, streams=streams)
             call.endpoint = name
             call.affinity = asked.affinity
-            if asked.affinity is not None and self._sessions.answer(call):
-                return False
+            if asked.affinity is not None:
+                if self._sessions.is_elsewhere(call):
+                    self._sessions.look_up(call, self._found)
+                    return False
+                if self._sessions.answer(call):
+                    return False
         except PenstockError as error:
             self._answer_error(call, error, name)
             return False
@@ -110,6 +136,13 @@ class RuntimeDoor(CallResponder):
         if asked.deadline_s is not None:
             call.deadline = call.received + asked.deadline_s
         return True
+
+    def _found(self, call: Call, refusal: PenstockError | None) -> None:
+        """Other gateways have been asked for the session of a request: it is taken up again."""
+        if refusal is not None:
+            self._answer_error(call, refusal, call.endpoint)
+        else:
+            self.handle(call)  # an operation of this door: it was read before
 
     def refuse(self, call: Call, error: PenstockError) -> None:
         name, operation = endpoint_of(call.path)
@@ -126,8 +159,8 @@ class RuntimeDoor(CallResponder):
         if head is None:
             head = self._learn_head(invocation.variant, reply.meta)
         call: Call = invocation  # type: ignore[assignment]  # `handle` passed on nothing else
-        if call.affinity is not None:
-            head += self._sessions.head(call)
+        if call.rare is not None:
+            head += self._said_besides(call)
         call.answer(head, reply.body)
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
@@ -149,6 +182,13 @@ class RuntimeDoor(CallResponder):
         else:
             self._answer_error(call, error, invocation.endpoint)
 
+    def _said_besides(self, call: Call) -> bytes:
+        """Of a request that said more than most: its session, and what else could come."""
+        head = self._sessions.head(call) if call.affinity is not None else b""
+        if self._room is not None and call.rare is not None and request.ROOM in call.rare:
+            head += b"%b: %d\r\n" % (request.ROOM, self._room(call.endpoint))
+        return head
+
     # What repeats
 
     def _answer_error(self, call: Call, error: PenstockError, endpoint: str) -> None:
@@ -159,7 +199,7 @@ class RuntimeDoor(CallResponder):
         name, operation = endpoint_of(call.path)
         if self._openai is not None and _is_openai(operation):
             return name, operation
-        if operation not in (_PLAIN, _STREAM) or call.method != b"POST":
+        if operation not in self._operations or call.method != b"POST":
             asked = f"{call.method.decode('latin-1')} {call.path[:128].decode('latin-1')}"
             raise CallerError(
                 "unknown-operation",

@@ -23,6 +23,7 @@ SESSION_ID = b"x-amzn-sagemaker-session-id"
 PREFIX_ID = b"x-amzn-sagemaker-prefix-aware-id"
 STREAM_ACCEPT = b"x-amzn-sagemaker-accept"
 DEADLINE_MS = b"x-penstock-deadline-ms"
+ROOM = b"x-penstock-room"  #: asks for, and then tells, how many more the endpoint takes now
 
 #: Header names that the door wants to find in `Call.rare`.
 INTEREST = (
@@ -35,6 +36,7 @@ INTEREST = (
     PREFIX_ID,
     STREAM_ACCEPT,
     DEADLINE_MS,
+    ROOM,
 )
 
 NEW_SESSION = "NEW_SESSION"

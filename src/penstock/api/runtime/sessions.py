@@ -9,12 +9,22 @@ containers spell it; `{"requestType": "NEW_SESSION"}` opens one without asking t
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 import orjson
 
+from penstock.core.routing.sessions import UNKNOWN
+from penstock.errors import PenstockError
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.dispatcher import Dispatcher
+
+#: (endpoint, session): returns once the dispatcher knows the copy that other gateways know of, if
+#: any does. Raises PenstockError for a session that is lost, and where nobody can be asked.
+FindSession = Callable[[str, str], Awaitable[None]]
+#: Context of a call whose session other gateways were asked for.
+_LOOKED_UP = object()
 
 #: A request that only opens or closes a session has no room for anything else.
 _BODY_BYTES_MAX = 64
@@ -24,8 +34,40 @@ _JSON_HEAD = b"content-type: application/json\r\n"
 class Sessions:
     """Reads and writes what requests say of their session."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, find: FindSession | None = None) -> None:
+        """`find`: asks other gateways; None: there are none."""
         self._dispatcher = dispatcher
+        self._find = find
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def is_elsewhere(self, call: Call) -> bool:
+        """Whether the session is not known here, and others have not been asked yet."""
+        affinity = call.affinity
+        if self._find is None or affinity is None or affinity.opens or affinity.session is None:
+            return False
+        known = self._dispatcher.find_session(call.endpoint, affinity.session)
+        return known == UNKNOWN.reason and call.context is not _LOOKED_UP
+
+    def look_up(self, call: Call, then: Callable[[Call, PenstockError | None], None]) -> None:
+        """Asks other gateways for it; `then` takes the request up again, or refuses it."""
+        call.context = _LOOKED_UP
+        task = asyncio.get_running_loop().create_task(self._look_up(call, then))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _look_up(
+        self, call: Call, then: Callable[[Call, PenstockError | None], None]
+    ) -> None:
+        assert self._find is not None
+        assert call.affinity is not None
+        assert call.affinity.session is not None
+        refusal = None
+        try:
+            await self._find(call.endpoint, call.affinity.session)
+        except PenstockError as error:
+            refusal = error
+        if call.connection is not None:
+            then(call, refusal)
 
     def answer(self, call: Call) -> bool:
         """Answers a request that is about its session alone; False: it is for the model.

@@ -1,7 +1,8 @@
 """An InferenceComponentSpecification as a `ComponentRevision`, the control plane's own form.
 
 As of an endpoint, what a component is made of is copied: deleting the model afterwards changes
-nothing for it. What is not carried out is refused here, with what to do instead.
+nothing for it. An adapter is an artifact alone: the model, the room and the copies are its base's.
+What is not carried out is refused here, with what to do instead.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ async def revision_of(
     context: SagemakerContext, name: str, specification: Json, *, endpoint: str
 ) -> ComponentRevision:
     """The store counts its number. Raises ValidationException."""
+    base = ""
     if specification.get("BaseInferenceComponentName"):
-        await _refuse_adapter(context, specification["BaseInferenceComponentName"], endpoint)
+        base = await _base(context, specification["BaseInferenceComponentName"], endpoint)
     startup = specification.get("StartupParameters") or {}
     scheduling = specification.get("SchedulingConfig") or {}
     if scheduling.get("AvailabilityZoneBalance"):
@@ -39,8 +41,9 @@ async def revision_of(
         )
     return ComponentRevision(
         number=1,
-        model=await _model(context, name, specification),
-        need=_need(specification),
+        model=_adapter(name, specification) if base else await _model(context, name, specification),
+        need=CopyNeed() if base else _need(specification),
+        base=base,
         strategy=scheduling.get("PlacementStrategy", SPREAD),
         download_timeout_s=float(
             startup.get("ModelDataDownloadTimeoutInSeconds", DOWNLOAD_TIMEOUT_S)
@@ -63,6 +66,11 @@ def chosen(request: Json, variant: VariantSpec) -> Json:
     types = [one.get("InstanceType") for one in several]
     if len(several) > 1 and (None in types or len(set(types)) < len(types)):
         raise invalid("Each of several Specifications needs an InstanceType of its own.")
+    if variant.pools and (len(several) > 1 or several[0].get("InstanceType")):
+        raise invalid(
+            f"Variant {variant.name!r} has InstancePools: give one Specification without"
+            " InstanceType, for the instances of all pools."
+        )
     for one in several:
         if one.get("InstanceType") in (None, variant.instance_type):
             found: Json = one
@@ -140,17 +148,35 @@ def _need(specification: Json) -> CopyNeed:
     )
 
 
-async def _refuse_adapter(context: SagemakerContext, base: str, endpoint: str) -> None:
+#: Members that say what only a component with copies of its own has.
+_OF_COPIES = ("ModelName", "ComputeResourceRequirements", "SchedulingConfig", "DataCacheConfig")
+
+
+def _adapter(name: str, specification: Json) -> ModelSource:
+    """Where its artifact is."""
+    given = [member for member in _OF_COPIES if specification.get(member)]
+    container = specification.get("Container") or {}
+    given += [f"Container.{one}" for one in ("Image", "Environment") if container.get(one)]
+    if given:
+        raise invalid(
+            f"An adapter (BaseInferenceComponentName) has no {', '.join(given)}: it is loaded into"
+            " the copies of its base, and uses what these have. Give Container.ArtifactUrl alone."
+        )
+    if not container.get("ArtifactUrl"):
+        raise invalid("An adapter (BaseInferenceComponentName) needs Container.ArtifactUrl.")
+    container = {"ModelDataUrl": container["ArtifactUrl"]}
+    return model_source({"ModelName": name, "PrimaryContainer": container})
+
+
+async def _base(context: SagemakerContext, name: str, endpoint: str) -> str:
+    """Its name as it is written. Whether it may have an adapter now is the store's to say."""
     try:
-        record = await context.database.call(Store.describe_component, base)
+        record = await context.database.call(Store.describe_component, name)
     except NotFound as error:
-        raise context.not_found("inference-component", base) from error
+        raise context.not_found("inference-component", name) from error
     if record.endpoint.lower() != endpoint.lower():
         raise invalid(
-            f"BaseInferenceComponentName {base!r} is on endpoint {record.endpoint!r}, not on"
-            f" {endpoint!r}: an adapter lives on the instances of its base."
+            f"BaseInferenceComponentName {name!r} is on endpoint {record.endpoint!r}, not on"
+            f" {endpoint!r}: an adapter lives on the copies of its base."
         )
-    raise invalid(
-        f"BaseInferenceComponentName {base!r}: no engine of this server loads adapters beside"
-        " their base. Merge the adapter into the model and create a component of its own."
-    )
+    return record.name

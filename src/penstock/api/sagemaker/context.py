@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from penstock.api.sagemaker import names
 from penstock.clock import Clock
 from penstock.control.store_thread import StoreThread
+from penstock.core.jobs.spec import TransformSpec
+from penstock.jobs.transform.records import JobRecord
 from penstock.wire.aws.errors import AwsError
 
 
@@ -18,14 +20,40 @@ class Plane(Protocol):
     def notify(self, endpoint: str) -> None:
         """The endpoint's record has changed: reconcile it."""
 
-    def current_counts(self, endpoint: str) -> Mapping[str, int]:
-        """Variant -> instances that serve it now."""
+    def pool_counts(self, endpoint: str) -> Mapping[str, Mapping[str, int]]:
+        """Variant -> instances that serve it now, by their type."""
 
     def kept_counts(self, endpoint: str) -> Mapping[str, int]:
         """Variant -> instances that are there or on their way."""
 
     def copy_counts(self, endpoint: str) -> Mapping[str, int]:
         """Inference component -> copies that serve it now."""
+
+    def copy_types(self, endpoint: str) -> Mapping[str, Mapping[str, int]]:
+        """As `copy_counts`, by the type of their instances."""
+
+
+class TransformJobs(Protocol):
+    """What operations need of whoever drives transform jobs."""
+
+    async def check(self, spec: TransformSpec) -> None:
+        """What can be known before any work. Raises CallerError."""
+
+    def notify(self, job: str) -> None:
+        """A job was created, or is to be stopped."""
+
+    def progress(self, record: JobRecord) -> Mapping[str, Any]:
+        """What it has done so far, and what is left."""
+
+
+class AsyncOutputs(Protocol):
+    """What operations need of whoever drives asynchronous requests."""
+
+    def knows(self, topic: str) -> bool:
+        """Whether notifications to a topic go anywhere."""
+
+    async def check_writable(self, uri: str) -> None:
+        """Returns if outputs can lie below a prefix. Raises PenstockError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +65,9 @@ class SagemakerContext:
     clock: Clock
     region: str
     account_id: str
+    jobs: TransformJobs
+    access_key: str = ""  #: whose request it is; empty: nobody has signed it
+    asynchronous: AsyncOutputs | None = None  #: none: there is no asynchronous inference
 
     def arn(self, kind: str, name: str) -> str:
         return names.arn(kind, name, region=self.region, account_id=self.account_id)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.api.sagemaker.async_inference import async_spec
+from penstock.api.sagemaker.instance_pools import check_instance_types, instance_pools
 from penstock.api.sagemaker.managed_scaling import check_managed_scaling, managed_scaling
 from penstock.api.sagemaker.names import invalid
 from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
@@ -28,13 +30,11 @@ MULTI_MODEL = "MultiModel"
 
 #: What this release serves; asking for more is refused when the configuration is made.
 UNSUPPORTED_CONFIG = {
-    "AsyncInferenceConfig": "asynchronous inference",
     "ShadowProductionVariants": "shadow variants",
     "ExplainerConfig": "explainers",
 }
 UNSUPPORTED_VARIANT = {
     "ServerlessConfig": "serverless variants",
-    "InstancePools": "instance pools",
 }
 
 
@@ -73,13 +73,7 @@ def check_variant(variant: Mapping[str, Any]) -> None:
     for member, words in UNSUPPORTED_VARIANT.items():
         if variant.get(member):
             raise invalid(f"Variant {name!r}: this server has no {words} ({member}).")
-    if not variant.get("InstanceType"):
-        raise invalid(f"Variant {name!r} needs InstanceType.")
-    if not str(variant["InstanceType"]).startswith("ml."):
-        raise invalid(
-            f"Variant {name!r}: InstanceType {variant['InstanceType']!r} is unknown; names begin"
-            " with 'ml.', for example ml.local.small."
-        )
+    check_instance_types(variant)
     weight = variant.get("InitialVariantWeight", 1.0)
     if not 0 <= weight < float("inf"):
         raise invalid(f"Variant {name!r}: InitialVariantWeight {weight} must be 0 or more.")
@@ -93,26 +87,30 @@ def deployment(
     config: Mapping[str, Any],
     models: Mapping[str, Mapping[str, Any]],
 ) -> DeploymentSpec:
-    """`config` and `models` are the requests that made them; `models` is keyed by ModelName."""
+    """`config` and `models` are the requests that made them; `models` is keyed by ModelName.
+
+    Raises ValidationException for what only shows once both are known.
+    """
     return DeploymentSpec(
         endpoint=endpoint,
         generation=generation,
         config_name=config["EndpointConfigName"],
         **metrics_fields(config),
-        variants=tuple(
-            _variant(variant, models.get(variant.get("ModelName", "")))
-            for variant in config["ProductionVariants"]
-        ),
+        asynchronous=async_spec(config),
+        variants=tuple(_variant(variant, models) for variant in config["ProductionVariants"]),
     )
 
 
-def _variant(variant: Mapping[str, Any], model: Mapping[str, Any] | None) -> VariantSpec:
+def _variant(variant: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> VariantSpec:
+    model = models.get(variant.get("ModelName", ""))
+    pools = instance_pools(variant, {name: model_source(one) for name, one in models.items()})
     environment = None if model is None else primary_container(model).get("Environment")
     return VariantSpec(
         name=variant["VariantName"],
         model=None if model is None else model_source(model),
-        instance_type=variant["InstanceType"],
+        instance_type=pools[0].instance_type if pools else variant["InstanceType"],
         instance_count=variant.get("InitialInstanceCount", 1),
+        pools=pools,
         managed=managed_scaling(variant),
         weight=float(variant.get("InitialVariantWeight", 1.0)),
         **routing_fields(variant, environment),

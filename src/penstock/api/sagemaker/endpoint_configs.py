@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.api.sagemaker import names
+from penstock.api.sagemaker.async_inference import check_async_inference
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import check_config
+from penstock.api.sagemaker.instance_pools import model_names
 from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.control.records import AlreadyExists, NotFound
 from penstock.control.store import Store
@@ -20,6 +22,7 @@ async def create_endpoint_config(
     """The models must exist now; what they are made of is copied when an endpoint is created."""
     name = params["EndpointConfigName"]
     check_config(params)
+    await check_async_inference(params, context.asynchronous)
     arn = context.arn(KIND, name)
     kept = {key: value for key, value in params.items() if key != "Tags"}
     try:
@@ -30,9 +33,7 @@ async def create_endpoint_config(
             arn=arn,
             now=context.clock.wall(),
             models=[
-                variant["ModelName"]
-                for variant in params["ProductionVariants"]
-                if variant.get("ModelName")
+                name for variant in params["ProductionVariants"] for name in model_names(variant)
             ],
             tags=tags_of(params),
         )

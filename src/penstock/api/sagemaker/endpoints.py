@@ -11,8 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.api.sagemaker import names
+from penstock.api.sagemaker.async_inference import async_config
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import deployment, metrics_config
+from penstock.api.sagemaker.instance_pools import model_names, pool_summaries
 from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.api.sagemaker.managed_scaling import managed_instance_scaling
 from penstock.api.sagemaker.routing_config import routing_config
@@ -67,12 +69,14 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
     }
     if metrics := metrics_config(record.shown):
         described["MetricsConfig"] = metrics
+    if record.shown.asynchronous is not None:
+        described["AsyncInferenceConfig"] = async_config(record.shown.asynchronous)
     if record.failure_reason:
         described["FailureReason"] = record.failure_reason[:1024]  # the shape's limit
     if record.status != "Creating":
-        counts = context.plane.current_counts(record.name)
+        counts = context.plane.pool_counts(record.name)
         described["ProductionVariants"] = [
-            _variant(record, variant, counts, context.plane.kept_counts)
+            _variant(record, variant, counts.get(variant.name, {}), context.plane.kept_counts)
             for variant in record.shown.variants
         ]
     if record.target is not None and record.active is not None:
@@ -83,7 +87,7 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
                     "VariantName": variant.name,
                     "DesiredWeight": variant.weight,
                     "DesiredInstanceCount": variant.instance_count,
-                    "InstanceType": variant.instance_type,
+                    **_types(variant),
                     "VariantStatus": [{"Status": "Creating", "StartTime": record.modified}],
                 }
                 for variant in record.target.variants
@@ -191,10 +195,8 @@ async def _deployment_of(
     except NotFound as error:
         raise context.not_found("endpoint-config", config_name) from error
     models: dict[str, Mapping[str, Any]] = {}
-    for variant in config.request["ProductionVariants"]:
-        model = variant.get("ModelName")
-        if model is None:
-            continue
+    named = (model_names(variant) for variant in config.request["ProductionVariants"])
+    for model in dict.fromkeys(name for each in named for name in each):
         try:
             models[model] = (await context.database.call(Store.describe_model, model)).request
         except NotFound as error:
@@ -225,7 +227,8 @@ def _variant(
     counts: Mapping[str, int],
     kept_counts: Callable[[str], Mapping[str, int]],
 ) -> dict[str, Any]:
-    """Current values lag the desired ones while weights or counts are changing."""
+    """Current values lag the desired ones while weights or counts are changing. `counts`: of its
+    instances that serve, by type."""
     before = record.previous if record.status == "Updating" else None
     current = (
         next((item for item in before.variants if item.name == variant.name), variant)
@@ -236,12 +239,14 @@ def _variant(
         "VariantName": variant.name,
         "CurrentWeight": current.weight,
         "DesiredWeight": variant.weight,
-        "CurrentInstanceCount": counts.get(variant.name, 0),
+        "CurrentInstanceCount": sum(counts.values()),
         "DesiredInstanceCount": variant.instance_count,
         "RoutingConfig": routing_config(
             variant.strategy, variant.prefix_length_max, variant.concurrency_threshold
         ),
     }
+    if variant.pools:
+        described["InstancePools"] = pool_summaries(variant.pools, counts)
     if variant.managed is not None:
         described["ManagedInstanceScaling"] = managed_instance_scaling(variant.managed)
         described["DesiredInstanceCount"] = kept_counts(record.name).get(variant.name, 0)
@@ -256,6 +261,13 @@ def _variant(
             }
         ]
     return described
+
+
+def _types(variant: VariantSpec) -> dict[str, Any]:
+    """Of one that is on its way: none of its instances serves yet."""
+    if variant.pools:
+        return {"InstancePools": pool_summaries(variant.pools, {})}
+    return {"InstanceType": variant.instance_type}
 
 
 def _require_in_service(record: EndpointRecord) -> None:

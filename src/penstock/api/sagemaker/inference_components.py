@@ -17,10 +17,12 @@ from penstock.api.sagemaker.listing import list_query, page_of
 from penstock.control.components import ComponentChange, NewComponent
 from penstock.control.records import (
     AlreadyExists,
+    BaseUnfit,
     ComponentBusy,
     ComponentRecord,
     EndpointBusy,
     EndpointRecord,
+    HasAdapters,
     NotFound,
     UnknownVariant,
 )
@@ -31,7 +33,8 @@ KIND = "inference-component"
 
 #: Members of the request that Describe echoes as they were given.
 _ECHOED = ("StartupParameters", "ComputeResourceRequirements", "DataCacheConfig",
-           "SchedulingConfig", "ModelName", "InstanceType")  # fmt: skip
+           "SchedulingConfig", "ModelName", "InstanceType",
+           "BaseInferenceComponentName")  # fmt: skip
 
 
 async def create_inference_component(
@@ -41,14 +44,17 @@ async def create_inference_component(
     endpoint = await _endpoint(context, params["EndpointName"])
     variant = _variant(endpoint, params.get("VariantName"))
     specification = chosen(params, variant)
+    revision = await revision_of(context, name, specification, endpoint=endpoint.name)
     copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
-    if copies is None:
+    if revision.base and copies is not None:
+        raise _without_copies(context.arn(KIND, name))
+    if copies is None and not revision.base:
         raise names.invalid("RuntimeConfig.CopyCount is required: how many copies are loaded.")
     wanted = NewComponent(
         endpoint=endpoint.name,
         variant=variant.name,
-        copies=copies,
-        revision=await revision_of(context, name, specification, endpoint=endpoint.name),
+        copies=copies or 0,
+        revision=revision,
         request={key: value for key, value in params.items() if key != "Tags"},
     )
     arn = context.arn(KIND, name)
@@ -64,7 +70,13 @@ async def create_inference_component(
     except AlreadyExists as error:
         raise names.already_exists(KIND, error.arn) from error
     except NotFound as error:
-        raise context.not_found("endpoint", error.name) from error
+        kind = KIND if error.name == revision.base else "endpoint"
+        raise context.not_found(kind, error.name) from error
+    except BaseUnfit as error:
+        base = context.arn(KIND, error.name)
+        raise names.invalid(
+            f'Cannot create inference component "{arn}" on base "{base}": {error.cause}.'
+        ) from error
     except (EndpointBusy, UnknownVariant) as error:
         raise names.invalid(
             f'Cannot create inference component "{arn}" on endpoint "{endpoint.arn}": it is'
@@ -79,16 +91,19 @@ async def describe_inference_component(
 ) -> dict[str, Any]:
     record = await _record(context, params["InferenceComponentName"])
     current = context.plane.copy_counts(record.endpoint).get(record.name, 0)
-    described = _named(record) | {
-        "InferenceComponentStatus": record.desired.status,
-        "RuntimeConfig": {
+    described = _named(record) | {"InferenceComponentStatus": record.desired.status}
+    if not record.desired.base:  # an adapter has no copies by number
+        described["RuntimeConfig"] = {
             "DesiredCopyCount": record.desired.copies,
             "CurrentCopyCount": current,
-        },
-    }
-    placed = await _placed(context, record, current)
-    if placed:
-        described["RuntimeConfig"]["PlacementStatus"] = placed
+        }
+        types = context.plane.copy_types(record.endpoint).get(record.name, {})
+        placed = [
+            {"InstanceType": name, "CurrentCopyCount": count}
+            for name, count in sorted(types.items())
+        ]
+        if placed:
+            described["RuntimeConfig"]["PlacementStatus"] = placed
     if record.failure_reason:
         described["FailureReason"] = record.failure_reason
     if record.request.get("Specification"):
@@ -122,6 +137,12 @@ async def update_inference_component(
     record = await _record(context, params["InferenceComponentName"])
     _require_in_service(record)
     copies = (params.get("RuntimeConfig") or {}).get("CopyCount")
+    if record.desired.base and copies is not None:
+        raise _without_copies(record.arn)
+    if record.desired.base and params.get("DeploymentConfig"):
+        raise names.invalid(
+            "An adapter is replaced on all copies of its base at once: leave DeploymentConfig out."
+        )
     given = {key: params[key] for key in ("Specification", "Specifications") if params.get(key)}
     if copies is None and not given:
         raise names.invalid("Give Specification, RuntimeConfig, or both.")
@@ -142,6 +163,7 @@ async def update_inference_component(
             batch=batch,
             batch_wait_s=wait_s,
         )
+        _require_same_base(record, revision.base)
     if copies is not None:
         kept["RuntimeConfig"] = {"CopyCount": copies}
     if params.get("DeploymentConfig"):
@@ -156,6 +178,8 @@ async def update_inference_component_runtime_config(
 ) -> dict[str, Any]:
     record = await _record(context, params["InferenceComponentName"])
     _require_in_service(record)
+    if record.desired.base:
+        raise _without_copies(record.arn)
     copies = params["DesiredRuntimeConfig"]["CopyCount"]
     kept = record.request | {"RuntimeConfig": {"CopyCount": copies}}
     return await _change(context, record, ComponentChange(copies=copies, request=kept))
@@ -169,6 +193,11 @@ async def delete_inference_component(
         record = await context.database.call(Store.delete_component, name, now=context.clock.wall())
     except NotFound as error:
         raise context.not_found(KIND, name) from error
+    except HasAdapters as error:
+        raise names.invalid(
+            f'Cannot delete inference component "{context.arn(KIND, error.name)}": it is the base'
+            f" of {', '.join(error.adapters)}. Delete its adapters first."
+        ) from error
     context.plane.notify(record.endpoint)
     return {}
 
@@ -224,20 +253,6 @@ def _variant(endpoint: EndpointRecord, name: str | None) -> VariantSpec:
     return found
 
 
-async def _placed(
-    context: SagemakerContext, record: ComponentRecord, current: int
-) -> list[dict[str, Any]]:
-    if not current:
-        return []
-    endpoint = await _endpoint(context, record.endpoint)
-    variant = next(
-        (one for one in endpoint.shown.variants if one.name == record.desired.variant), None
-    )
-    if variant is None:
-        return []
-    return [{"InstanceType": variant.instance_type, "CurrentCopyCount": current}]
-
-
 def _named(record: ComponentRecord) -> dict[str, Any]:
     return {
         "InferenceComponentName": record.name,
@@ -265,6 +280,27 @@ def _specification(given: Mapping[str, Any], record: ComponentRecord) -> dict[st
                 "ResolutionTime": record.modified,
             }
     return shown
+
+
+def _require_same_base(record: ComponentRecord, base: str) -> None:
+    if base == record.desired.base:
+        return
+    if not record.desired.base:
+        raise names.invalid(
+            f'Inference component "{record.arn}" has a model of its own and can\'t become an'
+            f" adapter of {base!r}. Create a component for the adapter."
+        )
+    raise names.invalid(
+        f'Inference component "{record.arn}" is an adapter of {record.desired.base!r}: its'
+        " specification must name the same BaseInferenceComponentName."
+    )
+
+
+def _without_copies(arn: str) -> Exception:
+    return names.invalid(
+        f'Inference component "{arn}" is an adapter: it is on every copy of its base and has no'
+        " CopyCount of its own."
+    )
 
 
 def _require_in_service(record: ComponentRecord) -> None:

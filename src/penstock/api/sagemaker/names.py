@@ -10,6 +10,7 @@ WORDS = {
     "endpoint-config": "endpoint configuration",
     "endpoint": "endpoint",
     "inference-component": "inference component",
+    "transform-job": "transform job",
 }
 
 

@@ -11,6 +11,7 @@ from penstock.api.sagemaker import (
     inference_components,
     models,
     tags,
+    transform_jobs,
 )
 
 OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
@@ -37,6 +38,10 @@ OPERATIONS: MappingProxyType[str, Operation] = MappingProxyType(
             inference_components.update_inference_component_runtime_config
         ),
         "DeleteInferenceComponent": inference_components.delete_inference_component,
+        "CreateTransformJob": transform_jobs.create_transform_job,
+        "DescribeTransformJob": transform_jobs.describe_transform_job,
+        "ListTransformJobs": transform_jobs.list_transform_jobs,
+        "StopTransformJob": transform_jobs.stop_transform_job,
         "AddTags": tags.add_tags,
         "ListTags": tags.list_tags,
         "DeleteTags": tags.delete_tags,

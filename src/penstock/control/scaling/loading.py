@@ -12,12 +12,13 @@ from penstock.control.scaling import activity_rows, rows
 from penstock.control.scaling.records import ScheduleRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, seen
-from penstock.control.scaling.zones import zone_of
 from penstock.control.store import Store
+from penstock.control.zones import zone_of
 from penstock.core.scaling.cooldown import Scaled
-from penstock.core.scaling.cron import CronError
-from penstock.core.scaling.schedule import ScheduledAction, parse
+from penstock.core.scaling.schedule import ScheduledAction
 from penstock.core.scaling.spec import ScalingSpec
+from penstock.core.timetable.cron import CronError
+from penstock.core.timetable.timetable import Timetable, parse
 
 #: The tag of a scalable target that switches its fast path on.
 FAST_TAG: Final = "penstock:fast-scaling"
@@ -48,9 +49,11 @@ def action_of(record: ScheduleRecord) -> ScheduledAction:
     """Raises `CronError` for a schedule or a time zone that can't be read."""
     return ScheduledAction(
         name=record.name,
-        schedule=parse(record.schedule, zone_of(record.timezone)),
-        since=record.starts if record.starts is not None else record.created,
-        until=record.ends,
+        timetable=Timetable(
+            parse(record.schedule, zone_of(record.timezone)),
+            since=record.starts if record.starts is not None else record.created,
+            until=record.ends,
+        ),
         capacity_min=record.capacity_min,
         capacity_max=record.capacity_max,
     )

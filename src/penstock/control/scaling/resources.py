@@ -106,6 +106,8 @@ class Components:
         if rows.find(db, COMPONENT, resource.component) is None:
             return None
         record = components.record(db, resource.component)
+        if record.desired.base:
+            return None  # an adapter has no copies by number: its base's are scaled
         status = record.desired.status
         return CapacitySeen(
             endpoint=record.endpoint,

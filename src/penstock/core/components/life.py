@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.core.attempts import ReconcileSpec, is_final
+from penstock.core.components import adapters
 from penstock.core.components.rollout import RolloutDecision
 from penstock.core.components.spec import ComponentDesired, component_of, copies_name
 from penstock.core.endpoint_state import (
@@ -49,10 +50,11 @@ def decide(
     *,
     generation: int,
     spec: ReconcileSpec,
+    others: Iterable[ComponentDesired] = (),
 ) -> tuple[SetComponent | ForgetComponent, ...]:
     """What its record is to say now, if that is not what it says; at most one action.
 
-    `generation`: the endpoint's that serves.
+    `generation`: the endpoint's that serves. `others`: its components, adapters among them.
     """
     name = component.name
     if component.status == DELETING:
@@ -74,6 +76,10 @@ def decide(
         and one.component == copies_name(name, newest.number)
     ]
     failure = _final_failure(component, copies, observed.failures, generation, spec)
+    if failure is None and component.target is not None:
+        failure = adapters.final_failure(
+            component, others, copies, observed.failures, generation=generation, spec=spec
+        )
     if failure is None:
         return ()
     if component.status == CREATING:

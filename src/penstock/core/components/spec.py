@@ -26,6 +26,7 @@ class ComponentRevision:
     startup_timeout_s: float = 600.0
     batch: int = 0  #: copies of the revision before that this one replaces at once; 0 = all
     batch_wait_s: float = 0.0  #: from the last copy of a batch to the next batch
+    base: str = ""  #: an adapter's: the component whose copies it is loaded into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,11 @@ class ComponentDesired:
     copies: int
     active: ComponentRevision
     target: ComponentRevision | None = None
+
+    @property
+    def base(self) -> str:
+        """The component whose copies an adapter is loaded into; "" of one that is no adapter."""
+        return self.active.base
 
     def revisions(self) -> tuple[ComponentRevision, ...]:
         return (self.active,) if self.target is None else (self.active, self.target)

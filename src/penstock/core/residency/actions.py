@@ -55,6 +55,8 @@ class Load:
 
     model: str
     reason: str  #: as of Prepare, or room-made
+    #: nothing may be loaded or ended beside it: what it takes is not known, and is to be measured
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

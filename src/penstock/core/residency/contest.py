@@ -84,8 +84,12 @@ class Contest:
         self._loads = 0.0  #: of the host, while it follows value
         self._missed = 0.0  #: by LRU in the same time
 
-    def called(self, model: TargetModel, *, now: float) -> None:
-        """A call of the model, when its size is known."""
+    def called(self, model: TargetModel, *, now: float, joins: bool = False) -> None:
+        """A call of the model, when its size is known.
+
+        `joins` others for whom the model is on its way: whichever order is followed, it loads no
+        model, and so it tells nothing.
+        """
         name, size = model.name, model.size
         used = name in self._by_use.held
         valued = name in self._by_value.held
@@ -96,11 +100,11 @@ class Contest:
         if size is None or not size.within(self.room):
             return
         if not used:
-            self._missed += self.by_value
+            self._missed += self.by_value and not joins
             self._hold_by_use(model, size)
         if not valued:
             self._hold_by_value(model, size, now)
-        if used != valued:
+        if used != valued and not joins:
             self._weigh(model, valued=valued)
 
     def loads(self) -> None:

@@ -3,10 +3,15 @@
 Only a model that is idle and not pinned may. Two rules keep a model from being evicted and loaded
 again at once, whatever the policy says:
 
-* A model that was loaded less than `residency_s_min` ago stays. Who needs its place waits until it
-  is old enough; only if that would be too late for a parked request's deadline it goes all the same
-  (a request that can be answered is not failed for the sake of a cache), and then the dearest last.
-* A model that was called less than `residency_s_min` ago goes only if others are not enough.
+* A model stays for its minimum residency (`youth.py`). Who needs its place waits until that is
+  over; only if it would be too late for a parked request's deadline the model goes all the same (a
+  request that can be answered is not failed for the sake of a cache), and then the dearest last.
+* A model that was called a moment ago goes only if others are not enough.
+
+What is missing may be more than all models together are known to have taken: runs and loads leave
+memory behind that nobody is charged with. Then waiting for more of them to be idle is in vain. One
+goes, the rest is measured again, and so on: either it was enough, or nobody is left and the load is
+refused at once, instead of when its callers' time is up.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from penstock.core.residency.model import State, TargetModel
 from penstock.core.residency.spec import LRU, NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Candidate, Shortage, by_last_use, by_value, spared
+from penstock.core.residency.youth import stays_s, stays_until
 
 #: Loaded models looked at for one decision, half of them the longest unused; by LRU mostly fewer.
 _LOOKED_AT = 128
@@ -42,7 +48,7 @@ class Evictor:
         return why.LOWEST_VALUE if self.by_value else why.LEAST_RECENTLY_USED
 
     def victims(
-        self, shortage: Shortage, *, now: float, due: float
+        self, shortage: Shortage, *, now: float, due: float, asked: bool = True
     ) -> tuple[list[Candidate], float]:
         """Who goes, and else when to ask again.
 
@@ -50,6 +56,7 @@ class Evictor:
             shortage: what is missing.
             now: seconds.
             due: the load must begin until then; inf: whenever.
+            asked: somebody waits for it or wishes it; it is no guess.
 
         Returns:
             The victims, none if those that may go are not enough; and the moment at which more may
@@ -58,6 +65,8 @@ class Evictor:
         enough, ends = self._enough(shortage, now=now)
         if enough:
             return self._chosen(shortage, now=now, young=False) or [], inf
+        if asked and not self._could_be_met(shortage):
+            return self._cheapest(shortage, now=now), inf
         if ends <= due:
             return [], ends
         return self._chosen(shortage, now=now, young=True) or [], inf
@@ -105,16 +114,15 @@ class Evictor:
 
     def _candidates(self, now: float, *, young: bool, limit: int = 0) -> Iterable[Candidate]:
         """Longest unused first; those loaded a moment ago, where they may go at all, last."""
-        residency_s_min = self._spec.residency_s_min
         late = []
         for model in self._looked_at(limit):
             if not may_go(model):
                 continue
             one = self.candidate(model, now=now)
-            if now < model.loaded_at + residency_s_min:
+            if now < stays_until(self._spec, model):
                 if young:
                     late.append(one._replace(loss=one.loss * _YOUNG_DEARER))
-            elif now < one.last + residency_s_min:
+            elif now < one.last + stays_s(self._spec, model):
                 yield one._replace(loss=one.loss * _USED_DEARER)
             else:
                 yield one
@@ -134,7 +142,6 @@ class Evictor:
 
     def _enough(self, shortage: Shortage, *, now: float) -> tuple[bool, float]:
         """Whether those who may go now are enough; and when those too young will be, else inf."""
-        residency_s_min = self._spec.residency_s_min
         host, accelerator = shortage.memory.host_bytes, shortage.memory.accelerator_bytes
         models = shortage.models
         young: list[tuple[float, Footprint]] = []
@@ -142,7 +149,7 @@ class Evictor:
             if not may_go(model):
                 continue
             size = model.size or NOTHING
-            end = model.loaded_at + residency_s_min
+            end = stays_until(self._spec, model)
             if now < end:
                 young.append((end, size))
                 continue
@@ -159,6 +166,19 @@ class Evictor:
             if host <= 0 and accelerator <= 0 and models <= 0:
                 return False, end
         return False, inf
+
+    def _could_be_met(self, shortage: Shortage) -> bool:
+        """Whether all models that are not pinned are enough, once they are idle."""
+        loaded = [one for one in self._table.recency.values() if not one.pinned]
+        memory = sum((one.size or NOTHING for one in loaded), NOTHING)
+        return shortage.memory.within(memory) and len(loaded) >= shortage.models
+
+    def _cheapest(self, shortage: Shortage, *, now: float) -> list[Candidate]:
+        """The one that goes first of those that may; none where there is none."""
+        found = [one for one in self._candidates(now, young=True) if shortage.share(one.size)]
+        if self._spec.policy != LRU and self.by_value:
+            found.sort(key=lambda one: (one.loss / shortage.share(one.size), one.last, one.name))
+        return found[:1]
 
 
 def may_go(model: TargetModel) -> bool:

@@ -120,7 +120,7 @@ def check(table: Table, account: Account, loads: Loads) -> None:
     queued = states[State.QUEUED] | states[State.PREPARING] | states[State.PREPARED]
     assert set(loads.queue) == queued, "the queue is not what waits in it"
     assert loads.preparing == len(states[State.PREPARING]), "preparations were miscounted"
-    assert loads.loading == len(states[State.LOADING]), "loads were miscounted"
+    assert len(loads.running) == len(states[State.LOADING]), "loads were miscounted"
     assert set(table.recency) == states[State.LOADED], "loaded models were miscounted"
     assert table.ready <= states[State.LOADED], "a model takes requests and is not loaded"
     there = states[State.LOADED] | states[State.LEAVING]

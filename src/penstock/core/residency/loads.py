@@ -6,7 +6,8 @@ As many artifacts are fetched at once as `loads_max`, and as many models load; o
 free of guesses where there are two.
 
 A load begins when what is measured, what running loads will still take and what it needs fit into
-the budget, after those who leave have left: room is made first, and confirmed. Nobody is asked to
+the budget, after those who leave have left, and beside whom it may (`side_by_side.py`): room is
+made first, and confirmed. Nobody is asked to
 leave unless enough may go. A model whose room can't be had yet (everything is answering) lets
 smaller ones behind it go ahead eight times; then they wait for it for a while, and so on by turns:
 neither starves.
@@ -22,9 +23,11 @@ from penstock.core.residency.actions import Action, Load, Prepare, Refuse, Unloa
 from penstock.core.residency.contest import any_missing
 from penstock.core.residency.evictor import Evictor
 from penstock.core.residency.model import State, TargetModel
+from penstock.core.residency.side_by_side import SideBySide
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
 from penstock.core.residency.table import Table
 from penstock.core.residency.victims import Candidate, Shortage
+from penstock.core.residency.youth import stays_until
 
 _OVERTAKEN_MAX = 8
 #: How many times longer, or shorter, a load is expected to take because of a model's size.
@@ -50,7 +53,7 @@ class Loads:
         self._evictor = evictor
         self.queue: dict[str, TargetModel] = {}  #: queued, being prepared, or prepared
         self.preparing = 0
-        self.loading = 0
+        self.running = SideBySide()
         self.wake_at = inf  #: when more may go than now
         self.blocked = False  #: a load waits for models to be idle, or old enough
         self._usual_load_s = 0.0  #: of the last loads, for models that were never loaded
@@ -107,7 +110,7 @@ class Loads:
         self.wake_at = inf
         self.blocked = False
         loads_max = self._spec.loads_max
-        if not self.queue or (self.loading >= loads_max and self.preparing >= loads_max):
+        if not self.queue or (len(self.running) >= loads_max and self.preparing >= loads_max):
             return []
         order = self.in_order()
         return self._prepare(order, now) + self._load(order, now)
@@ -132,10 +135,11 @@ class Loads:
         actions: list[Action] = []
         ahead, ahead_count = NOTHING, 0
         blocked: list[TargetModel] = []  #: those before it whose room can't be had yet
+        turn_kept = False  #: one before it has room, and waits until it may load alone
         for model in order:
             if model.state is not State.PREPARED or model.need is None:
                 continue
-            if self.loading >= self._limit(model) or _guess_behind(model, order):
+            if len(self.running) + ahead_count >= self._limit(model) or _guess_behind(model, order):
                 break
             if self._held(blocked, now):
                 break
@@ -149,11 +153,14 @@ class Loads:
                         self.blocked = True
                     continue
             elif self._account.has_room(model.need):
-                actions.append(self._start(model, now))
-                for other in blocked:
-                    other.overtaken += 1
-                continue
-            model.promised = True
+                turn_kept = turn_kept or not self.running.may_begin(known=model.need_known)
+                if not turn_kept:
+                    actions.append(self._start(model, now))
+                    for other in blocked:
+                        other.overtaken += 1
+                    continue
+            else:
+                model.promised = True
             ahead, ahead_count = ahead + model.need, ahead_count + 1
         return actions
 
@@ -186,13 +193,13 @@ class Loads:
         reason = why.ROOM_MADE if model.promised else model.cause
         model.load_reason = model.cause
         self.leave_queue(model)
-        self.loading += 1
+        self.running.begins(model.name, known=model.need_known)
         model.state = State.LOADING
         model.phase_at = now
         self._account.load_begins(model.name, model.need)
         self._table.contest.loads()
         model.story.tell("load", reason, now=now)
-        return Load(model.name, reason)
+        return Load(model.name, reason, alone=not model.need_known)
 
     # room
 
@@ -205,7 +212,7 @@ class Loads:
             return [refused] if asked else []
         guess = model.urgency == _URGENCY_GUESS
         due = inf if guess else model.given_up_at(self.load_s(model))
-        victims, again_at = self._evictor.victims(shortage, now=now, due=due)
+        victims, again_at = self._evictor.victims(shortage, now=now, due=due, asked=asked)
         if guess and not self._worth_it(model, victims, now):
             model.prefetched = False
             self.drop(model)
@@ -233,7 +240,7 @@ class Loads:
         """Whether guesses hold little, and the cache is not so busy that all of it is young."""
         guessed, young_count = NOTHING, 0
         for other in self._table.recency.values():
-            young = now < other.loaded_at + self._spec.residency_s_min
+            young = now < stays_until(self._spec, other)
             young_count += young
             if other.guessed_hits is not None and (young or other.hits == other.guessed_hits):
                 guessed += self._account.charge(other.name)

@@ -166,7 +166,7 @@ class Residency(Outcomes):
         known.forget_failures()
         known.story.tell("replaced", "asked", now=now)
         known.artifact, known.need, known.taken = "", None, None
-        known.need_measured = False
+        known.need_measured = known.need_known = False
         if known.state is State.LOADED:
             return self._drain(known, why.REPLACED, now)
         if known.state is State.PREPARED:

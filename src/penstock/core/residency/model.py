@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 from enum import StrEnum
 from math import inf
 
@@ -11,6 +12,7 @@ from penstock.core.residency.history import CallHistory
 from penstock.core.residency.spec import Footprint
 from penstock.core.residency.story import Story
 
+LOADS_KEPT = 5  #: of the last ones it is known when they were
 _LEARNED = 0.5  #: weight of the newest load in what a load is expected to take
 
 
@@ -26,16 +28,20 @@ class State(StrEnum):
     LEAVING = "leaving"  #: being unloaded
 
 
+#: Who calls it now waits for a load that was asked for before.
+ON_ITS_WAY = (State.QUEUED, State.PREPARING, State.PREPARED, State.LOADING)
+
+
 class TargetModel:
     """One model: its state, who waits for it, what it takes, what became of it before."""
 
     __slots__ = (
         "admitted", "artifact", "blocked", "busy", "crashes", "dismissed", "drains", "evictions",
         "failed_reason", "failed_text", "failed_until", "failures", "foreseen_at", "guessed_hits",
-        "held_until", "history", "hits", "load_reason", "load_s", "loaded_at", "loads",
-        "misguesses", "misses", "name", "need", "need_measured", "overtaken", "parked", "phase_at",
-        "pinned", "prefetched", "prepare_s", "promised", "retry_expected", "since", "stale",
-        "state", "story", "taken", "unload_reason", "wished",
+        "held_until", "history", "hits", "load_reason", "load_s", "loaded_at", "loads", "loads_at",
+        "misguesses", "misses", "name", "need", "need_known", "need_measured", "overtaken",
+        "parked", "phase_at", "pinned", "prefetched", "prepare_s", "promised", "retry_expected",
+        "since", "stale", "state", "story", "taken", "unload_reason", "wished",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -50,6 +56,7 @@ class TargetModel:
         self.pinned = False
         self.drains = ""  #: why it takes no more requests and is unloaded once idle
         self.loaded_at = 0.0
+        self.loads_at: deque[float] = deque(maxlen=LOADS_KEPT)  #: when its last loads were over
         self.load_reason = ""  #: why it was loaded last
         self.unload_reason = ""  #: why it left last
 
@@ -76,6 +83,7 @@ class TargetModel:
         self.artifact = ""
         self.need: Footprint | None = None
         self.need_measured = False
+        self.need_known = False  #: it was measured, or others of its kind and size were
         self.taken: Footprint | None = None  #: when it was loaded last, as measured
         self.load_s: float | None = None
         self.prepare_s: float | None = None

@@ -50,6 +50,7 @@ class Outcomes:
         prepare_s: float,
         artifact: str = "",
         measured: bool = False,
+        sized: bool = False,
     ) -> list[Action]:
         """Its artifact is here, and it will take `need`: an estimate, or what it took before.
 
@@ -60,6 +61,7 @@ class Outcomes:
             prepare_s: what fetching and unpacking took.
             artifact: names its content; another one than before forgets what was known of it.
             measured: `need` was measured on this machine.
+            sized: that, or others of its kind and size were; it may load beside others.
         """
         known = self._on_its_way(model, State.PREPARING)
         self._loads.preparing -= 1
@@ -70,7 +72,8 @@ class Outcomes:
         if artifact != known.artifact:
             known.artifact, known.taken = artifact, None
         known.need_measured = measured or known.taken is not None
-        known.need = need if measured or known.taken is None else known.taken
+        known.need_known = known.need_measured or sized
+        known.need = known.taken if known.taken and not (measured or sized) else need
         known.state = State.PREPARED
         if not self._account.can_ever_hold(known.need):
             return [self._refusals.too_large(known, now), *self._loads.begin(now=now)]
@@ -82,10 +85,11 @@ class Outcomes:
     ) -> list[Action]:
         """It runs. `taken`: measured growth by it; `used`: the whole tree, now."""
         known = self._on_its_way(model, State.LOADING)
-        self._loads.loading -= 1
+        self._loads.running.ends(model)
         self._account.load_ends(model, taken=taken, used=used)
         known.state = State.LOADED
         known.loaded_at = now
+        known.loads_at.append(now)
         known.loads += 1
         known.failures = 0
         known.taken = taken
@@ -216,7 +220,7 @@ class Outcomes:
             self._loads.preparing -= 1
             self._account.look(used)
         elif known.state is State.LOADING:
-            self._loads.loading -= 1
+            self._loads.running.ends(known.name)
             self._account.load_ends(known.name, taken=None, used=used)
         else:
             self._account.left(known.name, used=used)

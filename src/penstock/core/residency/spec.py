@@ -57,10 +57,10 @@ class ResidencySpec:
     #: what the host's whole process tree may take; no accelerator memory = no accelerator there
     budget: Footprint
     policy: str = GDSF  #: one of POLICIES: how victims are chosen
-    loads_max: int = 2  #: models loading at once, and as many being fetched
+    loads_max: int = 2  #: models loading at once, and as many being fetched; see `side_by_side.py`
     keep: bool = True  #: False (ModelCacheSetting Disabled): unloaded as soon as it is idle
-    #: a model that was just loaded stays at least so long, in s; see `victims.py`
-    residency_s_min: float = 10.0
+    #: s that a model stays at least that was just loaded; None: by what its load costs (`youth.py`)
+    residency_s_min: float | None = None
     failure_s: float = 5.0  #: a failed load is remembered so long, then twice as long each time
     failure_s_max: float = 300.0
     crashes_max: int = 3  #: crashes in a row that end in quarantine
@@ -76,7 +76,7 @@ class ResidencySpec:
             )
         for name, least in _LEAST.items():
             value = getattr(self, name)
-            if not value >= least:
+            if value is not None and not value >= least:
                 raise CallerError("residency-spec", f"{name} {value}: it is at least {least}")
         if not NOTHING.within(self.budget) or self.budget.host_bytes == 0:
             raise CallerError("residency-spec", f"budget {self.budget}: there must be memory")

@@ -7,7 +7,7 @@ from math import inf
 
 from penstock.core.residency.contest import Contest
 from penstock.core.residency.history import Population
-from penstock.core.residency.model import State, TargetModel
+from penstock.core.residency.model import ON_ITS_WAY, State, TargetModel
 
 #: Models remembered; beyond it those that were not called for longest are forgotten.
 KNOWN_MAX = 4096
@@ -34,7 +34,7 @@ class Table:
     def called(self, model: TargetModel, *, now: float) -> None:
         """A request for the model came, wherever it goes."""
         model.history.called(now, self.population)
-        self.contest.called(model, now=now)
+        self.contest.called(model, now=now, joins=model.state in ON_ITS_WAY)
 
     def _forget(self) -> None:
         """Drops an eighth at once, so that it costs little per name."""

@@ -12,11 +12,13 @@ class CopyState:
     """One loaded copy as its gateway sees it. The router alone changes it; drivers read.
 
     `outstanding` is the reserved slots: requests sent to this copy whose last byte is not yet
-    written.
+    written. `others` is what the copy has in flight for other gateways, as its instance said last;
+    whoever compares copies adds the two. With one gateway it is 0 for ever.
     """
 
     __slots__ = (
-        "component", "copy", "draining", "healthy", "instance_id", "life", "models", "outstanding",
+        "_limit", "beside", "busy_since", "cache_bytes", "component", "copy", "cost", "draining",
+        "healthy", "instance_id", "kind", "life", "models", "others", "outstanding",
         "outstanding_max", "paused", "picked", "pool", "variant",
     )  # fmt: skip
 
@@ -34,13 +36,32 @@ class CopyState:
         self.component = component  #: that it is a copy of; none: of the variant's own model
         self.pool = component or variant  #: by which metrics tell what it is a copy of
         self.outstanding = 0
-        self.outstanding_max = outstanding_max
+        self.others = 0
+        self._limit = outstanding_max  #: of the copy, for all gateways together
+        self.outstanding_max = outstanding_max  #: for this one: what others leave of it
         self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
         self.paused = False  #: takes no request right now, and has lost nothing: picked last
         self.draining = False  #: no longer in the routes; finishes what it has
         self.picked = 0  #: running number of its last pick: the tie-break
         self.models: ModelsSeen | None = None  #: of a host of target models
+        #: it and all that share its queue and engine: a base and its adapters; none: it alone
+        self.beside: tuple[CopyState, ...] = ()
+        self.kind = ""  #: of its instance, where copies of its pool are on several kinds
+        self.cost = 1.0  #: of a request on it; 1 on the fastest kind
+        self.busy_since = 0.0  #: of such a copy: its last answer, or its first request after none
+        self.cache_bytes = 0  #: of prompts that its engine keeps; 0 = it does not say
         self.life = 0  #: raised when it dies or leaves: sessions and caches of before are lost
+
+    @property
+    def limit(self) -> int:
+        """Requests that the copy takes in all."""
+        return self._limit
+
+    def bound(self, *, limit: int | None = None, others: int | None = None) -> None:
+        """The copy takes another number of requests, or others have another number there."""
+        self._limit = self._limit if limit is None else limit
+        self.others = self.others if others is None else others
+        self.outstanding_max = max(0, self._limit - self.others)
 
     def __repr__(self) -> str:
         marks = "" if self.healthy else " unhealthy"
@@ -55,10 +76,11 @@ class Routed(NamedTuple):
 
     state: CopyState
     variant: str
-    #: only-copy | least-outstanding | random | round-robin | prefix-match | prefix-spill | session
-    #: | retry | rebalanced | paused-copy | model-loaded | model-loading | model-cold
+    #: only-copy | least-outstanding | least-wait | random | round-robin | prefix-match |
+    #: prefix-spill | session | retry | rebalanced | paused-copy | model-loaded | model-loading |
+    #: model-cold
     reason: str
-    outstanding: int  #: on that copy, this request included
+    outstanding: int  #: of this gateway on that copy, this request included
     helper: CopyState | None = None  #: is to load the target model as well: it is hot
 
 

@@ -2,7 +2,8 @@
 
 A burst never sees stale counts: `pick` raises the chosen copy's `outstanding` before it returns,
 and the driver calls `release` exactly once per pick, when the last byte of the answer is written
-or the attempt has failed.
+or the attempt has failed. Several gateways share no count: each adds to what a copy's instance says
+that others have there (`set_others`) the requests that it has sent since.
 
 First the pool of copies that may answer it, a variant's or an inference component's (`pools.py`).
 Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
@@ -22,6 +23,7 @@ drains: it is never picked again and is forgotten with its last release.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.core.deployment import CopyRoute, EndpointRoutes
@@ -34,9 +36,10 @@ from penstock.core.routing.pools import (
     Pool,
     PoolChoice,
 )
+from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.routing.rebalance import CopyLoad, Group
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
-from penstock.core.routing.strategies import strategy_of
+from penstock.core.routing.strategies import Strategy, strategy_of
 from penstock.core.routing.target_models import ModelsSeen, choose
 
 #: Queues of full copies move on within tenths of a second; the admission forecast knows better.
@@ -52,15 +55,29 @@ class EndpointRouter:
 
     __slots__ = (
         "_by_component", "_choice", "_draining", "_number", "_pools", "_rng", "_sessions",
-        "_states", "looks_closer", "reads_prompts",
+        "_shared", "_states", "learns", "looks_closer", "reads_prompts",
     )  # fmt: skip
 
     def __init__(
-        self, routes: EndpointRoutes, rng: random.Random, sessions: Sessions | None = None
+        self,
+        routes: EndpointRoutes,
+        rng: random.Random,
+        sessions: Sessions | None = None,
+        *,
+        shared: bool = False,
     ) -> None:
-        """`sessions`: empty; the default has the bounds of `sessions.py`."""
+        """
+        Args:
+            routes: of the endpoint.
+            rng: for what is drawn.
+            sessions: empty; the default has the bounds of `sessions.py`.
+            shared: other gateways route to the same copies. Each then looks at them in an order of
+                its own: of copies that are equal to all, not all are to choose the same one.
+        """
+        self._shared = shared
         self.reads_prompts = False  #: whether `prompt` and `prefix` matter to `pick`
         self.looks_closer = False  #: whether anything of a request matters besides its variant
+        self.learns = False  #: whether `answered` matters
         self._rng = rng
         self._sessions = sessions if sessions is not None else Sessions()
         self._number = 0  #: picks so far
@@ -97,7 +114,7 @@ class EndpointRouter:
             prompt: what PREFIX_AWARE compares, from its first byte; see `reads_prompts`.
             model: TargetModel.
             component: InferenceComponentName.
-            now: needed with `session` and `model`.
+            now: needed with `session` and `model`, and where `learns`.
         """
         if session is not None:
             return self._pick_in_session(
@@ -120,6 +137,8 @@ class EndpointRouter:
             if chosen.multi_model != (model is not None):
                 return _TARGET_MODEL_REQUIRED if chosen.multi_model else _TARGET_MODEL_NOT_ALLOWED
             state, reason, helper = _closely(chosen, exclude, prompt, prefix, model, now)
+            if state is not None and not state.outstanding:
+                state.busy_since = now
         elif len(copies) == 1:
             only = copies[0]
             state = only if only.outstanding < only.outstanding_max else None
@@ -175,6 +194,8 @@ class EndpointRouter:
             return _TARGET_MODEL_REQUIRED if known.multi_model else _TARGET_MODEL_NOT_ALLOWED
         if found.outstanding >= found.outstanding_max:
             return _ALL_COPIES_FULL
+        if not found.outstanding:
+            found.busy_since = now
         self._number = found.picked = self._number + 1
         found.outstanding += 1
         return Routed(found, found.variant, "session", found.outstanding)
@@ -200,9 +221,49 @@ class EndpointRouter:
         """Ends a session; None: done. One that was lost may be closed like any other."""
         return None if self._sessions.close(session, now=now) else UNKNOWN
 
+    def session(self, session: str, *, now: float) -> CopyState | NoRoute:
+        """The copy of a session, which counts as used now; or that it is unknown or lost."""
+        return self._sessions.find(session, now=now)
+
+    def adopt_session(self, session: str, copy: int, *, now: float) -> bool:
+        """A session that began at another gateway. False: its copy is not known here, or there is
+        no room for it."""
+        state = self._states.get(copy)
+        if state is None or self._sessions.is_full(session):
+            return False
+        self._sessions.adopt(session, state, now=now)
+        return True
+
+    def forget_session(self, session: str, *, now: float) -> None:
+        """It has ended at another gateway. Unknown ones are ignored."""
+        self._sessions.forget(session, now=now)
+
     def is_open(self, variant: str | None, component: str | None) -> bool:
         """Whether such a request would find a copy that is well, with room or without."""
         return not isinstance(self._choice.choose(variant, component), NoRoute)
+
+    def may_begin(
+        self, lanes: Mapping[str, int], *, variant: str | None, component: str | None
+    ) -> bool:
+        """Whether a copy that such a request may go to has an idle lane.
+
+        True as well for a request that names copies of which none is well: nothing can be said of
+        how long it waits.
+
+        Args:
+            lanes: of a copy, by component, or by variant where the model is its own.
+        """
+        named = component if component is not None else variant
+        known = False
+        for pool in self._pools.values():
+            name = pool.component or pool.name
+            if (pool.weight > 0 or pool.component) if named is None else name == named:
+                count = lanes.get(name, 1)
+                for state in pool.open:
+                    known = True
+                    if _in_flight_on(state) < count:
+                        return True
+        return named is not None and not known
 
     def hosts_for(self, model: str, *, now: float) -> list[CopyState]:
         """Where a target model is to be loaded ahead of its calls: one host of each variant.
@@ -230,10 +291,20 @@ class EndpointRouter:
         ]
 
     def release(self, state: CopyState) -> None:
-        """Frees the slot of one earlier pick."""
+        """Frees the slot of one earlier pick; of one that was `answered`, afterwards."""
         state.outstanding -= 1
         if state.draining and not state.outstanding:
             self._draining.pop(state.copy, None)
+
+    def answered(self, state: CopyState, *, now: float) -> None:
+        """A request was answered well. Needed where `learns`."""
+        pool = self._pools.get((state.variant, state.component))
+        speeds = pool.strategy.speeds if pool is not None and state.kind else None
+        if pool is None or speeds is None or state.draining:
+            return
+        took_s, state.busy_since = now - state.busy_since, now
+        if speeds.answered(state.kind, took_s, now=now):
+            pool.weigh()
 
     def replace(self, routes: EndpointRoutes) -> tuple[CopyState, ...]:
         """Takes new routes; returns the copies that drain from now on, with their counts."""
@@ -241,15 +312,26 @@ class EndpointRouter:
         self._states = {}
         self._pools = {}
         self._by_component = routes.takes_components
+        sharing = _sharing(routes)
         for variant in routes.variants:
             key = variant.name, variant.component
             states = tuple(self._kept(route, key, before) for route in variant.copies)
+            if self._shared:
+                states = tuple(self._rng.sample(states, len(states)))
             known = pools_before.get(key)
-            strategy = strategy_of(variant, self._rng, known.strategy if known else None)
+            learned = known.strategy if known else None
+            shares = any(route.copy in sharing for route in variant.copies)
+            strategy = strategy_of(variant, self._rng, learned, shares=shares)
             self._pools[key] = Pool(variant, states, strategy)
             self._states.update((state.copy, state) for state in states)
+        for copy, state in self._states.items():
+            beside = (self._states.get(each) for each in sharing.get(copy, ()))
+            state.beside = tuple(each for each in beside if each is not None)
         self.reads_prompts = any(pool.strategy.prefixes for pool in self._pools.values())
         self.looks_closer = any(pool.looks_closer for pool in self._pools.values())
+        self.learns = any(pool.strategy.speeds is not None for pool in self._pools.values())
+        for pool in self._pools.values():
+            pool.weigh()
         gone = tuple(state for copy, state in before.items() if copy not in self._states)
         for state in gone:
             state.draining = True
@@ -274,6 +356,16 @@ class EndpointRouter:
         if state is not None and state.paused != paused:
             state.paused = paused
             self._reopen()
+
+    def set_others(self, copy: int, others: int) -> None:
+        """What a copy has in flight for other gateways. Unknown copies are ignored."""
+        state = self._states.get(copy)
+        if state is not None:
+            state.bound(others=others)
+
+    def others(self) -> int:
+        """What all routed copies have in flight for other gateways."""
+        return sum(state.others for state in self._states.values())
 
     def set_models(self, copy: int, models: ModelsSeen) -> None:
         """What a host says of its target models. Unknown copies are ignored."""
@@ -300,18 +392,24 @@ class EndpointRouter:
         if found is None or found.multi_model:
             return []
         return [
-            CopyLoad(state.copy, state.outstanding, state.outstanding_max) for state in found.open
+            CopyLoad(state.copy, state.outstanding, state.outstanding_max, state.cost)
+            for state in found.open
         ]
 
     def outstanding_on(self, copy: int) -> int:
-        """Requests in flight on a routed copy; 0 for any other."""
+        """Requests in flight on a routed copy, those of other gateways too; 0 for any other."""
         state = self._states.get(copy)
-        return state.outstanding if state is not None else 0
+        return state.outstanding + state.others if state is not None else 0
 
     def outstanding(self, variant: str) -> int:
         """Requests in flight on a variant, draining copies included."""
         states = (*self._states.values(), *self._draining.values())
         return sum(state.outstanding for state in states if state.variant == variant)
+
+    def open_copies(self) -> list[CopyState]:
+        """Those that could be picked now, of all pools that take part in a draw."""
+        pools = [pool for pool in self._pools.values() if pool.weight > 0 or pool.component]
+        return [state for pool in pools for state in pool.open]
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready state for `explain`."""
@@ -325,6 +423,7 @@ class EndpointRouter:
                 }
                 | ({"component": pool.component} if pool.component else {})
                 | (prefixes.snapshot() if (prefixes := pool.strategy.prefixes) else {})
+                | ({"speeds": speeds.snapshot()} if (speeds := pool.strategy.speeds) else {})
                 for pool in self._pools.values()
             ],
             "draining": [_describe(state) for state in self._draining.values()],
@@ -345,6 +444,8 @@ class EndpointRouter:
             assert all((state.variant, state.component) == key for state in pool.copies)
             if pool.strategy.prefixes is not None:
                 pool.strategy.prefixes.check_invariants()
+            if pool.strategy.speeds is not None:
+                pool.strategy.speeds.check_invariants()
         self._sessions.check_invariants()
         assert all(state.outstanding for state in self._draining.values()), "a drained copy is kept"
         assert not set(self._states) & set(self._draining), "a copy is routed and draining"
@@ -355,15 +456,20 @@ class EndpointRouter:
         variant, component = pool
         state = before.get(route.copy) or self._draining.pop(route.copy, None)
         if state is None:
-            return CopyState(
+            state = CopyState(
                 route.copy, route.instance_id, variant, route.outstanding_max, component
             )
+            state.kind = route.kind
+            state.cache_bytes = TOKEN_BYTES * route.cache_tokens
+            return state
         if (state.variant, state.component) != pool:
             state.life += 1
         state.instance_id = route.instance_id
+        state.kind = route.kind
+        state.cache_bytes = TOKEN_BYTES * route.cache_tokens
         state.variant, state.component = pool
         state.pool = component or variant
-        state.outstanding_max = route.outstanding_max
+        state.bound(limit=route.outstanding_max)
         state.draining = False
         return state
 
@@ -373,6 +479,23 @@ class EndpointRouter:
         for pool in pools:
             pool.reopen()
         self._choice = ByComponent(pools) if self._by_component else ByVariant(pools, self._rng)
+
+
+def _in_flight_on(state: CopyState) -> int:
+    """On its lanes and waiting for them: those of a base and its adapters are the same."""
+    if not state.beside:
+        return state.outstanding + state.others
+    return sum(each.outstanding + each.others for each in state.beside)
+
+
+def _sharing(routes: EndpointRoutes) -> dict[int, tuple[int, ...]]:
+    """Copies that share a queue, by each of them: a base's and those of its adapters."""
+    together: dict[int, list[int]] = {}
+    for variant in routes.variants:
+        for route in variant.copies:
+            if route.base_copy:
+                together.setdefault(route.base_copy, [route.base_copy]).append(route.copy)
+    return {copy: tuple(group) for group in together.values() for copy in group}
 
 
 def _closely(
@@ -389,13 +512,20 @@ def _closely(
         return choose(copies, model, now=now)
     strategy, prefixes = pool.strategy, pool.strategy.prefixes
     if prefixes is None:
-        return strategy.pick(copies), "retry", None
+        return strategy.pick(copies), _why(strategy, exclude, copies), None
     if not exclude and len(copies) > 1:
-        return *prefixes.choose(copies, prompt or b"", prefix), None
+        state, reason = prefixes.choose(copies, prompt or b"", prefix, strategy.pick)
+        return state, strategy.reason if reason == "least-outstanding" else reason, None
     state = strategy.pick(copies)
     if state is not None:  # picked for whatever reason, it knows the prompt now
         prefixes.remember(prompt or b"", prefix, state)
     return state, "retry" if exclude else "only-copy", None
+
+
+def _why(strategy: Strategy, exclude: tuple[int, ...], copies: Sequence[CopyState]) -> str:
+    if exclude:
+        return "retry"
+    return strategy.reason if len(copies) > 1 else "only-copy"
 
 
 def _paused(
@@ -412,7 +542,9 @@ def _describe(state: CopyState) -> dict[str, Any]:
         "copy": state.copy,
         "instance_id": state.instance_id,
         "outstanding": state.outstanding,
-        "outstanding_max": state.outstanding_max,
+        "outstanding_max": state.limit,
         "healthy": state.healthy,
         "paused": state.paused,
+        **({"others": state.others} if state.others else {}),
+        **({"cost": round(state.cost, 3)} if state.kind else {}),
     }

@@ -15,6 +15,8 @@ from penstock.core.routing.copies import CopyState
 def least_outstanding(copies: Sequence[CopyState]) -> CopyState | None:
     """The copy with the fewest outstanding requests; ties go to the least recently picked.
 
+    Those of other gateways count as well, as the copy's instance said last.
+
     Full knowledge of every copy's count beats sampling two of them: a gateway has few enough copies
     to look at all (in simulation 0.93 against 0.81 utilisation at the same promise, 8 per host).
     """
@@ -22,7 +24,10 @@ def least_outstanding(copies: Sequence[CopyState]) -> CopyState | None:
     fewest = latest = 0
     for state in copies:
         outstanding = state.outstanding
-        if outstanding < state.outstanding_max and (
+        if outstanding >= state.outstanding_max:
+            continue
+        outstanding += state.others
+        if (
             best is None
             or outstanding < fewest
             or (outstanding == fewest and state.picked < latest)
@@ -30,6 +35,33 @@ def least_outstanding(copies: Sequence[CopyState]) -> CopyState | None:
             best = state
             fewest = outstanding
             latest = state.picked
+    return best
+
+
+def least_wait(copies: Sequence[CopyState]) -> CopyState | None:
+    """As `least_outstanding`, where a request takes some copies longer than others: the copy that
+    would be done with one more first."""
+    best: CopyState | None = None
+    shortest: tuple[float, int] = (0.0, 0)
+    for state in copies:
+        if state.outstanding < state.outstanding_max:
+            wait = (state.outstanding + state.others + 1) * state.cost, state.picked
+            if best is None or wait < shortest:
+                best = state
+                shortest = wait
+    return best
+
+
+def least_together(copies: Sequence[CopyState]) -> CopyState | None:
+    """As `least_outstanding`, where copies share their queue with others: with all requests that
+    are in it, whichever of them they name."""
+    best: CopyState | None = None
+    fewest: tuple[int, int] = (0, 0)
+    for state in copies:
+        together = sum(one.outstanding + one.others for one in state.beside or (state,))
+        if together < state.limit and (best is None or (together, state.picked) < fewest):
+            best = state
+            fewest = together, state.picked
     return best
 
 

@@ -50,7 +50,9 @@ class Pool:
         self.strategy = strategy
         self.multi_model = routes.multi_model
         #: more of a request decides than who is least busy
-        self.looks_closer = routes.multi_model or strategy.prefixes is not None
+        self.looks_closer = (
+            routes.multi_model or strategy.prefixes is not None or strategy.speeds is not None
+        )
         self.copies = copies
         self.open: list[CopyState] = []
         self.paused: list[CopyState] = []
@@ -61,6 +63,13 @@ class Pool:
         eager = [state for state in healthy if not state.paused]
         self.open = eager or healthy
         self.paused = [state for state in healthy if state.paused] if eager else []
+
+    def weigh(self) -> None:
+        """Speeds were learned, or copies have come."""
+        speeds = self.strategy.speeds
+        for state in self.copies:
+            state.cost = speeds.cost(state.kind) if speeds is not None else 1.0
+        self.strategy.weigh()
 
     def not_yet_failed(self, exclude: tuple[int, ...]) -> list[CopyState]:
         """Open copies that have not failed this request, else paused ones, else all open ones."""

@@ -1,8 +1,8 @@
 """PREFIX_AWARE: prompts that begin alike go to the copy whose cache has seen their beginning.
 
     filter   copies below the concurrency threshold, with room
-    score    bytes of the prompt, up to the prefix length, that the copy was sent before
-    pick     the longest match; among equals the copy that was sent it last
+    score    bytes of the prompt, up to the prefix length, that the copy holds still (`prefixes.py`)
+    pick     the longest match; among equals the least outstanding copy
 
 A match counts if it covers at least half of what is looked at. Less of it (everybody's greeting,
 say) saves less than half a prefill, and would gather strangers on one copy while others idle. Where
@@ -10,10 +10,17 @@ no copy matches the least outstanding one is taken, and learns the prefix (`leas
 where all that match are at the threshold too (`prefix-spill`), so a popular prefix spreads over as
 many copies as its load needs. With all copies at the threshold the least outstanding one is taken.
 
-Among equals the last is the likeliest to have the prefix still: caches forget what is least
-recently used. Taking the least outstanding of all that ever had it would, in time, spread every
-prefix over every copy, and no cache would hold them all (in simulation, assistant_prefix.toml near
-its limit: nine first tokens in ten within 0.10 s instead of 0.25 s).
+Where engines do not say how much they hold, among equals the copy that was sent it last is taken:
+it is the likeliest to have the prefix still. Taking the least outstanding of all that ever had it
+would, in time, spread every prefix over every copy, and no cache would hold them all (in
+simulation, assistant_prefix.toml near its limit: nine first tokens in ten within 0.10 s instead of
+0.25 s). Where they do, a copy that is passed over forgets by itself, here as there, and equals are
+as many as their load needs.
+
+Near its limit an endpoint loses its caches all at once where matches are believed that are none: a
+cold prefill takes its copy longer, so its places are full when the next such prompts come, which
+are then cold elsewhere. A threshold a little above what an engine runs at once lets a prompt wait
+for an answer to end rather than for a prefill (three regions in the twin, bench/regions_twin.py).
 
 `salt` is Prefix-Aware-Id: it keeps equal beginnings of different callers apart. Prompts that are
 too short to compare go together if they have the same one.
@@ -21,7 +28,7 @@ too short to compare go together if they have the same one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.core.routing.copies import CopyState
@@ -46,24 +53,34 @@ class PrefixAware:
         )
 
     def choose(
-        self, copies: Sequence[CopyState], prompt: bytes, salt: bytes | None
+        self,
+        copies: Sequence[CopyState],
+        prompt: bytes,
+        salt: bytes | None,
+        least: Callable[[Sequence[CopyState]], CopyState | None] = least_outstanding,
     ) -> tuple[CopyState | None, str]:
-        """A copy with room among `copies` (all open ones of the variant), and why it."""
+        """A copy with room among `copies` (all open ones of the variant), and why it. `least`:
+        the one that is taken among equals."""
         index = self._index
         keys = index.keys(prompt, salt)
-        state, reason = self._longest(keys, min(len(prompt), index.prefix_length_max))
+        state, reason = self._longest(keys, min(len(prompt), index.prefix_length_max), least)
         if state is None:
-            state = least_outstanding(copies)
-        if state is not None and keys:
-            index.remember(keys, state)
+            state = least(copies)
+        if state is not None:
+            index.remember(keys, state, len(prompt))
         return state, reason
 
     def remember(self, prompt: bytes, salt: bytes | None, state: CopyState) -> None:
         """The copy was picked for another reason than its cache, and has the prompt now."""
-        self._index.remember(self._index.keys(prompt, salt), state)
+        self._index.remember(self._index.keys(prompt, salt), state, len(prompt))
 
-    def _longest(self, keys: list[int], length: int) -> tuple[CopyState | None, str]:
-        ends, threshold = self._index.ends, self._threshold
+    def _longest(
+        self,
+        keys: list[int],
+        length: int,
+        least: Callable[[Sequence[CopyState]], CopyState | None],
+    ) -> tuple[CopyState | None, str]:
+        ends = self._index.ends
         found = self._index.holders(keys)
         reason = "least-outstanding"
         looked_at = None
@@ -72,14 +89,32 @@ class PrefixAware:
             if holders == looked_at:
                 continue  # one block shorter, the same copies
             looked_at = holders
-            for holder in holders:
-                state = holder[0]
-                if not is_alive(holder) or not state.healthy or state.paused:
-                    continue
-                reason = "prefix-spill"
-                if state.outstanding < min(threshold, state.outstanding_max):
-                    return state, "prefix-match"
+            able = [
+                holder[0]
+                for holder in holders
+                if is_alive(holder) and holder[0].healthy and not holder[0].paused
+            ]
+            reason = "prefix-spill" if able else reason
+            state = self._among(able, least)
+            if state is not None:
+                return state, "prefix-match"
         return None, reason
+
+    def _among(
+        self,
+        equals: list[CopyState],
+        least: Callable[[Sequence[CopyState]], CopyState | None],
+    ) -> CopyState | None:
+        """Of copies that hold as much, in the order in which they were sent it last."""
+        below = [
+            one
+            for one in equals
+            if one.outstanding < one.outstanding_max
+            and one.outstanding + one.others < self._threshold
+        ]
+        if all(one.cache_bytes for one in below):
+            return least(below)
+        return below[0]
 
     def snapshot(self) -> dict[str, Any]:
         return {

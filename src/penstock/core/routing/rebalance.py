@@ -13,8 +13,9 @@ are served side by side in the order in which they came, as if both copies had s
 copy has given back what it had, `gone` when it can't any more. While one is asked nothing else is
 decided, for the counts are about to change; a change meanwhile is looked at afterwards.
 
-It does not know what strategy routes, and levels by counts alone: what is given back goes to
-another copy than it came from, the strategy's choice. Nothing is moved for a difference of one.
+It does not know what strategy routes, and levels by counts alone, and by what a request costs where
+copies are of different speed: what is given back goes to another copy than it came from, the
+strategy's choice. Nothing is moved for a difference of one.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class CopyLoad(NamedTuple):
     copy: int
     outstanding: int
     outstanding_max: int
+    cost: float = 1.0  #: of a request on it; 1 on the fastest
 
 
 class GiveBack(NamedTuple):
@@ -48,10 +50,13 @@ def level(loads: Sequence[CopyLoad]) -> tuple[GiveBack, ...]:
     """What is to be given back so that no copy has two more than another one with room."""
     if len(loads) < 2:
         return ()
-    share, rest = divmod(sum(load.outstanding for load in loads), len(loads))
+    total = sum(load.outstanding for load in loads)
+    shares = 1.0 / sum(1.0 / load.cost for load in loads)
     busiest_first = sorted(loads, key=lambda load: (-load.outstanding, load.copy))
-    # Who has most keeps the one that does not divide: nothing moves that need not.
-    targets = {load.copy: share + (at < rest) for at, load in enumerate(busiest_first)}
+    targets = {load.copy: int(total * shares / load.cost) for load in busiest_first}
+    # Who has most keeps what does not divide: nothing moves that need not.
+    for load in busiest_first[: total - sum(targets.values())]:
+        targets[load.copy] += 1
     room = sum(
         max(0, min(targets[load.copy], load.outstanding_max) - load.outstanding) for load in loads
     )

@@ -69,12 +69,20 @@ class Sessions:
         return len(self._sessions) >= self._sessions_max and session not in self._sessions
 
     def bind(self, session: str, state: CopyState, *, now: float) -> None:
-        """The session lives on this copy from now on. Ask `is_full` before."""
+        """The session begins on this copy. Ask `is_full` before."""
+        self.adopt(session, state, now=now)
+
+    def adopt(self, session: str, state: CopyState, *, now: float) -> None:
+        """The session lives on this copy: it began here, or at another gateway."""
         self._sessions[session] = _Session(state, now)
         self._sessions.move_to_end(session)
 
     def close(self, session: str, *, now: float) -> bool:
         """Ends a session, a lost one too; False: it is unknown."""
+        return self.forget(session, now=now)
+
+    def forget(self, session: str, *, now: float) -> bool:
+        """It has ended, here or at another gateway; False: it is unknown."""
         self._expire(now)
         return self._sessions.pop(session, None) is not None
 

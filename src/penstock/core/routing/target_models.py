@@ -95,19 +95,21 @@ def _helper(
     chosen: CopyState, free: Sequence[CopyState], model: str, now: float
 ) -> CopyState | None:
     """A host that is to load a hot model as well, if there is one and it has not been asked."""
-    if chosen.outstanding < _HOT_OUTSTANDING:
+    busy = chosen.outstanding + chosen.others
+    if busy < _HOT_OUTSTANDING:
         return None
     idle = [
         state
         for state in free
         if model not in _seen(state).loaded
-        and chosen.outstanding >= _HOT_RATIO * max(state.outstanding, 1)
+        and busy >= _HOT_RATIO * max(state.outstanding + state.others, 1)
     ]
     if not idle:
         return None
     helper = max(idle, key=_roomy)
     asked = _seen(helper).asked
-    if now < asked.get(model, now - _ASK_AGAIN_S) + _ASK_AGAIN_S:
+    asked_at = asked.get(model)
+    if asked_at is not None and now < asked_at + _ASK_AGAIN_S:
         return None
     asked[model] = now
     if len(asked) > _SENT_MAX:
@@ -116,7 +118,7 @@ def _helper(
 
 
 def _busy(state: CopyState) -> tuple[int, int, int]:
-    return state.outstanding, state.picked, state.copy
+    return state.outstanding + state.others, state.picked, state.copy
 
 
 def _roomy(state: CopyState) -> tuple[int, int, int, int, int]:
@@ -125,7 +127,7 @@ def _roomy(state: CopyState) -> tuple[int, int, int, int, int]:
     return (
         seen.free_bytes // _ROOM_STEP_BYTES,
         -len(seen.loaded) - len(seen.sent),
-        -state.outstanding,
+        -state.outstanding - state.others,
         -state.picked,
         -state.copy,
     )

@@ -32,6 +32,15 @@ _CODES: Final = {
     "capacity-out-of-reach": UNSCALABLE,
 }
 
+#: Reasons that alarms meet every period in ordinary times: no activity is made of them.
+UNTOLD: Final = frozenset(
+    {
+        *("no-wish", "scale-in-cooldown", "scale-out-cooldown", "scale-in-disabled"),
+        *("scale-in-suspended", "scale-out-suspended", "change-under-way"),
+        *("tracking-never-leaves-zero", "no-step", "no-datapoints", "not-watched-long-enough"),
+    }
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotScaled:
@@ -120,3 +129,13 @@ def schedule_cause(name: str) -> str:
 
 def bound_cause(*, out: bool, bound: int) -> str:
     return f"{'minimum' if out else 'maximum'} capacity was set to {bound}"
+
+
+def stays(wish_reason: str, choice_reason: str) -> str:
+    """The reason of a wish for the present count, in the words of not-scaled reasons."""
+    if choice_reason == "not-all-policies-agree":
+        return choice_reason
+    return {
+        "target-tracking": "at-desired-capacity",
+        "step-scaling": "at-desired-capacity",
+    }.get(wish_reason, wish_reason)

@@ -29,20 +29,13 @@ from penstock.core.scaling.actions import (
 from penstock.core.scaling.choose import PERIODS_KEPT, Wish, choose
 from penstock.core.scaling.cooldown import Scaled
 from penstock.core.scaling.observed import LoadObserved, LoadWindow
-from penstock.core.scaling.schedule import ScheduledAction, next_due
+from penstock.core.scaling.schedule import ScheduledAction
+from penstock.core.scaling.settling import OUT_OF_REACH, end_of
 from penstock.core.scaling.spec import Policy, ScalingSpec, StepPolicy
 from penstock.core.scaling.story import Story
 
 #: After a count was out of reach: the machine is full, and will not be empty the next second.
 OUT_OF_REACH_S: Final = 60.0
-#: Reasons that alarms meet every period in ordinary times: no activity is made of them.
-_UNTOLD: Final = frozenset(
-    {
-        *("no-wish", "scale-in-cooldown", "scale-out-cooldown", "scale-in-disabled"),
-        *("scale-in-suspended", "scale-out-suspended", "change-under-way"),
-        *("tracking-never-leaves-zero", "no-step", "no-datapoints", "not-watched-long-enough"),
-    }
-)
 
 
 class TargetScaler:
@@ -115,7 +108,9 @@ class TargetScaler:
         if deciding is None or (choice.capacity == observed.capacity and wish.capacity is None):
             return self._nothing(observed, wish.reason, trigger, wish)
         if choice.capacity == observed.capacity:
-            return self._nothing(observed, _stays(deciding.reason, choice.reason), trigger, wish)
+            return self._nothing(
+                observed, activity.stays(deciding.reason, choice.reason), trigger, wish
+            )
         return self._change(observed, choice.capacity, deciding, trigger, wish)
 
     def capacity_wanted(self, observed: LoadObserved) -> list[Action]:
@@ -144,7 +139,7 @@ class TargetScaler:
         actions: list[Action] = []
         for at, name in due:
             action, _ = self._schedules.pop(name)
-            following = next_due(action, after=max(now, at))
+            following = action.next_due(after=max(now, at))
             if following is not None:
                 self._schedules[name] = action, following
             ran = self._run(action, following, observed, now)
@@ -299,31 +294,20 @@ class TargetScaler:
 
     def _settled(self, observed: LoadObserved) -> list[Action]:
         """The end of the activity under way, once it is seen."""
-        last, dimension = self._last, self._spec.target.dimension
+        last = self._last
         if not self._open or last is None:
             return []
-        if observed.capacity == last.to:
-            reached = observed.ready >= last.to if last.out else observed.ready <= last.to
-            if not reached and not observed.out_of_reach:
-                return []
-            status, reason = activity.SUCCESSFUL, "capacity-reached"
-            message = activity.succeeded(dimension, last.to)
-            if not reached:
-                status, reason = activity.UNFULFILLED, "capacity-out-of-reach"
-                message = activity.failed(dimension, last.to, observed.failure)
-        elif observed.failure and observed.settled:
-            status, reason = activity.FAILED, "capacity-out-of-reach"
-            message = activity.failed(dimension, last.to, observed.failure)
-        else:
-            status, reason = activity.OVERRIDDEN, "capacity-changed"
-            message = activity.overridden(dimension, last.to, observed.capacity)
+        end = end_of(last, observed, self._spec.target.dimension)
+        if end is None:
+            return []
         settled = SettleActivity(
-            activity_id=self._open, status=status, message=message, reason=reason
+            activity_id=self._open, status=end.status, message=end.message, reason=end.reason
         )
         self._open = ""
-        if reason == "capacity-out-of-reach":
+        if end.reason == OUT_OF_REACH:
             self._blocked_until = observed.at + max(last.cooldown_s, OUT_OF_REACH_S)
-        self._last = replace(last, ended=observed.at) if status == activity.SUCCESSFUL else None
+        succeeded = end.status == activity.SUCCESSFUL
+        self._last = replace(last, ended=observed.at) if succeeded else None
         return [settled]
 
     def _run(
@@ -372,7 +356,7 @@ class TargetScaler:
         target = self._spec.target
         told = self._told.get(wish.arn)
         self._note(observed, observed.capacity, reason, trigger)
-        if reason in _UNTOLD or told == reason:
+        if reason in activity.UNTOLD or told == reason:
             return []
         self._told[wish.arn] = reason
         return [
@@ -429,13 +413,3 @@ class TargetScaler:
         known = {one.arn for one in self._spec.policies}
         assert set(self._wishes) <= known
         assert not self._open or self._last is not None
-
-
-def _stays(wish_reason: str, choice_reason: str) -> str:
-    """The reason of a wish for the present count, in the words of not-scaled reasons."""
-    if choice_reason == "not-all-policies-agree":
-        return choice_reason
-    return {
-        "target-tracking": "at-desired-capacity",
-        "step-scaling": "at-desired-capacity",
-    }.get(wish_reason, wish_reason)

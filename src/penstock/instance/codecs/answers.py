@@ -47,6 +47,19 @@ def chosen(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> E
     return encode
 
 
+def lines(model: CodecModel, accept: str | None, offered: tuple[str, ...]) -> Encode | None:
+    """Writes a row as one line of JSON, without `predictions` around it; None where JSON is not
+    what Accept asks for. Raises ModelError 406."""
+    if negotiate(accept, offered) != JSON:
+        return None
+
+    def encode(outputs: Tensors) -> tuple[bytes, bytes]:
+        row = {name: jsonable(array, name)[0] for name, array in outputs.items()}
+        return dump_json(next(iter(row.values())) if len(row) == 1 else row), _METAS[JSON]
+
+    return encode
+
+
 def predictions(outputs: Tensors, batched: bool) -> bytes:
     if len(outputs) == 1:
         name, array = next(iter(outputs.items()))

@@ -19,6 +19,8 @@ from penstock.errors import ModelError
 from penstock.runtimes.dtypes import NUMPY, name_of
 
 JSON: Final = "application/json"
+#: its names in the wild; the first is SageMaker's
+JSON_LINES: Final = ("application/jsonlines", "application/x-jsonlines", "application/jsonl")
 CSV: Final = "text/csv"
 NPY: Final = "application/x-npy"
 NPZ: Final = "application/x-npz"

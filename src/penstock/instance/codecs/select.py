@@ -8,6 +8,7 @@ from penstock.instance.codecs import csv_rows, npy, oip_grpc, oip_json, predict_
 from penstock.instance.codecs.base import (
     CSV,
     JSON,
+    JSON_LINES,
     NPY,
     NPZ,
     OIP_GRPC,
@@ -65,7 +66,7 @@ def decode_tensors(model: CodecModel, meta: RequestMeta, body: bytes) -> Decoded
         if oip_json.is_oip(parsed):
             return oip_json.decode_parsed(model, parsed, memoryview(b""), sagemaker=True)
         return predict_json.decode_parsed(model, parsed, meta.accept)
-    if kind in ("application/jsonlines", "application/x-jsonlines", "application/jsonl"):
+    if kind in JSON_LINES:
         return predict_json.decode_lines(model, body, meta.accept)
     if kind == CSV:
         return csv_rows.decode(model, body, meta.accept)

@@ -104,12 +104,15 @@ class TextModel:
 class TextDecoded(Decoded):
     """Texts of one request; its `encode` takes the tensors of its heads (see `text_heads`)."""
 
-    __slots__ = ("heads", "texts")
+    __slots__ = ("as_json", "heads", "texts")
 
     def __init__(self, texts: list[Text], heads: tuple[Head, ...], encode: Encode) -> None:
         super().__init__({}, len(texts), encode)
         self.texts = texts
         self.heads = heads
+        #: what `encode` writes: one result without a list around it, and how many labels of each;
+        #: None: it is not that simple, and `encode` has to be asked
+        self.as_json: tuple[bool, TopK] | None = None
 
 
 def decode_texts(model: TextModel, meta: RequestMeta, body: bytes) -> TextDecoded:
@@ -138,7 +141,8 @@ def _csv_texts(model: TextModel, lines: str) -> list[Text]:
     return texts
 
 
-def _from_json(model: TextModel, parsed: Any) -> TextDecoded:
+def from_json(model: TextModel, parsed: Any) -> TextDecoded:
+    """Of a body that is no Open Inference Protocol."""
     inputs, parameters = inputs_and_parameters(parsed)
     top_k = _top_k(parameters.get("top_k", 0))
     heads = model.asked(parameters.get("heads"))
@@ -192,7 +196,9 @@ def _answering(
         answer = as_json(heads, outputs, top_k)
         return dump_json(answer[0] if bare else answer), JSON_META
 
-    return TextDecoded(texts, heads, encode)
+    decoded = TextDecoded(texts, heads, encode)
+    decoded.as_json = (bare, top_k)
+    return decoded
 
 
 def _check(model: TextModel, texts: Sequence[Text]) -> None:
@@ -256,5 +262,5 @@ def _over_tensors(
 
 
 _FORMS: Final = Forms(
-    json=_from_json, plain=_from_plain, oip=_from_oip, grpc=_from_grpc, csv=_from_csv
+    json=from_json, plain=_from_plain, oip=_from_oip, grpc=_from_grpc, csv=_from_csv
 )

@@ -21,6 +21,8 @@ from penstock.runtimes.base import PayloadReply, Returned
 from penstock.wire import frames
 
 _REASONS = frames.BATCH_REASON_CODES
+_REPLY_BYTES = frames.REPLY_HEAD.size
+_US_MAX = 0xFFFFFFFF
 
 
 class Engine(Protocol):
@@ -101,6 +103,7 @@ class Batches(Work):
             for start, stop in zip(starts, stops, strict=True)
         ]
         request.parts_left = len(request.parts)
+        request.lane_us = 0
         for part in request.parts:
             if request.answered:
                 return
@@ -160,6 +163,7 @@ class Batches(Work):
                 self._answer(request, result, run, run_us)
             else:
                 item.result = result
+                request.lane_us += run_us * item.rows // run.action.rows
                 request.parts_left -= 1
                 if not request.parts_left:
                     self._answer_joined(request, run, run_us)
@@ -217,9 +221,15 @@ class Batches(Work):
     def _reply(self, request: Request, meta: bytes, body: bytes, run: _Run, run_us: int) -> None:
         action = run.action
         self._copy.requests += 1
+        if request.parts is None:
+            lane_us = run_us * request.rows // action.rows
+        else:
+            lane_us = min(request.lane_us, _US_MAX)
         self._copy.answer(
             request,
-            frames.HEAD.pack(14 + len(meta) + len(body), frames.REPLY, 0, len(meta), request.ident)
+            frames.HEAD.pack(
+                _REPLY_BYTES + len(meta) + len(body), frames.REPLY, 0, len(meta), request.ident
+            )
             + frames.REPLY_HEAD.pack(
                 200,
                 action.rows,
@@ -227,6 +237,7 @@ class Batches(Work):
                 _REASONS.get(action.reason, 0),
                 int((run.started - request.received) * 1e6),
                 run_us,
+                lane_us,
             )
             + meta
             + body,

@@ -58,7 +58,7 @@ class PackedTensorEngine(TensorBodies):
             outputs = unpack(reply.body)
         except Exception as error:  # packed in the model's own process
             return ModelError("model-answer-unreadable", f"its tensors can't be read: {error}")
-        if self._model.batched:
+        if self.model.batched:
             for name, array in outputs.items():
                 if array.ndim == 0 or array.shape[0] != rows:
                     return wrong_rows(name, array, rows)

@@ -38,7 +38,7 @@ class PipelineSteps(Sequences):
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
         path = (*request.path, self._served.name)
-        asked = Asking(alone=request.alone, path=path, calls=request.calls)
+        asked = Asking(alone=request.alone, path=path, calls=request.calls, spans=request.spans)
         self._runtime.add(sequence.ident, request.data.request, request.deadline, asked)
 
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:

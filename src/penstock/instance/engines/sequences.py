@@ -78,7 +78,7 @@ class Sequences(Work):
             new_id=lambda: f"{stem}{next(numbers):08x}",
             now_s=lambda: int(time.time()),
         )
-        runtime.attach(self._on_events, lambda: bool(self._running))
+        runtime.attach(self._on_events, self._on_lost)
 
     def _decoded(self, meta: bytes, body: bytes) -> Any:
         asked = frames.decode_request_meta(meta)
@@ -101,7 +101,9 @@ class Sequences(Work):
         self._running[sequence.ident] = self._of_request[request] = sequence
 
     def _start(self, sequence: Sequence) -> None:
-        self._runtime.add(sequence.ident, sequence.call.prompt, sequence.call.sampling)
+        by = sequence.request.by
+        adapter = by.key if by is not None else ""
+        self._runtime.add(sequence.ident, sequence.call.prompt, sequence.call.sampling, adapter)
 
     def cancelled(self, request: Request) -> None:
         """What is generated ends within a step."""
@@ -185,6 +187,7 @@ class Sequences(Work):
         )
         self._copy.requests += 1
         self._runtime.served()
+        run_us = _us(now - sequence.started)
         self._copy.answer(
             request,
             frames.encode_reply(
@@ -194,7 +197,8 @@ class Sequences(Work):
                 lane=min(action.lane, 255),
                 reason=_REASONS.get(action.reason, 0),
                 queue_us=_us(sequence.started - request.received),
-                run_us=_us(now - sequence.started),
+                run_us=run_us,
+                lane_us=run_us,  # the slot is its own, whoever runs beside it
                 meta=meta,
                 body=body,
             ),
@@ -219,21 +223,34 @@ class Sequences(Work):
     # the end of all
 
     def lost(self) -> None:
-        broken = ModelError(
-            "stream-broken",
-            "the engine's process ended in the middle of the answer",
-            hint="Send the request again; the engine starts anew by itself.",
-        )
-        company = len(self._running) - 1
-        self._end_all(broken, lambda request: blamed(company, alone=request.alone))
+        self._break_off(list(self._running.values()))
+
+    def _on_lost(self, idents: set[int]) -> None:
+        """A process that another has replaced ended before it had answered all that it had."""
+        lost = [self._running[ident] for ident in sorted(idents) if ident in self._running]
+        self._break_off(lost)
+
+    def _break_off(self, sequences: list[Sequence]) -> None:
+        company = len(sequences) - 1
+        self._end_all(sequences, _broken(), lambda request: blamed(company, alone=request.alone))
 
     def close(self) -> None:
         """Whoever is not answered is given back; an answer that has begun is broken off."""
-        stopping = ModelError("stream-broken", "the model is being unloaded")
-        self._end_all(stopping, lambda request: "draining")
+        self._end_all(list(self._running.values()), _unloaded(), lambda request: "draining")
 
-    def _end_all(self, broken: ModelError, reason: Callable[[Request], str]) -> None:
-        for sequence in list(self._running.values()):
+    def end(self, requests: list[Request]) -> None:
+        """As `close`, of some; those that have no slot yet are given back."""
+        sequences = [self._of_request[each] for each in requests if each in self._of_request]
+        self._runtime.cancel([sequence.ident for sequence in sequences])
+        self._end_all(sequences, _unloaded(), lambda request: "draining")
+        for request in requests:
+            if not request.answered:
+                self._copy.give_back(request, "draining")
+
+    def _end_all(
+        self, sequences: list[Sequence], broken: ModelError, reason: Callable[[Request], str]
+    ) -> None:
+        for sequence in sequences:
             request = sequence.request
             if sequence.streamed:
                 self._copy.fail(request, broken)
@@ -275,6 +292,18 @@ def _told(sequence: Sequence, now: float) -> str:
             "finish": answer.finish,
         }
     ).decode()
+
+
+def _broken() -> ModelError:
+    return ModelError(
+        "stream-broken",
+        "the engine's process ended in the middle of the answer",
+        hint="Send the request again; the engine starts anew by itself.",
+    )
+
+
+def _unloaded() -> ModelError:
+    return ModelError("stream-broken", "the model is being unloaded")
 
 
 def _us(seconds: float) -> int:

@@ -17,6 +17,7 @@ from penstock.errors import ModelError
 from penstock.instance.codecs.base import CodecModel, Decoded, Encode, Tensors, check_arrays
 from penstock.instance.codecs.select import decode_tensors
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.tensor_rows import TensorRowsEngine
 from penstock.instance.request import Item
 from penstock.runtimes.base import TensorRuntime
 from penstock.wire.frames import decode_request_meta
@@ -34,16 +35,16 @@ class TensorBodies:
     """What every engine of tensors does with bodies, wherever its model runs."""
 
     def __init__(self, model: CodecModel) -> None:
-        self._model = model
+        self.model = model
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         """(decoded, data of the whole request, length). Raises ModelError."""
-        decoded = decode_tensors(self._model, decode_request_meta(meta), body)
+        decoded = decode_tensors(self.model, decode_request_meta(meta), body)
         return decoded, decoded.tensors, 0
 
     def taken(self, tensors: Tensors, encode: Encode) -> tuple[Decoded, Any, int]:
         """As `decode`, of arrays that come from a model of the same artifact."""
-        rows = check_arrays(self._model, tensors)
+        rows = check_arrays(self.model, tensors)
         return Decoded(tensors, rows, encode), tensors, 0
 
     def cut(self, data: Any, start: int, stop: int) -> Any:
@@ -80,6 +81,16 @@ class TensorEngine(TensorBodies):
                 results[at] = result
         return results
 
+    def rows(self, rows_max: int) -> TensorRowsEngine:
+        """The rows of large data sets through the same lanes. `rows_max`: of the description."""
+        return TensorRowsEngine(self, rows_fixed=self._rows_fixed, rows_max=rows_max)
+
+    def run_rows(self, lane: int, inputs: Tensors, rows: int) -> Tensors:
+        outcome = self._try(lane, inputs, rows)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return dict(outcome)
+
     def _run_group(self, lane: int, items: list[Item]) -> Results:
         if len(items) > 1:
             joined = {
@@ -96,7 +107,7 @@ class TensorEngine(TensorBodies):
             outputs = self._runtime.run(lane, self._filled(inputs, rows))
         except Exception as error:  # ours or the library's: the copy tells them apart
             return error
-        if not self._model.batched:
+        if not self.model.batched:
             return outputs
         expected = max(rows, self._rows_fixed)
         for name, array in outputs.items():

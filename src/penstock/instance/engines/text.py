@@ -31,6 +31,7 @@ from penstock.instance.codecs.text_heads import heads_of, result_name
 from penstock.instance.engines.lane_threads import LaneThreads
 from penstock.instance.engines.tensor import Results, join_rows, wrong_rows
 from penstock.instance.engines.text_results import checked_head, result
+from penstock.instance.engines.text_rows import TextRowsEngine
 from penstock.instance.engines.text_tokens import open_tokenizer
 from penstock.instance.request import Item
 from penstock.runtimes.base import TensorRuntime
@@ -77,9 +78,9 @@ class TextEngine:
         self._description = description
         self._threads = threads
         self._rows_fixed, self._width_fixed = _check_inputs(runtime, description)
-        self._has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
+        self.has_types = any(spec.name == "token_type_ids" for spec in runtime.inputs)
         self._pad_id = description.tokenizer.pad_id if description.tokenizer else 0
-        self._tokenizer = open_tokenizer(
+        self.tokenizer = open_tokenizer(
             model_dir,
             description.tokenizer,
             self._width_fixed,
@@ -90,11 +91,12 @@ class TextEngine:
         self._widths: tuple[int, ...] = ()
         if description.batching.buckets:
             self._row_steps = row_steps(self._rows_max)
-            self._widths = _widths(description)
+            fixed = self._width_fixed
+            self._widths = (fixed,) if fixed else _widths(description)
         heads = self._checked_heads(heads_of(description))
         self._heads = {result_name(head): head for head in heads}
         self._names = tuple(self._heads)
-        self._model = TextModel(model, description.task, heads)
+        self.model = TextModel(model, description.task, heads)
         if warm_up:
             self._warm_up(time.monotonic() + WARM_UP_S_MAX)
 
@@ -105,7 +107,7 @@ class TextEngine:
 
     def _blank(self, rows: int, width: int) -> TextRows:
         ids = [[self._pad_id] * width] * rows
-        return TextRows(ids, [[0] * width] * rows if self._has_types else None, ())
+        return TextRows(ids, [[0] * width] * rows if self.has_types else None, ())
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -136,18 +138,18 @@ class TextEngine:
     @property
     def labels(self) -> tuple[str, ...]:
         """The class names of a model with one head."""
-        heads = self._model.heads
+        heads = self.model.heads
         return heads[0].labels if heads[0].task == "classification" and not heads[0].name else ()
 
     def decode(self, meta: bytes, body: bytes) -> tuple[Decoded, Any, int]:
         asked = decode_request_meta(meta)
         decode = decode_embeddings if asked.door == "openai" else decode_texts
-        decoded: TextDecoded = decode(self._model, asked, body)
-        encodings = self._tokenizer.encode_batch(decoded.texts)
+        decoded: TextDecoded = decode(self.model, asked, body)
+        encodings = self.tokenizer.encode_batch(decoded.texts)
         ids = [encoding.ids for encoding in encodings]
         if isinstance(decoded, EmbeddingsDecoded):
             decoded.tokens = sum(map(len, ids))
-        types = [encoding.type_ids for encoding in encodings] if self._has_types else None
+        types = [encoding.type_ids for encoding in encodings] if self.has_types else None
         names = self._names
         if len(decoded.heads) < len(names):
             names = tuple(result_name(head) for head in decoded.heads)
@@ -155,6 +157,45 @@ class TextEngine:
         if self._widths and len(ids) > self._rows_max:
             rows = _by_length(rows, decoded)
         return decoded, rows, max(map(len, ids))
+
+    # rows of large data sets
+
+    def rows(self) -> TextRowsEngine:
+        """The same model for rows of large data sets."""
+        return TextRowsEngine(
+            self,
+            rows_max=self._rows_max,
+            rows_fixed=self._rows_fixed,
+            width_fixed=self._width_fixed,
+            pad_id=self._pad_id,
+        )
+
+    def run_padded(
+        self, lane: int, ids: np.ndarray, mask: np.ndarray, types: np.ndarray | None
+    ) -> Tensors:
+        """Of every head a row per text, as `finished` takes it. All arrays are [texts, tokens], as
+        the graph is to get them."""
+        arrays = {"input_ids": ids, "attention_mask": mask}
+        if types is not None:
+            arrays["token_type_ids"] = types
+        outputs = self._run(lane, arrays)
+        rows = {}
+        for name, head in self._heads.items():
+            output = outputs[head.output]
+            if output.ndim == 0 or len(output) != len(ids):
+                raise wrong_rows(head.output, output, len(ids))
+            if head.task == "embedding":  # of token vectors, one is left
+                output = result(head, output, mask, self._description.embedding)
+            rows[name] = output
+        return rows
+
+    def finished(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """The results of a head, for rows of any number of runs: once for all of them costs less
+        than for each run while its lane waits."""
+        head = self._heads[name]
+        return rows if head.task == "embedding" else result(head, rows, rows, None)
+
+    # batches of requests
 
     def cut(self, data: TextRows, start: int, stop: int) -> TextRows:
         types = data.types[start:stop] if data.types is not None else None
@@ -184,7 +225,7 @@ class TextEngine:
     def _joined(self, parts: Sequence[TextRows]) -> TextRows:
         """All rows, and every result that one of them wants."""
         ids = [row for part in parts for row in part.ids]
-        types = [row for part in parts for row in part.types or ()] if self._has_types else None
+        types = [row for part in parts for row in part.types or ()] if self.has_types else None
         wanted = {name for part in parts for name in part.names}
         return TextRows(ids, types, tuple(name for name in self._names if name in wanted))
 
@@ -217,11 +258,14 @@ class TextEngine:
         arrays["attention_mask"] = mask
         if rows.types is not None:
             arrays["token_type_ids"] = self._padded(rows.types, used, 0)
+        return self._run(lane, arrays), mask[:count]
+
+    def _run(self, lane: int, arrays: Tensors) -> Tensors:
         inputs = {
             spec.name: arrays[spec.name].astype(NUMPY[spec.dtype], copy=False)
             for spec in self._runtime.inputs
         }
-        return self._runtime.run(lane, inputs), mask[:count]
+        return self._runtime.run(lane, inputs)
 
     def _width(self, longest: int) -> int:
         """What rows are padded to: the graph's own length, else the bucket of the longest."""

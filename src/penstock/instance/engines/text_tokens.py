@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -41,10 +41,11 @@ class TextTokenizer:
     What lies behind the most characters that its tokens can hold is not read.
     """
 
-    __slots__ = ("__weakref__", "_characters_max", "_tokenizer", "decode")
+    __slots__ = ("__weakref__", "_characters_max", "_tokenizer", "decode", "tokens_max")
 
     def __init__(self, tokenizer: Any, tokens_max: int) -> None:
         self._tokenizer = tokenizer
+        self.tokens_max = tokens_max
         self._characters_max = CHARACTERS_PER_TOKEN_MAX * tokens_max
         self.decode = tokenizer.decode
 
@@ -53,16 +54,27 @@ class TextTokenizer:
         if sum(map(_characters, texts)) <= CHARACTERS_AT_ONCE:
             encodings: Sequence[Any] = self._tokenizer.encode_batch(texts)
             return encodings
-        kept: list[Tokens] = []
+        return [each for portion in self._portions(texts) for each in self._portion(portion)]
+
+    def plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of texts by themselves, without special ones."""
+        encode = self._tokenizer.encode_batch_fast
+        return [
+            each.ids
+            for portion in self._portions(texts)
+            for each in encode(portion, add_special_tokens=False)
+        ]
+
+    def _portions(self, texts: Sequence[Any]) -> Iterator[list[Any]]:
         portion: list[Any] = []
         characters = 0
         for text in texts:
             portion.append(self._readable(text))
             characters += _characters(portion[-1])
             if characters > CHARACTERS_AT_ONCE:
-                kept += self._portion(portion)
+                yield portion
                 portion, characters = [], 0
-        return kept + self._portion(portion)
+        yield portion
 
     def _portion(self, texts: list[Any]) -> list[Tokens]:
         return [Tokens(each.ids, each.type_ids) for each in self._tokenizer.encode_batch(texts)]

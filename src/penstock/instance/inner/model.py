@@ -89,6 +89,7 @@ class InnerModel:
         request = Request(
             call, 0, b"", b"", now, asked.deadline, 0, asked.alone, asked.path, asked.calls
         )
+        request.traced = asked.spans
         call.request = request
         self.copy.accept_read(request, outcome, now)
         if not self._turning:

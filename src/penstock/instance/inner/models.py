@@ -147,15 +147,20 @@ class InnerModels:
             return pending
         number = ruling.call
 
+        now = self._clock.monotonic
+        span = asked.spans.begin(name, now=now()) if asked.spans is not None else None
+
         def over() -> None:
             self._calls.end(number)
 
         def ended(outcome: Outcome) -> None:
             over()
+            if span is not None:
+                span.end(now=now(), error=getattr(outcome, "code", ""))
             pending.tell(done, outcome)
 
         made_for = Asking(
-            deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,)
+            deadline=asked.deadline, alone=asked.alone, path=asked.path, calls=(number,), spans=span
         )
         call = self._models[name].call(dict(tensors), outputs, made_for, ended)
         pending.under_way(call.cancel, over)

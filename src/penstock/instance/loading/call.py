@@ -25,8 +25,11 @@ class LoadCall:
     download_timeout_s: float
     startup_timeout_s: float
     batching: dict[str, Any]  #: fields of Batching that overrule the description's
+    #: most requests are such that others go before them: they have a level of their own, the last
+    waits_for_others: bool = False
     multi_model: dict[str, Any] | None = None  #: `source` is a prefix of target models
     target_model: str = ""  #: of the copy that hosts it
+    base_copy: int = 0  #: an adapter's: the copy of its base that it is loaded into
 
     @property
     def served_as(self) -> str:
@@ -49,6 +52,8 @@ class LoadCall:
                 download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
                 startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
                 batching=dict(call.get("batching") or {}),
+                base_copy=int(call.get("base_copy") or 0),
+                waits_for_others=call.get("waits_for_others") is True,
                 multi_model=dict(call["multi_model"]) if call.get("multi_model") else None,
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -135,6 +135,7 @@ def described(
         "labels": list(labels),
         "rows_max": batching.rows_max,
         "lanes": spec.lanes,
+        "lane_rows_max": spec.rows_max,
         "outstanding_max": spec.queue_rows_max + spec.lanes * spec.rows_max,
         "batching": dataclasses.asdict(batching),
     }

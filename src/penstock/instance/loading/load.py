@@ -14,19 +14,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.builds import build_of
 from penstock.artifacts.cache import ArtifactCache
 from penstock.artifacts.description import ModelDescription
 from penstock.artifacts.detect import Detected
 from penstock.artifacts.generation_layout import served_as_weights
 from penstock.artifacts.prepare import prepare
 from penstock.compile.serving import compile_for_serving, needs_compiling
-from penstock.errors import CallerError, ModelError, NotNowError
+from penstock.core.builds import BuildChoice
+from penstock.errors import CallerError, ModelError
+from penstock.instance.loading.bring import brought
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.loaded import Loaded
+from penstock.instance.loading.offline import for_throughput, of_job
 from penstock.instance.loading.start import start
 from penstock.instance.loading.variant_settings import served_with
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.base import LaneListener, LoadContext
+from penstock.runtimes.processor import instruction_set_here
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +64,11 @@ async def prepared(
         description = _overruled(description, call.batching)
     environment = {**call.source.environment, **call.environment}
     batching = served_with(description.batching, environment)
+    if call.waits_for_others:
+        batching = dataclasses.replace(batching, priorities=batching.priorities + 1)
     description = dataclasses.replace(description, batching=batching)
+    if of_job(call.endpoint):
+        description = for_throughput(description, call.cores)
     context = LoadContext(
         model_dir=detected.root,
         description=description,
@@ -74,6 +83,7 @@ async def prepared(
         isolated=settings.artifact.isolation,
         startup_timeout_s=call.startup_timeout_s,
         log=_model_log(call),
+        offline=of_job(call.endpoint),
     )
     return Prepared(context, detected.digest)
 
@@ -91,7 +101,20 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
             hint="Raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
     loaded.digest = model.digest
+    loaded.build = await asyncio.to_thread(_build, model.context)
     return loaded
+
+
+def _build(context: LoadContext) -> BuildChoice | None:
+    """Which of the artifact's builds it is, and why; told in the log as well."""
+    found = build_of(context.model_dir, instruction_set_here().name)
+    if found is not None:
+        needs = f", which needs {found.build.needs}," if found.build.needs else ""
+        over = f"; can't run here: {', '.join(found.passed_over)}" if found.passed_over else ""
+        context.log(
+            f"build {found.build.folder}{needs} on {found.instruction_set}: {found.reason}{over}"
+        )
+    return found
 
 
 async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | None) -> Detected:
@@ -108,6 +131,7 @@ async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | N
             settings.artifact,
             compile_uncompiled=compiled,
             cancelled=cancelled,
+            instruction_set=instruction_set_here().name,
         )
 
     def compiled(root: Path, digest: str) -> Path:
@@ -122,17 +146,7 @@ async def _detected(call: LoadCall, settings: InstanceSettings, fetch: Fetch | N
             cancelled=cancelled,
         )
 
-    try:
-        async with asyncio.timeout(call.download_timeout_s):
-            return await asyncio.to_thread(work)
-    except TimeoutError:
-        raise NotNowError(
-            "download-timeout",
-            f"{call.source.shown_uri()} was not here within {call.download_timeout_s:g} s",
-            hint="Raise ModelDataDownloadTimeoutInSeconds, or bring the artifact nearer.",
-        ) from None
-    finally:
-        cancelled.set()
+    return await brought(call, work, cancelled)
 
 
 def _private_dirs(settings: InstanceSettings) -> tuple[Path, ...]:

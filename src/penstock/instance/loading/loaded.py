@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.core.batching import BatchSpec
+from penstock.core.builds import BuildChoice
 from penstock.core.idle_warm_up import Shape
 from penstock.core.proof import Proof
 from penstock.instance.copy import Copy, Work
 from penstock.instance.engines.cores import Pinning
 from penstock.instance.engines.lane_threads import LaneThreads
+from penstock.instance.engines.rows import RowsEngine
 from penstock.instance.engines.seq2seq import DecodeThread
 from penstock.instance.inner.models import InnerModels
 
@@ -38,8 +40,10 @@ class Loaded:
     pinning: Pinning | None = None  #: where the lanes have cores of their own
     digest: str = ""  #: of the artifact in the cache
     proof: Proof | None = None  #: of a compiled artifact, on this processor
+    build: BuildChoice | None = None  #: of an artifact with several
     #: (tensors, encode) -> what its work's queue takes; None: it has no calls from other models
     taken: Callable[..., Any] | None = None
+    rows: RowsEngine | None = None  #: takes rows of large data sets, past the copy's queue
     warms: Warms | None = None  #: where it was not warmed up while it loaded
     warm_up_s: float = 0.0  #: that the artifact's own warm-up requests took
     inner: InnerModels | None = None  #: the artifact's other models, which this one calls
@@ -72,6 +76,8 @@ class Loaded:
         }
         if self.proof is not None:
             told["proof"] = self.proof.to_dict()
+        if self.build is not None:
+            told["build"] = self.build.to_dict()
         explain = getattr(self.runtime, "explain", None)
         if explain is not None:
             try:

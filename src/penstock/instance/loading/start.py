@@ -11,6 +11,7 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+from penstock import scheduling
 from penstock.artifacts.description import EngineOptions
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors
@@ -90,6 +91,7 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         raise
     lanes = runtime.lanes
     batching = possible(description.batching, runtime.inputs)
+    description = dataclasses.replace(description, batching=batching)
     name = f"{context.endpoint_name}-{context.variant_name}"
     cores = pinning.cores if pinning else ()
     threads = LaneThreads(lanes, name, asyncio.get_running_loop(), cores)
@@ -99,18 +101,21 @@ async def _tensor_model(context: LoadContext) -> Loaded:
             check_names(description, runtime.inputs, runtime.outputs)
             model = codec_model(context, runtime.inputs, runtime.outputs)
             engine: Any = TensorEngine(runtime, model, threads)
+            rows: Any = engine.rows(batching.rows_max)
             labels = description.labels
         else:
             outputs = text_heads.output_specs(text_heads.heads_of(description))
             model = codec_model(context, text.input_specs(description.task), outputs)
-            # Of many models each is loaded because somebody waits for it.
-            warm_up = not context.target_model
+            # Of many models each is loaded because somebody waits for it; a job's first batches are
+            # as good as any.
+            warm_up = not context.target_model and not context.offline
             engine = await asyncio.to_thread(
                 partial(
                     TextEngine, runtime, description, model, context.model_dir, threads,
                     warm_up=warm_up,
                 )
             )  # fmt: skip
+            rows = engine.rows()
             labels = engine.labels
             warms = None if warm_up else engine
         proved = await asyncio.to_thread(proof_here, context, runtime)
@@ -133,13 +138,14 @@ async def _tensor_model(context: LoadContext) -> Loaded:
         threads=threads,
         pinning=pinning,
         proof=proved,
+        rows=rows,
         warms=warms,
         taken=engine.taken if description.task == "tensor" else None,
     )
 
 
 def _pinning(context: LoadContext, lanes: int) -> Pinning | None:
-    if not context.description.pinned:
+    if not context.description.pinned or scheduling.is_guest():  # whose cores are nobody's
         return None
     return Pinning(lanes, threads_of(context, lanes), context.log)
 

@@ -51,6 +51,15 @@ class MemoryAccount:
         self._record = self._path(model) if self._loads == 1 else None
         self._written = None
 
+    @contextlib.asynccontextmanager
+    async def adapting(self) -> AsyncIterator[None]:
+        """Around the load of an adapter: from now on the instance has more than its model."""
+        self._record = None
+        try:
+            yield
+        finally:
+            self._use.begin()
+
     def note(self, *, ran: bool) -> None:
         """Looks, and keeps a record of it for the next time the model is loaded; nobody waits for
         the disk."""

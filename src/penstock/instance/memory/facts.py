@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.artifacts.description import ModelDescription
 from penstock.core.memory_need import ModelFacts
 from penstock.runtimes.base import LoadContext
-from penstock.runtimes.generation.runtime import init_message
+from penstock.runtimes.generation.engine_init import init_message
 
 _FOLDER_PATTERNS = {
     "openvino_genai": ("*.xml", "*.bin"),

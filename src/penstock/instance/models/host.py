@@ -4,8 +4,9 @@
     residency  says what is loaded, ended, admitted, refused: this class carries it out
     unload     only of models that answer nothing; whatever is parked then waits for the next load
 
-Keeps the promise of a copy: each request is answered exactly once. What is parked ends with its
-model's copy, with an error, given back when the host drains, or cancelled.
+What becomes of models is in `loads.py`, what of their callers is here. Keeps the promise of a copy:
+each request is answered exactly once. What is parked ends with its model's copy, with an error,
+given back when the host drains, or cancelled.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
-from penstock.core.attempts import is_permanent
 from penstock.core.residency import (
     Action,
     Admit,
@@ -33,15 +32,15 @@ from penstock.core.residency import (
     Unload,
 )
 from penstock.core.residency.actions import LOAD_FAILED, QUARANTINED, STILL_LOADED
-from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.errors import CallerError, PenstockError
 from penstock.instance import replies
 from penstock.instance.batcher_driver import CallAt, Timer
 from penstock.instance.copy import Copy, Elsewhere
-from penstock.instance.engines.lane_events import LaneEvents
 from penstock.instance.models import reports
 from penstock.instance.models.explicit import Explicit
 from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
 from penstock.instance.models.loader import Loader
+from penstock.instance.models.loads import LoadsDriver
 from penstock.instance.models.memory import footprint
 from penstock.instance.models.refusals import refused
 from penstock.instance.models.shared import SharedProcesses
@@ -51,16 +50,11 @@ from penstock.instance.models.watch import LOOK_EVERY_S, OnCounts, Watch
 from penstock.instance.models.work_note import WorkNote
 from penstock.instance.request import Request
 from penstock.wire import frames
-from penstock.wire.work_note import NotedModel
 
 _LOG = logging.getLogger(__name__)
 
-#: why a model is gone whose worker died and did not come back
-_CRASHED = "crashed"
+#: why a model is gone
 _HOST_ENDED = "host-ended"
-
-#: A foreign server answered 507.
-MEMORY_FULL_CODE = "model-memory-full"
 
 #: Models that a host knows of, loaded or not, and how many of them are forgotten when there are
 #: more: those that are not loaded, the oldest first.
@@ -93,34 +87,29 @@ class ModelHost:
         self.number = number
         self.state = "ready"  #: ready | draining | closed
         self.clock = clock
-        self._used = footprint()
+        used = footprint()
         self._budget = spec.budget
-        self._residency = Residency(spec, used=self._used)
+        self._residency = Residency(spec, used=used)
         self._prefix = prefix
         self._loader = loader
         self._shared = shared
-        self._note = note or WorkNote(None)
         self._call_at = call_at
-        self._elsewhere = elsewhere
         self._on_event = on_event
         self._targets: dict[str, Target] = {}
         self._parked = 0
         self._touched: set[Copy] = set()
         self._timer: Timer | None = None
         self._timer_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
         self._on_idle: Callable[[], None] | None = None
         self._copies_made = 0
-        self._loads = 0
-        self._unloads = 0
-        self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
+        self._quiet_since = clock.monotonic()  #: or is served now
         self.explicit = Explicit(
             self._targets,
             self._residency,
             prefix,
             clock=clock,
-            carry_out=self._carry_out,
-            free=lambda: self._budget - self._used,
+            carry_out=self.carry_out,
+            free=lambda: self._budget - self._loads.used,
         )
         self._watch = Watch(
             self._targets,
@@ -131,17 +120,28 @@ class ModelHost:
             on_counts=on_counts,
             on_replaced=self._replaced,
         )
-        self._quiet_since = clock.monotonic()  #: or is served now
         self._warm_up = IdleWarmUpDriver(
             self._targets,
             loader,
             clock=clock,
             quiet_since=self._is_quiet_since,
-            free_share=lambda: 1.0 - self._used.host_bytes / self._budget.host_bytes,
+            free_share=lambda: 1.0 - self._loads.used.host_bytes / self._budget.host_bytes,
         )
-        self._begin(self._warm_up.run_on())
-        self._begin(self._watch.measure_on())
-        self._begin(self._watch.count_on())
+        self._loads = LoadsDriver(
+            self,
+            self._residency,
+            loader,
+            self.explicit,
+            self._warm_up,
+            used=used,
+            clock=clock,
+            call_at=call_at,
+            elsewhere=elsewhere,
+            note=note or WorkNote(None),
+        )
+        self._loads.begin(self._warm_up.run_on())
+        self._loads.begin(self._watch.measure_on())
+        self._loads.begin(self._watch.count_on())
 
     # requests
 
@@ -171,7 +171,7 @@ class ModelHost:
             target.counts.hits += 1
             self._go(target, request, now)
             if now >= target.looked_at + LOOK_EVERY_S and not target.looking:
-                self._begin(self._watch.look(target))
+                self._loads.begin(self._watch.look(target))
             return
         self._park(name, request, now)
 
@@ -190,7 +190,7 @@ class ModelHost:
             request.answered = True
             request.sink.forget(request.ident)
             if not self._comes_back(target):
-                self._carry_out(
+                self.carry_out(
                     self._residency.abandoned(
                         target.name, now=self._now(), deadline=request.deadline
                     )
@@ -233,9 +233,9 @@ class ModelHost:
         if target.failed:
             # What could not be loaded may have been replaced since.
             if not target.looking:
-                self._begin(self._look_then_ask(target))
+                self._loads.begin(self._look_then_ask(target))
         else:
-            self._carry_out(self._residency.request(name, now=now, deadline=request.deadline))
+            self.carry_out(self._residency.request(name, now=now, deadline=request.deadline))
 
     def _new_target(self, name: str) -> Target:
         self._copies_made += 1
@@ -274,27 +274,27 @@ class ModelHost:
 
     # what the residency decides
 
-    def _carry_out(self, actions: list[Action]) -> None:
+    def carry_out(self, actions: list[Action]) -> None:
         for action in actions:
             target = self._targets.get(action.model)
             if target is None:  # a prefetch or a wish of one that nobody has called yet
                 target = self._new_target(action.model)
             match action:
                 case Prepare():
-                    self._begin(self._prepare(target))
+                    self._loads.begin(self._loads.prepare(target))
                 case Load():
-                    self._begin(self._load(target))
+                    self._loads.begin(self._loads.load(target, alone=action.alone))
                 case Unload():
-                    self._unload(target, action.reason)
+                    self._loads.unload(target, action.reason)
                 case Admit():
                     if action.reason == STILL_LOADED:
                         self.explicit.called_off(target.name)
-                    self._admit(target)
+                    self.admit(target)
                 case Refuse():
                     self._refuse(target, action)
         self._set_timer()
 
-    def _admit(self, target: Target) -> None:
+    def admit(self, target: Target) -> None:
         now = self._now()
         parked = self._take_parked(target)
         for request in parked:
@@ -305,7 +305,7 @@ class ModelHost:
                 self._turn_back(request, "copy-lost")
         self.turn(now)
         if target.copy is None or not target.copy.unanswered:
-            self._idle(target)
+            self.idle(target)
 
     def _refuse(self, target: Target, action: Refuse) -> None:
         target.left_alone = action.reason == QUARANTINED
@@ -329,151 +329,13 @@ class ModelHost:
             self._fail(request, error)
         self._look_idle()
 
-    async def _prepare(self, target: Target) -> None:
-        started = self._now()
-        try:
-            target.prepared, target.stamp, need, measured = await self._loader.prepare(target.name)
-        except Exception as error:
-            await self._failed(target, error, "preparing")
-            return
-        target.digest = target.prepared.digest
-        now = target.looked_at = self._now()
-        target.counts.downloaded(now - started)
-        self._carry_out(
-            self._residency.prepared(
-                target.name,
-                need,
-                now=now,
-                prepare_s=now - started,
-                artifact=target.prepared.digest,
-                measured=measured,
-            )
-        )
-
-    async def _load(self, target: Target) -> None:
-        prepared = target.prepared
-        assert prepared is not None, "prepared before it is loaded"
-        events = LaneEvents()
-        target.mark = self._note.mark(NotedModel(target.name, target.digest))
-        try:
-            took = await self._loader.load(prepared, events)
-        except Exception as error:
-            target.mark.remove()
-            if isinstance(error, NotNowError) and error.code == MEMORY_FULL_CODE:
-                self._used = await self._loader.measured()
-                self._carry_out(self._residency.full(target.name, now=self._now(), used=self._used))
-            else:
-                await self._failed(target, error, "loading")
-            return
-        self._loads += 1
-        target.loaded, target.error = took.loaded, None
-        if took.loaded.pids():  # it runs elsewhere, and can end nothing but that
-            target.mark.remove()
-        target.mark.works(False)
-        target.described, target.taken = took.loaded.described, took.model
-        target.copy = took.loaded.copy(
-            target.number,
-            clock=self.clock,
-            call_at=self._call_at,
-            elsewhere=self._elsewhere,
-            on_state=partial(self._copy_state, target),
-            on_idle=partial(self._idle, target),
-            on_answer=target.counts.answered,
-        )
-        target.counts.loaded(took.model, took.seconds, self._now())
-        events.attach(target.copy)
-        self._used = took.used
-        _LOG.info("model %s loaded in %.3f s", target.name, took.seconds)
-        self._carry_out(
-            self._residency.loaded(
-                target.name, took.model, now=self._now(), load_s=took.seconds, used=took.used
-            )
-        )
-        self.explicit.loaded(target.name)
-        if target.copy is not None:
-            self._warm_up.loaded(target)
-        if self.state != "closed":
-            self._tell(loaded=[target.name])
-
-    async def _failed(self, target: Target, error: Exception, what: str) -> None:
-        known = replies.as_error(error, f"{what} model {target.name}")
-        self.explicit.ended(target.name)
-        _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
-        target.error, target.failed = known, True
-        target.counts.load_failed()
-        self._used = await self._loader.measured()
-        self._carry_out(
-            self._residency.load_failed(
-                target.name,
-                now=self._now(),
-                message=known.message,
-                permanent=is_permanent(known),
-                used=self._used,
-            )
-        )
-
-    def _unload(self, target: Target, reason: str) -> None:
-        target.counts.unloading(reason, target.run_us, self._now())
-        copy, loaded = target.copy, target.loaded
-        target.copy = target.loaded = target.prepared = None
-        self._warm_up.gone(target)
-        if copy is not None:
-            assert not copy.unanswered, "a model is not ended while it answers"
-            target.keep_counts(copy)
-            copy.close()
-        task = self._begin(self._end(target, loaded, reason))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
-
-    async def _end(self, target: Target, loaded: Any, reason: str) -> None:
-        if self.state != "closed":
-            self._tell(gone=[target.name])
-        if loaded is not None:
-            started = self._now()
-            self._used = await self._loader.end(loaded)
-            target.counts.unloaded(self._now() - started)
-            del loaded
-        else:
-            self._used = await self._loader.measured()
-        target.mark.remove()
-        self._unloads += 1
-        _LOG.info("model %s unloaded: %s", target.name, reason)
-        self.explicit.ended(target.name)
-        self._carry_out(self._residency.unloaded(target.name, now=self._now(), used=self._used))
-
-    def _idle(self, target: Target) -> None:
+    def idle(self, target: Target) -> None:
         """Everything that its copy had taken is answered."""
         self._quiet_since = self._now()
         target.counts.idle(self._quiet_since)
         target.mark.works(False)
-        self._carry_out(self._residency.idle(target.name, now=self._now()))
+        self.carry_out(self._residency.idle(target.name, now=self._now()))
         self._look_idle()
-
-    def _copy_state(self, target: Target, event: str, error: PenstockError | None) -> None:
-        """Its worker died, came back, or does not."""
-        _LOG.warning("model %s: %s", target.name, event)
-        if event == "copy-ready":
-            self._admit(target)
-        elif event == "copy-failed":
-            target.error = error
-            self._begin(self._crashed(target))
-
-    async def _crashed(self, target: Target) -> None:
-        target.mark.remove()
-        target.counts.unloading(_CRASHED, target.run_us, self._now())
-        copy, loaded = target.copy, target.loaded
-        target.copy = target.loaded = target.prepared = None
-        self._warm_up.gone(target)
-        self._tell(gone=[target.name])
-        if copy is not None:
-            target.keep_counts(copy)
-            copy.close()
-        if loaded is not None:
-            self._used = await self._loader.end(loaded)
-        self.explicit.ended(target.name)
-        now = self._now()
-        self._carry_out(self._residency.crashed(target.name, now=now, used=self._used))
-        self._ask_for_parked(target)
 
     def quarantined(self, name: str, digest: str, seconds: float, message: str) -> None:
         """Hosts before this one crashed with it. `digest`: of the content that it had."""
@@ -483,31 +345,33 @@ class ModelHost:
             name, seconds=seconds, message=message, now=self._now()
         )
         target.error = refused(name, Refuse(name, QUARANTINED, message, seconds), None)
-        self._carry_out(actions)
+        self.carry_out(actions)
 
     # artifacts that change
 
     def _replaced(self, target: Target) -> None:
         target.left_alone = False
-        self._carry_out(self._residency.replaced(target.name, now=self._now()))
+        self.carry_out(self._residency.replaced(target.name, now=self._now()))
 
     async def _look_then_ask(self, target: Target) -> None:
         await self._watch.look(target)
-        self._ask_for_parked(target)
+        self.ask_for_parked(target)
 
-    def _ask_for_parked(self, target: Target) -> None:
+    def ask_for_parked(self, target: Target) -> None:
         """The residency has not heard of them yet."""
         target.failed = False
         for request in list(target.parked.values()):
-            self._carry_out(
+            self.carry_out(
                 self._residency.request(target.name, now=self._now(), deadline=request.deadline)
             )
 
     # memory and time
 
     def _measured(self, used: Footprint, by_model: Mapping[str, Footprint]) -> None:
-        self._used = used
-        self._carry_out(self._residency.measured(used, now=self._now(), by_model=by_model))
+        self._loads.used = used
+        for name, taken in by_model.items():
+            self._targets[name].taken = taken
+        self.carry_out(self._residency.measured(used, now=self._now(), by_model=by_model))
 
     def _set_timer(self) -> None:
         when = self._residency.next_deadline()
@@ -520,34 +384,17 @@ class ModelHost:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._carry_out(self._residency.on_timer(now=self._now()))
+        self.carry_out(self._residency.on_timer(now=self._now()))
 
     def _now(self) -> float:
         return self.clock.monotonic()
-
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _LOG.error("hosting models failed", exc_info=task.exception())
 
     def _copies(self) -> list[Copy]:
         return [target.copy for target in self._targets.values() if target.copy is not None]
 
     async def make_room(self, name: str) -> bool:
-        """A server has no memory to run a model: whether another one was unloaded for it."""
-        before = self._unloads
-        self._used = await self._loader.measured()
-        self._carry_out(self._residency.full(name, now=self._now(), used=self._used))
-        ends = list(self._ends)
-        if ends:
-            await asyncio.wait(ends)
-        return self._unloads > before
+        """See `LoadsDriver.make_room`."""
+        return await self._loads.make_room(name)
 
     # the end
 
@@ -586,10 +433,7 @@ class ModelHost:
 
     async def end(self) -> None:
         """After `close`: ends every model."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loads.give_up()
         await self._shared.close()  # first: what they shared is then gone at once
         ends = [target.loaded.close() for target in self._targets.values() if target.loaded]
         await asyncio.gather(*ends)
@@ -617,11 +461,11 @@ class ModelHost:
         loaded = [name for name, target in self._targets.items() if target.copy is not None]
         return self._news(loaded, [])
 
-    def _tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None:
+    def tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None:
         self._on_event("models-changed", self._news(loaded or [], gone or []))
 
     def _news(self, loaded: list[str], gone: list[str]) -> dict[str, Any]:
-        free_bytes = self._budget.host_bytes - self._used.host_bytes
+        free_bytes = self._budget.host_bytes - self._loads.used.host_bytes
         return {"loaded": loaded, "gone": gone, "free_bytes": max(0, free_bytes)}
 
     def status(self) -> dict[str, Any]:
@@ -629,7 +473,7 @@ class ModelHost:
             "copy": self.number,
             "state": self.state,
             "unanswered": self.unanswered,
-            "model_loads": self._loads,
+            "model_loads": self._loads.loads,
             **reports.totals(self._targets.values()),
         }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
+from penstock.core.builds import BuildChoice
 from penstock.core.memory_need import MemoryNeed
 from penstock.core.proof import Proof
 from penstock.instance.batcher_driver import CallAt
@@ -63,6 +64,7 @@ class HostedModels:
     """A host that runs, as `Loaded` is a model that runs."""
 
     proof: Proof | None = None
+    build: BuildChoice | None = None
     digest = ""
 
     def __init__(

@@ -1,7 +1,9 @@
-"""Brings, loads and ends target models: the blocking and waiting parts, one model at a time.
+"""Brings, loads and ends target models: the blocking and waiting parts.
 
-One load runs at a time, and nothing is ended beside it: only so can be told apart what each model
-takes. Downloads run beside loads.
+Loads of models whose sizes are known run beside one another, and models are ended beside them. One
+of unknown size is loaded with nothing beside it (`core.residency` says which): only so can be told
+what it takes. What several took together is divided among them once it is quiet
+(`core.load_group`). Downloads run beside everything.
 """
 
 from __future__ import annotations
@@ -9,30 +11,36 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.clock import Clock
 from penstock.core.idle_warm_up import Shape
-from penstock.core.memory_kin import KinMemory
-from penstock.core.memory_need import MemoryNeed, MemorySeen, beside_others
+from penstock.core.memory_need import MemorySeen
 from penstock.core.residency import Footprint
-from penstock.core.room import MEASURED
 from penstock.instance.loading.call import LoadCall
 from penstock.instance.loading.load import Prepared, prepared
 from penstock.instance.loading.loaded import Loaded, Warms
-from penstock.instance.memory import records
-from penstock.instance.memory.facts import facts_of
 from penstock.instance.models import memory
+from penstock.instance.models.load_group import LoadGroupDriver
+from penstock.instance.models.memory import Height
+from penstock.instance.models.needs import Expected, Needs
 from penstock.instance.models.shared import SharedProcesses
+from penstock.instance.models.turns import Turns
 from penstock.instance.settings import InstanceSettings
 from penstock.instance.warm_up.load import load
 from penstock.runtimes.base import LaneListener
 from penstock.runtimes.loader import import_library
+from penstock.runtimes.processor import instruction_set_here
 
-#: While a model is loaded: the height of it may last no longer.
-_LOOK_LOADING_S = 0.1
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Brought:
+    """A model that is here, and what it will take."""
+
+    model: Prepared
+    stamp: str
+    expected: Expected
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,7 @@ class Took:
     """What one load took."""
 
     loaded: Loaded
-    model: Footprint
+    model: Footprint  #: measured, or expected where others were loaded or ended beside it
     used: Footprint  #: by the whole host afterwards
     seconds: float
 
@@ -59,25 +67,25 @@ class Loader:
         self._call = call
         self._settings = settings
         self._prefix = prefix
-        self._runtimes: set[str] = set()  #: whose libraries this process has
         self._clock = clock
-        self._kin = KinMemory()
-        self._turn = asyncio.Lock()
+        self._needs = Needs(settings.cache_dir)
+        self._turns = Turns()
+        self._groups = LoadGroupDriver(clock)
         self._settled = False  #: its first model is on its way
-        self._highest_bytes = 0
 
-    async def prepare(self, name: str) -> tuple[Prepared, str, Footprint, bool]:
-        """(what was brought, its stamp, what it will take, whether that was measured before).
-
-        Raises what fetching and reading an artifact raises.
-        """
+    async def prepare(self, name: str) -> Brought:
+        """Raises what fetching and reading an artifact raises."""
         source = self._prefix.resolve(name)
         call = dataclasses.replace(self._call, source=source, multi_model=None, target_model=name)
         stamps: list[str] = []
 
         def fetch(cache: Any, compiled: Any, cancelled: Any) -> Any:
             fetched = self._prefix.fetch(
-                name, cache, compile_uncompiled=compiled, cancelled=cancelled
+                name,
+                cache,
+                compile_uncompiled=compiled,
+                cancelled=cancelled,
+                instruction_set=instruction_set_here().name,
             )
             stamps.append(fetched.stamp)
             return fetched.detected
@@ -86,64 +94,81 @@ class Loader:
         model = dataclasses.replace(
             model, context=dataclasses.replace(model.context, target_model=name)
         )
-        need = await asyncio.to_thread(self._need, model)
-        footprint = Footprint(host_bytes=need.memory_bytes)
-        return model, stamps[0], footprint, need.basis == MEASURED
+        expected = await asyncio.to_thread(self._needs.of, model)
+        return Brought(model=model, stamp=stamps[0], expected=expected)
 
     async def content(self, name: str) -> tuple[str, str]:
         """(digest, stamp) of what lies there now; fetches it. Raises as `prepare` does."""
-        model, stamp, _, _ = await self.prepare(name)
-        return model.digest, stamp
+        brought = await self.prepare(name)
+        return brought.model.digest, brought.stamp
 
-    async def load(self, model: Prepared, listener: LaneListener) -> Took:
-        """Raises what loading raises; nothing of the model is left then."""
-        async with self._turn:
-            if not self._settled:
-                self._settled = True
-                await asyncio.to_thread(import_library, model.context.description.runtime)
-                memory.settle()
-            started = self._clock.monotonic()
-            before = (await self.measured()).host_bytes
-            height = asyncio.create_task(self._height())
+    async def load(
+        self, name: str, brought: Brought, listener: LaneListener, *, alone: bool
+    ) -> Took:
+        """`alone`: with nothing beside it. Raises what loading raises; nothing of the model is left
+        then."""
+        async with self._turns.alone() if alone else self._turns.beside():
+            await self._settle(brought.model)
+            await self._groups.begins()
+            loaded = None
             try:
-                await self._shared.started(model.context)
-                loaded = await load(self._shared.told(model), listener)
+                started = self._clock.monotonic()
+                async with Height() as height:
+                    await self._shared.started(brought.model.context)
+                    loaded = await load(self._shared.told(brought.model), listener)
+                seconds = self._clock.monotonic() - started
+                await memory.rest([loaded.runtime])
+                given_back_bytes = await height.given_back_bytes()
             except BaseException:
+                if loaded is not None:
+                    await loaded.close()
                 await memory.give_back()
+                self._groups.group.failed()
+                await self._groups.over()
                 raise
+            self._groups.group.loaded(name, brought.expected.kept.host_bytes)
+            over = await self._groups.over()
+            if over.was_one:
+                await self._learn(brought.model, over.taken[name], given_back_bytes)
+        kept = over.taken.get(name, brought.expected.kept)
+        return Took(loaded=loaded, model=kept, used=over.used, seconds=seconds)
+
+    async def end(self, name: str, loaded: Loaded, charged: Footprint) -> Footprint:
+        """`charged` to the model. Returns what the host takes afterwards."""
+        async with self._turns.beside():
+            await self._groups.begins()
+            self._groups.gone(name)
+            try:
+                await loaded.close()
             finally:
-                height.cancel()
-            seconds = self._clock.monotonic() - started
-            await memory.rest([loaded.runtime])
-            given_back_bytes = self._highest_bytes - await asyncio.to_thread(memory.resident_bytes)
-            used = await self.measured()
-        kept_bytes = max(0, used.host_bytes - before)
+                await memory.give_back()
+                self._groups.group.ended(name, charged.host_bytes)
+            return (await self._groups.over()).used
+
+    async def _settle(self, model: Prepared) -> None:
+        """Before the first model."""
+        if not self._settled:
+            self._settled = True
+            await asyncio.to_thread(import_library, model.context.description.runtime)
+            memory.settle()
+
+    async def _learn(self, model: Prepared, kept: Footprint, given_back_bytes: int) -> None:
+        """It was loaded with nothing beside it."""
         seen = MemorySeen(
-            load_bytes_max=kept_bytes + max(0, given_back_bytes),
-            own_bytes_max=kept_bytes,
+            load_bytes_max=kept.host_bytes + given_back_bytes,
+            own_bytes_max=kept.host_bytes,
             ran=False,
         )
-        await asyncio.to_thread(self._learn, model, seen)
-        return Took(
-            loaded=loaded, model=Footprint(host_bytes=kept_bytes), used=used, seconds=seconds
-        )
-
-    async def end(self, loaded: Loaded) -> Footprint:
-        """Returns what the host takes afterwards."""
-        async with self._turn:
-            await loaded.close()
-            del loaded
-            await memory.give_back()
-            return await self.measured()
+        await asyncio.to_thread(self._needs.learn, model, seen)
 
     @property
     def is_busy(self) -> bool:
         """A model is being loaded, ended or warmed up."""
-        return self._turn.locked()
+        return self._turns.are_taken
 
     async def run_shape(self, warms: Warms, shape: Shape) -> Any:
-        """Alone, as loads are. Returns an exception if the model raised one."""
-        async with self._turn:
+        """With nothing loaded beside it. Returns an exception if the model raised one."""
+        async with self._turns.alone():
             over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
             def done(outcome: Any) -> None:
@@ -159,7 +184,8 @@ class Loader:
     async def by_model(
         self, loaded: Mapping[str, Prepared], pids: Mapping[str, list[int]]
     ) -> dict[str, Footprint]:
-        """What models take now, of those that have processes for themselves.
+        """What models take now, of those that have processes for themselves; and what is known
+        since this was asked last of those that were loaded beside one another.
 
         Args:
             loaded: by name.
@@ -170,35 +196,6 @@ class Loader:
             for name, model in loaded.items()
             if pids[name] and not self._shared.shares(model.context)
         }
-        return await asyncio.to_thread(memory.footprints, own) | dict(await self._shared.alone())
-
-    async def _height(self) -> None:
-        """Looks for the most that is resident while a model is loaded. What processes share is not
-        told apart: that takes 10 ms of a core per GB, which the load then lacks."""
-        self._highest_bytes = 0
-        while True:
-            await asyncio.sleep(_LOOK_LOADING_S)
-            resident_bytes = await asyncio.to_thread(memory.resident_bytes)
-            self._highest_bytes = max(self._highest_bytes, resident_bytes)
-
-    def _need(self, model: Prepared) -> MemoryNeed:
-        """By its own record, else by the rule as models of its kind have corrected it."""
-        kind = model.context.description.runtime
-        seen = records.read(self._record(model))
-        need = beside_others(facts_of(model.context), seen, first=kind not in self._runtimes)
-        if need.basis == MEASURED:
-            return need
-        corrected_bytes = self._kin.corrected(kind, need.memory_bytes)
-        return dataclasses.replace(need, memory_bytes=max(corrected_bytes, need.least_bytes))
-
-    def _learn(self, model: Prepared, seen: MemorySeen) -> None:
-        kind = model.context.description.runtime
-        facts = facts_of(model.context)
-        rule = beside_others(facts, None, first=kind not in self._runtimes)
-        self._kin.learn(kind, estimated_bytes=rule.memory_bytes, peak_bytes=seen.load_bytes_max)
-        self._runtimes.add(kind)
-        records.write(self._record(model), seen)
-
-    def _record(self, model: Prepared) -> Path:
-        cache_dir = self._settings.cache_dir
-        return records.record_path(cache_dir, model.digest, model.context, folder="memory-beside")
+        told_apart = self._groups.told_apart()
+        alone = await asyncio.to_thread(memory.footprints, own) | dict(await self._shared.alone())
+        return {name: one for name, one in told_apart.items() if name in loaded} | alone

@@ -15,13 +15,17 @@ from penstock.instance.loading.call import LoadCall
 POLICY: Final = "PENSTOCK_MODEL_CACHE_POLICY"
 #: Of the instance's memory, what its process and all its models may take together.
 SHARE: Final = "PENSTOCK_MODEL_CACHE_SHARE"
-#: s that a model stays at least.
+#: s that a model stays at least; not given: by what its load costs.
 RESIDENCY_S_MIN: Final = "PENSTOCK_MODEL_RESIDENCY_SECONDS_MIN"
 
 #: The rest is for what runs take beyond what loads took.
 _SHARE_DEFAULT: Final = 0.8
 #: Of that, what loads may fill: requests take memory as well, while they run.
 _LOADS_SHARE: Final = 0.9
+#: A load keeps a core busy: half of them are for models that are loaded. Not fewer at once than the
+#: first, of which one computes while the other waits for the disk; nor more than the last.
+_LOADS_LEAST: Final = 2
+_LOADS_MOST: Final = 8
 
 
 def residency_spec(call: LoadCall) -> ResidencySpec:
@@ -37,11 +41,12 @@ def residency_spec(call: LoadCall) -> ResidencySpec:
     spec = ResidencySpec(
         budget=Footprint(host_bytes=int(_LOADS_SHARE * share * call.memory_bytes_max)),
         policy=policy,
+        loads_max=min(max(int(call.cores / 2), _LOADS_LEAST), _LOADS_MOST),
         keep=bool(asked.get("keeps_models", True)),
     )
-    residency_s_min = _number(
-        environment, RESIDENCY_S_MIN, spec.residency_s_min, least=0.0, most=86_400.0
-    )
+    if RESIDENCY_S_MIN not in environment:
+        return spec
+    residency_s_min = _number(environment, RESIDENCY_S_MIN, 0.0, least=0.0, most=86_400.0)
     return dataclasses.replace(spec, residency_s_min=residency_s_min)
 
 

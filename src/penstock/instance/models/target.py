@@ -11,6 +11,7 @@ from penstock.instance.copy import Copy
 from penstock.instance.loading.load import Prepared
 from penstock.instance.loading.loaded import Loaded
 from penstock.instance.models.counts import ModelCounts
+from penstock.instance.models.loader import Brought
 from penstock.instance.models.work_note import Mark
 from penstock.instance.request import Request
 
@@ -21,7 +22,7 @@ class Target:
     number: int  #: of its copies on this host, for logs
     #: requests that wait for it, oldest first; by identity: ids are unique per connection only
     parked: dict[int, Request] = dataclasses.field(default_factory=dict)
-    prepared: Prepared | None = None
+    brought: Brought | None = None
     loaded: Loaded | None = None
     copy: Copy | None = None
     stamp: str | None = None  #: of the content that was fetched last, or was looked at last
@@ -34,13 +35,17 @@ class Target:
     described: dict[str, Any] | None = None  #: when it was loaded last, while its content is that
     rested: bool = True  #: since it last ran, what runs leave behind was given back
     ran_at: float = 0.0  #: when a request last went to it
-    taken: Footprint | None = None  #: when it was loaded last
+    taken: Footprint | None = None  #: when it was loaded last, as far as known now
     hits: int = 0  #: requests that found it loaded
     misses: int = 0  #: requests that had to wait for a load
     requests: int = 0  #: answered by copies of it that are gone
     batches: int = 0
     mark: Mark = dataclasses.field(default_factory=Mark)  #: in the note of who is at work
     counts: ModelCounts = dataclasses.field(default_factory=ModelCounts)  #: for metrics and cost
+
+    @property
+    def prepared(self) -> Prepared | None:
+        return self.brought.model if self.brought is not None else None
 
     @property
     def run_us(self) -> int:

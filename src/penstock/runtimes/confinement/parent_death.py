@@ -15,6 +15,15 @@ def die_with_parent() -> None:
     A parent that ended just before shows in its number; in a container process 1 may be one.
     """
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _signal_at_parents_death(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def wake_at_parents_death() -> None:
+    """Even where this process is stopped: it goes on then, and can end in order by itself."""
+    _signal_at_parents_death(signal.SIGCONT)
+
+
+def _signal_at_parents_death(number: signal.Signals) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

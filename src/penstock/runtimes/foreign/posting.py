@@ -229,5 +229,7 @@ def request_headers(meta: RequestMeta) -> dict[str, str]:
         ("x-amzn-sagemaker-inference-id", meta.inference_id),
         ("x-amzn-sagemaker-target-model", meta.target_model),
         ("x-amzn-sagemaker-session-id", meta.session_id),
+        ("traceparent", meta.traceparent),
+        ("tracestate", meta.tracestate),
     )
     return {name: value for name, value in named if value is not None}

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from penstock.clock import Clock
 from penstock.errors import ModelError
 from penstock.runtimes.base import LaneListener, LoadContext, Payload
 from penstock.runtimes.confinement.walls import around_program, make_scratch, remove_scratch
+from penstock.runtimes.foreign.execution_parameters import execution_parameters
 from penstock.runtimes.foreign.posting import Done, Posting, UnderWay
 from penstock.runtimes.foreign.server import ForeignServer
 from penstock.runtimes.workers.environment import run_s_max, worker_environment
@@ -54,6 +56,10 @@ class ProcessRuntime(Supervised[ForeignServer]):
     @property
     def port(self) -> int | None:
         return self.process.port if self.process is not None else None
+
+    async def execution_parameters(self) -> dict[str, Any] | None:
+        """What the container says of batch transforms; None while it is not there."""
+        return None if self.port is None else await execution_parameters(self.port)
 
     def end_hung(self) -> None:
         if self.process is not None:

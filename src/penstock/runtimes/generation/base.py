@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.errors import CallerError
+from penstock.errors import CallerError, ModelError
 from penstock.runtimes.statistics import EngineStatistics
 
 #: Likeliest tokens that any engine is asked for, as OpenAI's `top_logprobs`.
 LOGPROBS_MAX = 20
+#: How an engine comes by LoRA adapters: not at all, all of them when it starts, one by one.
+NO_ADAPTERS, AT_START, ANY_TIME = "none", "at-start", "any-time"
 #: What finished a sequence: a stop token or string, the length asked for, nobody wanting it.
 STOP, LENGTH, CANCELLED = "stop", "length", "cancelled"
 
@@ -68,6 +71,7 @@ class EngineRequest:
     seed: int
     deadline: float | None = None
     tools: ToolText | None = None  #: of a chat with tools
+    adapter: str = ""  #: key of the adapter that computes it; none: the base alone
 
 
 @dataclass(slots=True)
@@ -87,8 +91,17 @@ class GenerationEngine(Protocol):
 
     name: str
     context_tokens_max: int  #: of prompt and answer together
+    cache_tokens: int  #: of prompts, kept for later ones; 0: none, or it can't say
     logprobs_max: int  #: likeliest tokens that it can name; 0: the chosen one only
     has_json_schema: bool
+    adapters: str  #: NO_ADAPTERS | AT_START (in its settings) | ANY_TIME (`load_adapter`)
+
+    def load_adapter(self, key: str, folder: Path) -> None:
+        """One of those that take them at any time. Raises PenstockError; nothing has changed
+        then."""
+
+    def unload_adapter(self, key: str) -> None:
+        """No sequence of it is running. Unknown ones are ignored."""
 
     def add(self, request: EngineRequest) -> None:
         """Takes a sequence. Raises PenstockError where it can't be run."""
@@ -113,6 +126,15 @@ class GenerationEngine(Protocol):
     def statistics(self) -> EngineStatistics: ...
 
     def close(self) -> None: ...
+
+
+def adapters_unsupported(engine: str, reason: str) -> ModelError:
+    """The one refusal of adapters by engines that don't load them."""
+    return ModelError(
+        "adapters-unsupported",
+        f"the engine {engine} loads no adapters beside this base: {reason}",
+        hint="Merge the adapter into the model and create a component of its own.",
+    )
 
 
 def tools_unsupported(reason: str) -> CallerError:

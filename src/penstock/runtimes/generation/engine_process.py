@@ -64,7 +64,8 @@ def load(init: dict[str, Any]) -> tuple[GenerationEngine, Prompts]:
 class Commands:
     """Reads the socket on a thread; the main thread takes (kind, value) from `inbox`.
 
-    Kinds: "add" (an `Answering`), "refuse" (id, error), "cancel" (ids), "end".
+    Kinds: "add" (an `Answering`), "refuse" (id, error), "cancel" (ids), "adapter" (what `wire`
+    says), "end".
     """
 
     def __init__(
@@ -98,6 +99,8 @@ class Commands:
                 elif kind == wire.CANCEL:
                     self._checking.difference_update(value)
                     self.inbox.put(("cancel", value))
+                elif kind == wire.ADAPTER:
+                    self.inbox.put(("adapter", value))
         except (OSError, ValueError) as error:
             log_traceback(error)
         self.inbox.put(("end", None))
@@ -177,7 +180,8 @@ class Commands:
                 f"at least {sampling.tokens_new_min} tokens are asked for, and {most} fit behind "
                 "the prompt",
             )
-        request = EngineRequest(ident, prompt, sampling, most, seed)
+        adapter = call.get("adapter", "")
+        request = EngineRequest(ident, prompt, sampling, most, seed, adapter=adapter)
         return sequences_of(request, self._prompts, self._special, readers)
 
 
@@ -222,12 +226,31 @@ class Loop:
                 return events
             if kind == "end":
                 return None
+            if kind == "adapter":
+                self._adapt(value)
+                continue
             events += self._answers.command(kind, value)
             if idle:
                 now = time.monotonic()
                 began = now if began is None else began
                 joins = self._engine.has_work and now < began + JOIN_S_MAX
                 wait_s = JOIN_S if joins else 0.0
+
+    def _adapt(self, asked: dict[str, Any]) -> None:
+        """Between two steps; whatever goes wrong is the answer, and the base goes on."""
+        told: dict[str, Any] = {"key": asked["key"]}
+        try:
+            if asked.get("folder"):
+                self._engine.load_adapter(asked["key"], Path(asked["folder"]))
+            else:
+                self._engine.unload_adapter(asked["key"])
+        except PenstockError as error:
+            told["error"] = error.to_dict()
+        except Exception as error:  # engines have kinds of their own
+            log_traceback(error)
+            words = f"the adapter can't be loaded: {kind_of(error)}: {plain(error, 300)}"
+            told["error"] = ModelError("adapter-failed", words).to_dict()
+        self._channel.sendall(wire.message(wire.ADAPTED, told))
 
     def _send(self, events: list[dict[str, Any]]) -> None:
         seen = self._engine.statistics()
@@ -252,8 +275,10 @@ def _about(loaded: tuple[GenerationEngine, Prompts]) -> dict[str, Any]:
     return {
         "engine": engine.name,
         "context_tokens_max": engine.context_tokens_max,
+        "cache_tokens": engine.cache_tokens,
         "has_json_schema": engine.has_json_schema,
         "logprobs_max": engine.logprobs_max,
+        "adapters": engine.adapters,
     }
 
 

@@ -2,7 +2,8 @@
 
 Token ids go in and come out; no text of a request passes the library, which was seen to corrupt the
 heap on string tensors. The cache is bounded by blocks from the start: a request that could not
-fit is refused before it reaches the library, which would drop it without a word.
+fit is refused before it reaches the library, which would drop it without a word. Adapters are
+written into the graph (`openvino_adapters`), so another set of them is another engine.
 """
 
 from __future__ import annotations
@@ -10,18 +11,27 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import CallerError, ModelError
+from penstock.runtimes.generation.adapter_files import AdapterFiles, read_adapter
 from penstock.runtimes.generation.base import (
+    AT_START,
     LENGTH,
     STOP,
     EngineRequest,
     StepOutput,
     ToolText,
+    adapters_unsupported,
     tools_unsupported,
+)
+from penstock.runtimes.generation.openvino_adapters import (
+    ADAPTERS_MAX,
+    HEAD_SIZE,
+    graph_with_adapters,
 )
 from penstock.runtimes.generation.prompts import Prompts
 from penstock.runtimes.generation.structured import SchemaCheck, genai_tokenizer, token_bytes
@@ -38,11 +48,12 @@ MODEL_FILE = "openvino_model.xml"
 
 class OpenVinoGenAiEngine:
     """See `GenerationEngine`. `settings`: `EngineOptions` as a dict, with "threads",
-    "precision", "eos_ids" and "positions_max"."""
+    "precision", "eos_ids", "positions_max" and "adapters", folders by their keys."""
 
     name = "openvino_genai"
     logprobs_max = 0
     has_json_schema = True
+    adapters = AT_START
 
     def __init__(self, model_dir: Path, settings: dict[str, Any], prompts: Prompts) -> None:
         library = _library()
@@ -59,14 +70,30 @@ class OpenVinoGenAiEngine:
         scheduling.max_num_seqs = sequences_max
         scheduling.dynamic_split_fuse = bool(settings["chunked_prefill"])
         scheduling.enable_prefix_caching = bool(settings["prefix_caching"])
+        self.cache_tokens = blocks * BLOCK_TOKENS if settings["prefix_caching"] else 0
         batched = int(settings["tokens_batched_max"])
         if not settings["chunked_prefill"]:
             batched = max(batched, self.context_tokens_max)  # a prompt is taken whole or not at all
         scheduling.max_num_batched_tokens = batched
         eos_id = self._eos_ids[0] if self._eos_ids else 0
-        tokens = token_bytes(prompts.tokenizer, _vocabulary(model_dir, prompts))
-        tokenizer = genai_tokenizer(library, tokens, eos_id)
-        self._pipeline = _pipeline(library, model_dir, tokenizer, scheduling, _properties(settings))
+        vocabulary = _vocabulary(model_dir, prompts)
+        tokenizer = genai_tokenizer(library, token_bytes(prompts.tokenizer, vocabulary), eos_id)
+        adapters: dict[str, str] = settings.get("adapters") or {}
+        self._numbers = {key: at for at, key in enumerate(adapters, start=1)}
+        self._stride = vocabulary
+        with tempfile.TemporaryDirectory() as scratch:
+            if adapters:
+                graph_with_adapters(
+                    model_dir,
+                    _adapters(adapters),
+                    Path(scratch),
+                    graph=MODEL_FILE,
+                    stride=vocabulary,
+                )
+                model_dir = Path(scratch)
+            self._pipeline = _pipeline(
+                library, model_dir, tokenizer, scheduling, _properties(settings)
+            )
         self._schemas = SchemaCheck(library)
         self._handles: dict[int, Any] = {}
         self._running = 0
@@ -79,11 +106,33 @@ class OpenVinoGenAiEngine:
 
     def add(self, request: EngineRequest) -> None:
         config = self._config(request)
-        prompt = _tensor(request.prompt)
+        prompt = _tensor(self._marked(request))
         try:
             self._handles[request.ident] = self._pipeline.add_request(request.ident, prompt, config)
         except RuntimeError as error:
             raise CallerError("invalid-parameter", _words(error)) from None
+
+    def _marked(self, request: EngineRequest) -> list[int]:
+        """The prompt, whose first token says which adapter computes it."""
+        if not request.adapter:
+            return request.prompt
+        number = self._numbers.get(request.adapter)
+        if number is None:
+            raise ModelError("adapter-unknown", "the adapter is not loaded in this engine")
+        if request.sampling.repetition_penalty != 1.0:
+            raise CallerError(
+                "parameter-unsupported",
+                "repetition_penalty is not supported with an adapter on the engine openvino_genai",
+                hint="Use frequency_penalty or presence_penalty.",
+                param="repetition_penalty",
+            )
+        return [request.prompt[0] + number * self._stride, *request.prompt[1:]]
+
+    def load_adapter(self, key: str, folder: Path) -> None:
+        raise adapters_unsupported(self.name, "they are a part of its graph from the start")
+
+    def unload_adapter(self, key: str) -> None:
+        """Goes with the engine."""
 
     def check_schema(self, schema: str) -> None:
         self._schemas.check(schema)
@@ -170,6 +219,16 @@ class OpenVinoGenAiEngine:
         """The process ends right after: the library's own end is not needed."""
 
 
+def _adapters(folders: dict[str, str]) -> list[AdapterFiles]:
+    if len(folders) > ADAPTERS_MAX:
+        raise CallerError(
+            "adapters-too-many",
+            f"{len(folders)} adapters are wanted on one base, at most {ADAPTERS_MAX} have room",
+            hint="Delete some, or put the rest on another component of the same model.",
+        )
+    return [read_adapter(Path(folder)) for folder in folders.values()]
+
+
 def _library() -> Any:
     try:
         return importlib.import_module("openvino_genai.py_openvino_genai")
@@ -239,7 +298,10 @@ def _block_bytes(model_dir: Path, settings: dict[str, Any]) -> int:
     width = {"f32": 4, "f16": 2, "bf16": 2}.get(_cache_precision(settings), 1)
     # 8 bits need a scale and a zero point, 4 bytes each, for each head of a token.
     head_bytes = head_size * width + (8 if width == 1 else 0)
-    return int(config["num_hidden_layers"]) * kv_heads * head_bytes * 2 * BLOCK_TOKENS
+    layers = int(config["num_hidden_layers"]) * kv_heads * head_bytes
+    if settings.get("adapters"):
+        layers += HEAD_SIZE * width + (8 if width == 1 else 0)  # of the head that tells them apart
+    return layers * 2 * BLOCK_TOKENS
 
 
 def _cache_precision(settings: dict[str, Any]) -> str:

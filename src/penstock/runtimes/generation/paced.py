@@ -14,16 +14,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.core.generation_steps import EngineModel, GenerationSpec
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import (
     LENGTH,
+    NO_ADAPTERS,
     STOP,
     EngineRequest,
     StepOutput,
     ToolText,
+    adapters_unsupported,
     tools_unsupported,
 )
 from penstock.runtimes.generation.paced_tokens import AnswerTokens, digest
@@ -59,6 +62,7 @@ class PacedEngine:
     name = "paced"
     logprobs_max = 0
     has_json_schema = False
+    adapters = NO_ADAPTERS
 
     def __init__(
         self,
@@ -83,6 +87,7 @@ class PacedEngine:
             prefixes_cached_max=int(pace["prefixes_cached_max"]),
             sigma=pace["sigma"],
         )
+        self.cache_tokens = self._prefix_tokens * self._spec.prefixes_cached_max
         self._model = EngineModel(self._spec, random.Random(pace["seed"] or None))
         self._sequences: dict[int, _Sequence] = {}
         self._step_end: float | None = None  #: of the last step; None: it has stood idle since
@@ -110,6 +115,12 @@ class PacedEngine:
         tokens = AnswerTokens(prompt, request.seed if sampling.temperature > 0.0 else None)
         self._sequences[request.ident] = _Sequence(request, tokens, STOP if ends else LENGTH)
         self._model.add(request.ident, asked)
+
+    def load_adapter(self, key: str, folder: Path) -> None:
+        raise adapters_unsupported(self.name, "it has no model")
+
+    def unload_adapter(self, key: str) -> None:
+        """It has none."""
 
     def check_schema(self, schema: str) -> None:
         """Never asked: it has none."""

@@ -62,7 +62,7 @@ class PacedPrompts(Prompts):
     def __init__(self) -> None:
         self.tokenizer = PacedTokenizer()
 
-    def render(self, chat: dict[str, Any]) -> str:
+    def _rendered(self, chat: dict[str, Any]) -> str:
         lines = [f"{each.get('role')}: {each.get('content')}\n" for each in chat["messages"]]
         return "".join([*lines, "assistant:"])
 

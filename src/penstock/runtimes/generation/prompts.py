@@ -15,6 +15,8 @@ from penstock.errors import CallerError, ModelError
 from penstock.runtimes.tokenizer_file import CHARACTERS_PER_TOKEN_MAX, open_tokenizer_file
 
 _FILE_BYTES_MAX = 64 << 20
+#: Behind a message that is to be gone on with: the prompt ends where a template puts it.
+_GOES_ON_HERE = "\u241epenstock-goes-on-here\u241e"
 
 
 class Prompts:
@@ -72,7 +74,31 @@ class Prompts:
 
     def render(self, chat: dict[str, Any]) -> str:
         """The chat as one text. Raises CallerError: `chat-template-missing`,
-        `chat-template-refused`."""
+        `chat-template-refused`, `invalid-parameter`."""
+        if not chat.get("continue_final_message"):
+            return self._rendered(chat)
+        *before, last = chat["messages"]
+        if last.get("role") != "assistant" or chat.get("add_generation_prompt"):
+            raise CallerError(
+                "invalid-parameter",
+                "continue_final_message goes on with a message of the assistant: it must be the "
+                "last one, and add_generation_prompt must not be true",
+                param="continue_final_message",
+            )
+        marked = {**last, "content": f"{last.get('content') or ''}{_GOES_ON_HERE}"}
+        text = self._rendered(
+            {**chat, "messages": [*before, marked], "add_generation_prompt": False}
+        )
+        begun, mark, _ = text.rpartition(_GOES_ON_HERE)
+        if not mark:
+            raise CallerError(
+                "chat-template-refused",
+                "the model's chat template leaves out the message that is to be gone on with",
+            )
+        return begun
+
+    def _rendered(self, chat: dict[str, Any]) -> str:
+        """As `render`, of a chat whose answer begins anew."""
         if self._template is None:
             raise CallerError(
                 "chat-template-missing",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,16 +17,20 @@ from typing import Any
 
 from penstock.errors import CallerError, ModelError
 from penstock.runtimes.generation.base import (
+    ANY_TIME,
     LENGTH,
     LOGPROBS_MAX,
+    NO_ADAPTERS,
     STOP,
     EngineRequest,
     Sampling,
     StepOutput,
     ToolText,
+    adapters_unsupported,
     tools_unsupported,
 )
 from penstock.runtimes.generation.prompts import Prompts
+from penstock.runtimes.generation.vllm_lora import VllmAdapters, prepared
 from penstock.runtimes.generation.vllm_tools import PARSER, VllmTools, options_of
 from penstock.runtimes.statistics import EngineStatistics
 
@@ -55,18 +60,25 @@ class VllmEngine:
         self._eos_ids: list[int] = settings["eos_ids"]
         parser, options = options_of(settings["options"])
         arguments = _arguments(library, model_dir, settings | {"options": options})
-        self._engine = library.LLMEngine.from_engine_args(arguments)
+        self._engine = library.LLMEngine.from_engine_args(prepared(arguments))
         config = getattr(self._engine, "vllm_config", None) or self._engine
         self._tools: VllmTools | None = None
         if parser:
             tokenizer = self._engine.get_tokenizer()
             self._tools = VllmTools(parser, str(model_dir), tokenizer, config.model_config)
         self.context_tokens_max = int(config.model_config.max_model_len)
+        self.cache_tokens = _cache_tokens(getattr(config, "cache_config", None))
         self._cache_bytes = int(settings["cache_bytes"])
         self._idents: set[int] = set()
+        self._lora: VllmAdapters | None = None
+        if getattr(config, "lora_config", None):
+            self._lora = VllmAdapters(self._engine, model_dir, Path(tempfile.mkdtemp()))
+        self.adapters = NO_ADAPTERS if self._lora is None else ANY_TIME
         self._gauges = {"running": 0.0, "waiting": 0.0, "cache_use": 0.0}
         self._looked = 0.0  #: monotonic s
         self._warm_up()
+        for key, folder in (settings.get("adapters") or {}).items():
+            self.load_adapter(key, Path(folder))
 
     def _warm_up(self) -> None:
         """The first steps make kernels, for seconds to minutes: not on a caller's time."""
@@ -80,12 +92,24 @@ class VllmEngine:
     def has_work(self) -> bool:
         return bool(self._idents)
 
+    def load_adapter(self, key: str, folder: Path) -> None:
+        if self._lora is None:
+            raise adapters_unsupported(self.name, "LoRA is off")
+        self._lora.load(key, folder)
+
+    def unload_adapter(self, key: str) -> None:
+        if self._lora is not None:
+            self._lora.unload(key)
+
     def add(self, request: EngineRequest) -> None:
+        lora = self._lora.of(request.adapter) if self._lora is not None else None
+        adapted = {"lora_request": lora} if lora is not None else {}
         try:
             self._engine.add_request(
                 str(request.ident),
                 {"prompt_token_ids": request.prompt},
                 self._sampling(request),
+                **adapted,
             )
         except Exception as error:  # vLLM has kinds of its own for what it does not take
             words = " ".join(str(error).split())[:300]
@@ -224,6 +248,13 @@ def _arguments(library: Any, model_dir: Path, settings: dict[str, Any]) -> Any:
         elif f"--no-{option}" in parser._option_string_actions:  # else off unless it is named
             argv.append(f"--no-{option}")
     return library.EngineArgs.from_cli_args(parser.parse_args(argv))
+
+
+def _cache_tokens(config: Any) -> int:
+    """Of all blocks that it found memory for."""
+    if not getattr(config, "enable_prefix_caching", False):
+        return 0
+    return int(getattr(config, "num_gpu_blocks", None) or 0) * int(config.block_size)
 
 
 def _refuse(message: str) -> None:

@@ -4,6 +4,8 @@ The head, INIT, READY and FAILED are those of `workers.wire`; payloads are JSON.
 
     ADD       one request: `add_message`
     CANCEL    [id, ...]
+    ADAPTER   {"key", "folder"}: load it; without a folder: unload it
+    ADAPTED   {"key"} with "error" where it could not be loaded: the answer to each
     EVENTS    {"s": statistics, "e": [event, ...]}: all that one step made, in one message. An event
               is an object with only the keys that say something:
               "i" id, "t" token ids, "z" places of special ones among them, "x" text, "u" new of
@@ -31,6 +33,8 @@ from penstock.runtimes.workers import wire
 ADD: Final = 16
 CANCEL: Final = 17
 EVENTS: Final = 18
+ADAPTER: Final = 19
+ADAPTED: Final = 20
 
 _compact = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=plain
@@ -62,11 +66,17 @@ def _finite(value: Any) -> Any:
 
 
 def add_message(
-    ident: int, prompt: Any, sampling: Sampling, *, timeout_s: float | None = None
+    ident: int,
+    prompt: Any,
+    sampling: Sampling,
+    *,
+    timeout_s: float | None = None,
+    adapter: str = "",
 ) -> bytes:
     """`prompt`: a text, a list of token ids, or {"messages": [...]} for the chat template."""
     given = {key: value for key, value in asdict(sampling).items() if value != _DEFAULTS[key]}
-    return message(ADD, {"i": ident, "prompt": prompt, "sampling": given, "timeout_s": timeout_s})
+    call = {"i": ident, "prompt": prompt, "sampling": given, "timeout_s": timeout_s}
+    return message(ADD, call | {"adapter": adapter} if adapter else call)
 
 
 def sampling_of(given: dict[str, Any]) -> Sampling:

@@ -20,6 +20,10 @@ class Hear(Protocol):
 
     def failed(self, error: PenstockError) -> None: ...
 
+    @property
+    def trace_headers(self) -> tuple[tuple[str, str], ...]:
+        """What the far end is to be told of the trace that the call is in."""
+
 
 class Call(Protocol):
     """A call under way."""

@@ -77,11 +77,11 @@ class GrpcWay:
             ) from None
         try:
             if not self._stream:
-                answer = await self._invoke(message, timeout=left_s)
+                answer = await self._invoke(message, timeout=left_s, metadata=hear.trace_headers)
                 hear.piece(answer)
                 return answer
             pieces = []
-            async for piece in self._invoke(message, timeout=left_s):
+            async for piece in self._invoke(message, timeout=left_s, metadata=hear.trace_headers):
                 pieces.append(piece)
                 hear.piece(piece)
             return pieces

@@ -69,6 +69,8 @@ class HttpWay:
         if self._method != "GET":
             body = orjson.dumps(self._body(inputs), default=without_arrays)
         head = f"{self._head}\r\ncontent-length: {len(body)}"
+        for key, value in hear.trace_headers:
+            head += f"\r\n{key}: {value}"
         if left_s is not None:
             head += f"\r\nx-penstock-deadline-ms: {max(1, int(left_s * 1000))}"
         request = head.encode("latin-1", "replace") + b"\r\n\r\n" + body

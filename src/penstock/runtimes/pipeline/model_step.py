@@ -53,7 +53,13 @@ class ModelWay:
         call.pending = self._models.call(
             self._model,
             tensors,
-            Asking(deadline=deadline, alone=asked.alone, path=asked.path, calls=asked.calls),
+            Asking(
+                deadline=deadline,
+                alone=asked.alone,
+                path=asked.path,
+                calls=asked.calls,
+                spans=asked.spans,
+            ),
             run,
             call.heard,
             version=self._version,

@@ -45,6 +45,7 @@ from penstock.runtimes.pipeline.python_step import PythonSteps
 from penstock.runtimes.pipeline.step_times import StepTimes
 from penstock.runtimes.pipeline.value_step import ValueWay
 from penstock.runtimes.statistics import EngineStatistics
+from penstock.wire.span_notes import SpanScope
 
 Events = Callable[[list[dict[str, Any]]], None]
 
@@ -188,7 +189,7 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clo
 class _Hearing:
     """Passes one call's answer to its request."""
 
-    __slots__ = ("call", "emitter", "far_end", "pieces", "run", "scope", "started", "step")
+    __slots__ = ("call", "emitter", "far_end", "pieces", "run", "scope", "span", "started", "step")
 
     def __init__(self, run: _Run, call: int, step: Step, piece: Any) -> None:
         self.run = run
@@ -197,6 +198,7 @@ class _Hearing:
         self.emitter = Emitter(step.emit, pass_events=step.emit_events)
         self.far_end: Call | None = None
         self.started = run.now()
+        self.span = run.span_of(step, self.started)
         self.scope = {**run.results, "piece": piece}
 
     def piece(self, value: Any) -> None:
@@ -224,6 +226,19 @@ class _Hearing:
 
     def failed(self, error: PenstockError) -> None:
         self.run.hear(lambda: self.run.fell(self, error))
+
+    @property
+    def trace_headers(self) -> tuple[tuple[str, str], ...]:
+        """What the far end is to be told of the trace; nothing unless there is one."""
+        span = self.span
+        if span is None:
+            return ()
+        state = (("tracestate", span.tracestate),) if span.tracestate else ()
+        return (("traceparent", span.traceparent), *state)
+
+    def over(self, now: float, error: str = "") -> None:
+        if self.span is not None:
+            self.span.end(now=now, error=error)
 
 
 class _Run:
@@ -290,6 +305,7 @@ class _Run:
         """Results that others refer to. A step with many calls has a list of theirs."""
         step = hearing.step
         self._hearings.pop(hearing.call, None)
+        hearing.over(self.now())
         self._runtime.times.ended(step.spec.name, self.now() - hearing.started)
         if not step.result_wanted:
             return
@@ -301,6 +317,7 @@ class _Run:
 
     def fell(self, hearing: _Hearing, error: PenstockError) -> list[Action]:
         self._hearings.pop(hearing.call, None)
+        hearing.over(self.now(), error.code)
         self._runtime.times.failed(hearing.step.spec.name, self.now() - hearing.started)
         self._errors[hearing.step.spec.name] = error
         return self.pipeline.failed(hearing.call, error.code, now=self.now())
@@ -329,8 +346,10 @@ class _Run:
                     hearing.far_end.feed_end()
         elif isinstance(action, Stop):
             hearing = self._hearings.pop(action.call, None)
-            if hearing is not None and hearing.far_end is not None:
-                hearing.far_end.stop()
+            if hearing is not None:
+                hearing.over(self.now(), "stopped")
+                if hearing.far_end is not None:
+                    hearing.far_end.stop()
         elif isinstance(action, FellBack):
             self._fall_back(action)
         elif isinstance(action, Done):
@@ -357,7 +376,7 @@ class _Run:
             way = self._runtime.ways[action.step]
             if isinstance(way, ModelWay):
                 hearing.far_end = way.begin_for(
-                    self._asked, self.ident, inputs, hearing, left_s=left
+                    self._asked_in(hearing), self.ident, inputs, hearing, left_s=left
                 )
             else:
                 hearing.far_end = way.begin(inputs, hearing, left_s=left)
@@ -365,6 +384,17 @@ class _Run:
             hearing.failed(error)
         except Exception as error:  # one step's inputs must not end the others
             hearing.failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
+
+    def span_of(self, step: Step, now: float) -> SpanScope | None:
+        """Where the call is noted, if the request is traced."""
+        spans = self._asked.spans
+        return spans.begin(step.spec.name, now=now) if spans is not None else None
+
+    def _asked_in(self, hearing: _Hearing) -> Asked:
+        if hearing.span is None:
+            return self._asked
+        mine = self._asked
+        return Asking(alone=mine.alone, path=mine.path, calls=mine.calls, spans=hearing.span)
 
     def _skipped(self, hearing: _Hearing) -> list[Action]:
         """To others it is null, or one null of a list where the step has many calls."""

@@ -102,6 +102,8 @@ class BackChannel:
             path=(*came_through, self._name),
             # The lane's answers leave together: every request of the batch waits for this call.
             calls=tuple(number for each in self._batch for number in each.calls),
+            # A call for several requests is told of by the first of them that is traced.
+            spans=next((each.spans for each in batch if each.spans is not None), None),
         )
 
     def _answer(self, number: int, outcome: dict[str, np.ndarray] | PenstockError) -> None:

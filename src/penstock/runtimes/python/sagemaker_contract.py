@@ -49,6 +49,8 @@ class Context:
                 ("x-amzn-sagemaker-inference-id", meta.inference_id),
                 ("x-amzn-sagemaker-target-model", meta.target_model),
                 ("x-amzn-sagemaker-session-id", meta.session_id),
+                ("traceparent", meta.traceparent),
+                ("tracestate", meta.tracestate),
             )
             if value is not None
         }

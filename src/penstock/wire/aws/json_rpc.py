@@ -7,7 +7,7 @@ The two differ in their content type only, which the model names. Services that 
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import Any, Final
 
 from botocore.model import OperationModel, ServiceModel
 
@@ -15,6 +15,9 @@ from penstock.wire.aws import json_values
 from penstock.wire.aws.errors import AwsError, fault_of, unknown_operation
 from penstock.wire.aws.http import HttpRequest, HttpResponse, ParsedRequest, readable_body
 from penstock.wire.aws.models import operation_named
+
+#: What members begin with that are ours beside AWS's: plain JSON, which SDKs pass over.
+_OURS: Final = "Penstock"
 
 
 def parse_request(
@@ -41,7 +44,10 @@ def serialize_response(
 ) -> HttpResponse:
     """The answer of an operation that succeeded."""
     shape = operation.output_shape
-    body = {} if shape is None else json_values.serialize_members(shape, result)
+    ours = {name: value for name, value in result.items() if name.startswith(_OURS)}
+    known = {name: value for name, value in result.items() if name not in ours}
+    body = {} if shape is None else json_values.serialize_members(shape, known)
+    body |= ours
     headers = _headers(operation.service_model, request_id)
     return HttpResponse(200, headers, json_values.dump(body))
 

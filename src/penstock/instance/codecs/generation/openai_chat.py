@@ -28,6 +28,7 @@ from penstock.instance.codecs.generation.openai_tools import (
 from penstock.instance.codecs.generation.openai_writer import OpenAiWriter, logprob_of
 
 _MESSAGES_MAX = 4096
+_RENDERED_WITH = ("add_generation_prompt", "continue_final_message")
 
 
 def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> GenerationCall:
@@ -60,6 +61,8 @@ def decode(parsed: dict[str, Any], served: Served, *, stream: bool) -> Generatio
     chat: dict[str, Any] = {"messages": messages, **tools}
     if parsed.get("add_generation_prompt") is not None:
         chat["add_generation_prompt"] = flag(parsed, "add_generation_prompt")
+    if parsed.get("continue_final_message") is not None:
+        chat["continue_final_message"] = flag(parsed, "continue_final_message")
     kwargs = mapping(parsed, "chat_template_kwargs")
     if kwargs:
         chat["chat_template_kwargs"] = _harmless(kwargs)
@@ -100,7 +103,7 @@ def _content(content: Any, at: int) -> str:
 
 def _harmless(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Settings of a template may not take the place of what it is called with."""
-    for name in ("messages", "tools", "documents", "add_generation_prompt"):
+    for name in ("messages", "tools", "documents", *_RENDERED_WITH):
         if name in kwargs:
             raise wrong("chat_template_kwargs", f"an object without {name}")
     return kwargs

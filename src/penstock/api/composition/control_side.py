@@ -1,0 +1,277 @@
+"""The control side of a server: everything that there is once, however many gateways serve.
+
+Instances are child processes of the local fleet; when this process dies, by whatever means, they
+end too, and the next start brings everything back from the record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from penstock.api.access import key_of
+from penstock.api.admin.app import AdminServices
+from penstock.api.admin.traffic import TrafficFeed
+from penstock.api.app import build_app
+from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
+from penstock.api.autoscaling.parts import Scaling
+from penstock.api.aws import AwsFrontDoor, AwsService
+from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
+from penstock.api.observation import Observation
+from penstock.api.oip.models import OipModels
+from penstock.api.oip.targets import OipTargets
+from penstock.api.runtime.asynchronous import AsyncDoor
+from penstock.api.sagemaker.context import SagemakerContext
+from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
+from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import Clock
+from penstock.config import ServerConfig
+from penstock.control.alarms.driver import AlarmsDriver
+from penstock.control.alarms.explain import explained
+from penstock.control.leader.table import Term
+from penstock.control.metric_history import MetricHistory
+from penstock.control.operation_settings import Elsewhere
+from penstock.control.plane import ControlPlane
+from penstock.control.ports import RoutePublisher
+from penstock.control.store_thread import StoreThread
+from penstock.control.target_models import TargetModels
+from penstock.core.room import MachineCapacity
+from penstock.errors import CallerError
+from penstock.fleet.base import Fleet, PlatformAccess
+from penstock.gateway.asgi import AsgiApp
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.traffic_loads import TrafficLoads
+from penstock.jobs.offline import OfflineWork
+from penstock.metrics.driver import MetricsDriver
+from penstock.metrics.pages import MetricPages
+from penstock.metrics.prometheus import PrometheusPage
+from penstock.metrics.recent import RecentRequests
+from penstock.metrics.registry import MetricRegistry
+from penstock.metrics.store import MetricStore
+from penstock.wire.aws.http import HttpRequest
+from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudWatchCall:
+    """One CloudWatch call's surroundings."""
+
+    store: MetricStore
+    database: StoreThread
+    alarms: AlarmsDriver
+    clock: Clock
+    region: str
+    account_id: str
+
+
+class ControlSide:
+    """Made on the running loop. `start` it once; the stack that it is given ends it."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        clock: Clock,
+        *,
+        dispatcher: Dispatcher,
+        publisher: RoutePublisher,
+        fleet: Callable[[], Fleet],
+        store: MetricStore,
+        registry: MetricRegistry,
+        access: Callable[[], Awaitable[PlatformAccess]],
+        gateway_pids: Callable[[], Sequence[int]] | None = None,
+        term: Term | None = None,
+        machine: MachineCapacity | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        """
+        Args:
+            dispatcher: of this process: offline work goes through it.
+            publisher: it, or all gateways of which it is one.
+            access: where instances reach the platform, once it listens.
+            gateway_pids: the processes that instances accept connections of, besides this one.
+            term: of a server that leads others on one database.
+            machine: what there is for instances; None: what this machine has.
+            elsewhere: what instances on other machines need of this one.
+        """
+        self._config = config
+        self._clock = clock
+        self._dispatcher = dispatcher
+        self._store = store
+        self._registry = registry
+        self.plane = ControlPlane(
+            config,
+            fleet,
+            publisher,
+            clock,
+            access=access,
+            model_counted=self._model_counted,
+            gateway_pids=gateway_pids,
+            term=term,
+            machine=machine,
+            elsewhere=elsewhere,
+        )
+        self._target_models = TargetModels(
+            self.plane,
+            dispatcher.hosts_for,
+            ArtifactSettings.from_config(config.control),
+            self.plane.target_models,
+        )
+        self._scaling = Scaling(config, self.plane, registry, clock)
+        act = self._scaling.driver.on_alarm
+        self._alarms = AlarmsDriver(self.plane.database, store, clock, act)
+        self._offline = OfflineWork(
+            config,
+            self.plane,
+            clock,
+            call=self.sagemaker,
+            dispatcher=dispatcher,
+            metrics=store,
+            capacity_wanted=self.capacity_wanted,
+        )
+        self.targets = OipTargets(dispatcher, self._target_models)
+        self.models = OipModels(dispatcher, registry, self.targets)
+        self.aws = AwsFrontDoor(
+            self._services(), region_default=config.control.region, key_of=self._key_of
+        )
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Endpoints on record are being brought back when it returns.
+
+        Raises what the parts raise (`state-dir-in-use`, ...); the stack undoes the rest.
+        """
+        stack.push_async_callback(self.plane.close)
+        await self.plane.start()
+        shared = MetricHistory(self.plane.database) if self._config.control.database else None
+        if shared is not None:
+            await shared.load(self._store, now=self._clock.wall())
+        metrics = MetricsDriver(
+            self._registry,
+            self._store,
+            self._clock,
+            Observation(self.plane, self._dispatcher.published, self._clock),
+            self._config.state_dir / "metrics.jsonl" if shared is None else None,
+            history=shared,
+        )
+        stack.push_async_callback(metrics.stop)
+        metrics.start()
+        stack.push_async_callback(self._scaling.driver.close)
+        await self._scaling.driver.start()
+        stack.push_async_callback(self._alarms.stop)
+        self._alarms.start()
+        stack.push_async_callback(self._offline.close)
+        await self._offline.start()
+
+    def app(
+        self,
+        explain: Callable[[str], Awaitable[dict[str, Any] | None]],
+        snapshot: Callable[[], dict[str, Any]],
+        gateways: Callable[[], list[dict[str, Any]]],
+        pages: Callable[[PrometheusPage], MetricPages],
+        waiting: Callable[[str], int],
+    ) -> AsgiApp:
+        """Every path that is not hot.
+
+        Args:
+            explain: a request's story.
+            snapshot: the routers'.
+            gateways: the processes that serve, where there are several.
+            pages: of metrics, made of this process's own.
+            waiting: requests for an endpoint that wait for a copy in other processes.
+        """
+        admin = AdminServices(
+            self.plane,
+            self._target_models,
+            explain,
+            snapshot,
+            self._registry.costs,
+            self._registry.models.usage.rows,
+            self._scaling.explain,
+            lambda: explained(self._alarms.seen()),
+            self._offline.schedules,
+            self._offline.asynchronous.snapshot,
+            self._offline.transform,
+            gateways,
+            self._key_of,
+        )
+        page = PrometheusPage(self._registry, self._store)
+        recent = RecentRequests(self._registry)
+        loads = TrafficLoads(
+            self._dispatcher, self._config.limits, waiting=waiting, row_s=recent.row_s
+        )
+        traffic = TrafficFeed(loads, recent, self._clock)
+        app: AsgiApp = build_app(self.aws, admin, pages(page), traffic)
+        return app
+
+    def async_door(self) -> AsyncDoor:
+        return AsyncDoor(self._offline.asynchronous, self.plane.shown, self._clock, self._config)
+
+    def capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
+        """So many requests wait for copies."""
+        component, count = self.plane.waiting_for(endpoint, variant, component, count)
+        self.plane.capacity_wanted(endpoint, variant, component, count)
+        self._scaling.driver.capacity_wanted(endpoint, variant, component, count)
+
+    def ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        """When a copy can be ready at the earliest, in s from now; None: not known."""
+        component = self.plane.base_of(endpoint, component)
+        return self.plane.ready_in_s(endpoint, variant, component)
+
+    async def sagemaker(
+        self, operation: str, members: dict[str, Any], *, owner: str = ""
+    ) -> dict[str, Any]:
+        """One control plane call from inside; raises CallerError as a client would see it.
+
+        `owner`: id of the key whose call it is; empty: nobody's.
+        """
+        headers = {
+            "x-amz-target": f"SageMaker.{operation}",
+            "content-type": "application/x-amz-json-1.1",
+        }
+        http = HttpRequest("POST", "/", "", headers, orjson.dumps(members))
+        answer = await self.aws.handle(http, self._dispatcher.ids.text(0), owner=owner)
+        fields: dict[str, Any] = orjson.loads(answer.body or b"{}")
+        if answer.status >= 300:
+            raise CallerError(fields.get("__type", "unknown"), fields.get("message", ""))
+        return fields
+
+    def _key_of(self, http: HttpRequest) -> str:
+        return key_of(http, self.plane.key_ring)
+
+    def _model_counted(
+        self, endpoint: str, variant: str, instance_id: str, told: dict[str, Any]
+    ) -> None:
+        self._registry.add_models(endpoint, variant, instance_id, told, self._clock.wall())
+
+    def _services(self) -> Sequence[AwsService]:
+        account_id = self._config.control.account_id
+        return (
+            AwsService(
+                SAGEMAKER,
+                SAGEMAKER_OPERATIONS,
+                lambda region: SagemakerContext(
+                    self.plane.database,
+                    self.plane,
+                    self._clock,
+                    region,
+                    account_id,
+                    self._offline.transform,
+                    asynchronous=self._offline.asynchronous,
+                ),
+                lambda context, access_key: replace(context, access_key=access_key),
+            ),
+            AwsService(
+                CLOUDWATCH,
+                CLOUDWATCH_OPERATIONS,
+                lambda region: CloudWatchCall(
+                    self._store, self.plane.database, self._alarms, self._clock, region, account_id
+                ),
+            ),
+            AwsService(AUTOSCALING, AUTOSCALING_OPERATIONS, self._scaling.context),
+        )

@@ -1,0 +1,125 @@
+"""The doors of one process that serves requests, and the ports that they are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.api.access import Authenticator
+from penstock.api.oip.grpc import OipGrpc
+from penstock.api.oip.http import INTEREST as OIP_INTEREST
+from penstock.api.oip.http import PREFIX as OIP_PREFIX
+from penstock.api.oip.http import OipDoor
+from penstock.api.oip.models import OipModels
+from penstock.api.openai.door import INTEREST as OPENAI_INTEREST
+from penstock.api.openai.door import PREFIX as OPENAI_PREFIX
+from penstock.api.openai.door import OpenAiDoor
+from penstock.api.runtime.asynchronous import AsyncDoor
+from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
+from penstock.api.runtime.door import RuntimeDoor
+from penstock.api.runtime.request import INTEREST as RUNTIME_INTEREST
+from penstock.api.runtime.sessions import FindSession
+from penstock.config import LimitConfig, ListenConfig
+from penstock.core.body_budget import BodyBudget
+from penstock.errors import PenstockError
+from penstock.gateway.asgi import AsgiApp
+from penstock.gateway.call import Call
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.server import GatewayServer
+from penstock.gateway.traffic_loads import TrafficLoads
+
+#: Requests have drained when the gRPC server is stopped; only their last bytes are still to go.
+GRPC_STOP_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where clients connect, with the ports that were really taken."""
+
+    http: str  #: base URL
+    grpc: str  #: host:port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """What the doors of one process need."""
+
+    listen: ListenConfig
+    limits: LimitConfig
+    account_id: str
+    region: str
+    dispatcher: Dispatcher
+    models: OipModels
+    authenticator: Authenticator | None
+    app: AsgiApp  #: takes what no door does
+    refusal: Callable[[Call, PenstockError], bool]
+    asynchronous: AsyncDoor | None  #: None: the app takes that, too
+    find_session: FindSession | None = None  #: asks other gateways
+
+    async def open_grpc(
+        self, stack: AsyncExitStack, bodies: BodyBudget, *, shared: bool = False
+    ) -> int:
+        """The port. `shared`: by several processes; `stack` stops the server."""
+        listen, authenticator = self.listen, self.authenticator
+        grpc = OipGrpc(
+            self.dispatcher,
+            self.models,
+            self.limits,
+            grant_of=authenticator.bearer_grant if authenticator else None,
+            budget=bodies,
+        )
+        stack.push_async_callback(grpc.stop, GRPC_STOP_S)
+        return await grpc.start(
+            listen.host,
+            listen.grpc_port,
+            tls_cert=listen.tls_cert,
+            tls_key=listen.tls_key,
+            reuse_port=shared,
+        )
+
+    def http_server(
+        self, bodies: BodyBudget, *, shared: bool = False, inner: str | None = None
+    ) -> GatewayServer:
+        """On the port, or at a Unix socket where gateway processes hand requests on."""
+        dispatcher = self.dispatcher
+        openai = OpenAiDoor(dispatcher)
+        runtime = RuntimeDoor(
+            dispatcher,
+            account_id=self.account_id,
+            region=self.region,
+            openai=openai,
+            asynchronous=self.asynchronous,
+            hands_on=self.asynchronous is None,
+            find_session=self.find_session,
+            room=TrafficLoads(dispatcher, self.limits).room,
+        )
+        return GatewayServer(
+            self.listen,
+            self.limits,
+            dispatcher,
+            (
+                (RUNTIME_PREFIX, runtime),
+                (OIP_PREFIX, OipDoor(dispatcher, self.models, self.limits)),
+                (OPENAI_PREFIX, openai),
+            ),
+            self.app,
+            self.authenticator,
+            interest=(
+                *RUNTIME_INTEREST,
+                *OIP_INTEREST,
+                *OPENAI_INTEREST,
+                *dispatcher.interest,
+            ),
+            refusal=self.refusal,
+            reuse_port=shared,
+            bodies=bodies,
+            inner=inner,
+        )
+
+
+def addresses_of(listen: ListenConfig, http_port: int, grpc_port: int) -> Addresses:
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    scheme = "https" if listen.tls_cert is not None else "http"
+    return Addresses(http=f"{scheme}://{host}:{http_port}", grpc=f"{host}:{grpc_port}")

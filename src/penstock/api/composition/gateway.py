@@ -1,0 +1,353 @@
+"""A gateway process: `python -m penstock.api.composition.gateway DESCRIPTOR`, started by a server.
+
+It serves what doors serve and routes by itself, over connections of its own to the instances. All
+else is the control side's: what to route is told over the channel at DESCRIPTOR, and a path without
+a door is handed on to the control side's socket. The channel's end is the server's end: what is in
+flight is told so, and the process ends; the instances have ended with the server as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from penstock import scheduling
+from penstock.api.access import Authenticator
+from penstock.api.app import build_refusal
+from penstock.api.aws import AwsFrontDoor
+from penstock.api.composition.far import OP, FarModels
+from penstock.api.composition.front import Front
+from penstock.api.telemetry import Telemetry
+from penstock.clock import SystemClock
+from penstock.config import LimitConfig, ListenConfig, TelemetryConfig
+from penstock.control.key_ring import KeyRing
+from penstock.core.body_budget import BodyBudget
+from penstock.core.routing.sessions import LOST
+from penstock.errors import CallerError, PenstockError
+from penstock.fleet.identity import contexts
+from penstock.gateway import descriptors, refusals
+from penstock.gateway.channel.channel import Channel, open_channel
+from penstock.gateway.channel.messages import Json
+from penstock.gateway.channel.routes_json import routes_from
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.link import FrameLink
+from penstock.gateway.proxy import ProxyApp
+from penstock.gateway.shared_sessions import SessionBook
+from penstock.gateway.timers import LoopTimers
+from penstock.metrics.prometheus import PrometheusPage
+from penstock.metrics.registry import MetricRegistry
+from penstock.runtimes.confinement.parent_death import wake_at_parents_death
+
+log = logging.getLogger(__name__)
+
+_METRICS_EVERY_S: Final = 1.0
+_FORGET_EVERY: Final = 10  #: of these
+_ANSWER_S_MAX: Final = 2.0
+_LOAD_S_MAX: Final = 3600.0
+#: A request makes no cycles, so young objects are looked at less often than CPython's default.
+_GC_THRESHOLDS: Final = (20_000, 50, 50)
+#: Of a server that is gone: for the last bytes of what can still be said.
+_ORPHAN_DRAIN_S: Final = 0.5
+
+
+class GatewayProcess:
+    """Hears the channel; `ended` is set once there is nothing left to do."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.ended = asyncio.Event()
+        self._clock = SystemClock()
+        self._registry = MetricRegistry()
+        self._ring = KeyRing()
+        self._telemetry: Telemetry | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._sessions = SessionBook(self._tell_session)
+        #: endpoint, variant, component -> when a copy can be ready at the earliest, monotonic s
+        self._ready_at: dict[tuple[str, ...], float] = {}
+        self._known: set[tuple[str, str]] = set()  #: variants that are counted
+        self._stopping = False
+
+    # Hearer
+
+    def told(self, op: str, fields: Json, data: bytes) -> None:
+        if op == "begin":
+            self._begin(fields)
+            return
+        dispatcher = self._dispatcher
+        assert dispatcher is not None, "told before it began"
+        if op == "publish":
+            dispatcher.publish(routes_from(fields["routes"]))
+        elif op == "withdraw":
+            dispatcher.withdraw(fields["endpoint"])
+        elif op == "connect":
+            self._connect(fields["instance_id"], fields["address"])
+        elif op == "disconnect":
+            self._spawn(dispatcher.disconnect(fields["instance_id"]))
+        elif op == "keys":
+            self._ring.take_json(fields["keys"])
+        elif op == "ready-in":
+            now = self._clock.monotonic()
+            self._ready_at = {tuple(pool): now + in_s for *pool, in_s in fields["pools"]}
+        elif op == "forget-session":
+            dispatcher.forget_session(fields["endpoint"], fields["session"])
+
+    async def asked(self, op: str, fields: Json) -> Json:
+        dispatcher = self._dispatcher
+        assert dispatcher is not None, "asked before it began"
+        if op == "connect":
+            await dispatcher.connect(fields["instance_id"], fields["address"])
+            return {}
+        if op == "disconnect":
+            await dispatcher.disconnect(fields["instance_id"])
+            return {}
+        if op == "drained":
+            drained = await dispatcher.drained(fields["copies"], fields["timeout_s"])
+            return {"drained": drained}
+        if op == "explain":
+            return {"story": dispatcher.explain(fields["request_id"])}
+        if op == "snapshot":
+            return {"snapshot": dispatcher.snapshot()}
+        if op == "metrics-page":
+            body, content_type = self._page.render(fields["accept"])
+            return {"body": body.decode(), "content_type": content_type}
+        if op == "stop":
+            await self.stop()
+            return {}
+        raise CallerError("unknown-operation", f"there is no {op!r}")
+
+    def closed(self) -> None:
+        self.channel = None
+        if not self._stopping:
+            log.warning("the server has ended, and this gateway ends with it")
+        self._spawn(self._end())
+
+    # Life
+
+    async def stop(self) -> None:
+        """Answers what is in flight. Idempotent."""
+        if self._stopping:
+            return
+        self._stopping = True
+        await self._stack.aclose()
+        self._tell_metrics()
+        if self._telemetry is not None:
+            await self._telemetry.close()
+        self.ended.set()
+
+    async def _end(self) -> None:
+        """Without a server: what is in flight can't be answered by anybody."""
+        if self._dispatcher is not None and not self._stopping:
+            await self._dispatcher.drain(_ORPHAN_DRAIN_S)
+            await self._dispatcher.close()
+        await self.stop()
+        self.ended.set()
+
+    def _begin(self, fields: Json) -> None:
+        logging.getLogger().setLevel(fields["log_level"].upper())
+        name = self._registry.process = fields["name"]
+        self._registry.loop_lag.start()
+        limits = LimitConfig(**fields["limits"])
+        self._page = PrometheusPage(self._registry, gateway=name)
+        telemetry = TelemetryConfig(**fields["telemetry"])
+        self._telemetry = Telemetry(telemetry, self._clock, process=name)
+        loop = asyncio.get_running_loop()
+        self._dispatcher = self._telemetry.dispatcher(
+            clock=self._clock,
+            timers=LoopTimers(loop, self._clock),
+            rng=random.Random(),
+            limits=limits,
+            recorders=self._registry,
+            on_waiting=self._tell_waiting,
+            ready_in_s=self._ready_in_s,
+            shared=True,
+            sessions_of=self._sessions.of,
+            link_factory=partial(FrameLink, tls=contexts.of_server_in(Path(fields["state_dir"]))),
+        )
+        for routes in fields["routes"]:
+            self._dispatcher.publish(routes_from(routes))
+        for op, shared in fields["shared"].items():
+            self.told(op, shared, b"")
+        for instance_id, address in fields["instances"].items():
+            self._connect(instance_id, address)
+        self._spawn(self._serve(fields, limits))
+
+    async def _serve(self, fields: Json, limits: LimitConfig) -> None:
+        while self._connecting:  # who can't be reached now is tried again by its link
+            await asyncio.wait(self._connecting)
+        try:
+            async with AsyncExitStack() as stack:
+                await self._listen(stack, fields, limits)
+                self._stack = stack.pop_all()
+        except PenstockError as error:
+            if self.channel is not None:
+                self.channel.tell("failed", {"error": error.to_dict()})
+            return
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        self._spawn(self._keep_telling())
+        if self.channel is not None:
+            self.channel.tell("up", {})
+
+    async def _listen(self, stack: AsyncExitStack, fields: Json, limits: LimitConfig) -> None:
+        dispatcher = self._dispatcher
+        assert dispatcher is not None
+        listen = _listen_config(fields["listen"])
+        authenticator = (
+            Authenticator(self._ring, self._clock, own_key=fields["own_key"])
+            if listen.auth
+            else None
+        )
+        bodies = BodyBudget(limits.bodies_bytes_max)
+        front = Front(
+            listen=listen,
+            limits=limits,
+            account_id=fields["account_id"],
+            region=fields["region"],
+            dispatcher=dispatcher,
+            models=FarModels(dispatcher, self._ask),
+            authenticator=authenticator,
+            app=ProxyApp(fields["inner"]),
+            refusal=build_refusal(AwsFrontDoor((), region_default=fields["region"])),
+            asynchronous=None,
+            find_session=self._find_session,
+        )
+        await front.open_grpc(stack, bodies, shared=True)
+        server = front.http_server(bodies, shared=True)
+        await server.start()
+        stack.push_async_callback(server.stop)
+
+    def _connect(self, instance_id: str, address: str) -> None:
+        task = self._spawn(self._connected(instance_id, address))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _connected(self, instance_id: str, address: str) -> None:
+        assert self._dispatcher is not None
+        try:
+            await self._dispatcher.connect(instance_id, address)
+        except PenstockError as error:
+            log.warning("%s", error.message)
+
+    def _tell_waiting(self, endpoint: str, variant: str, component: str, count: int) -> None:
+        if self.channel is not None:
+            told = {"endpoint": endpoint, "variant": variant, "component": component}
+            self.channel.tell("waiting", told | {"count": count})
+
+    def _tell_session(self, endpoint: str, session: str, copy: int | None) -> None:
+        if self.channel is not None:
+            fields = {"endpoint": endpoint, "session": session, "copy": copy}
+            self.channel.tell("session", fields)
+
+    async def _find_session(self, endpoint: str, session: str) -> None:
+        answer = await self._ask("find-session", {"endpoint": endpoint, "session": session})
+        found = answer["found"]
+        if isinstance(found, int):
+            assert self._dispatcher is not None
+            self._dispatcher.adopt_session(endpoint, session, found)
+        elif found == LOST.reason:
+            raise refusals.no_route(endpoint, None, LOST)
+
+    async def _ask(self, op: str, fields: Json) -> Json:
+        if self.channel is None:
+            raise refusals.stopping()
+        # A target model may take as long to load as its host gives it; that is bounded there.
+        timeout_s = _LOAD_S_MAX if op == OP else _ANSWER_S_MAX
+        return await self.channel.ask(op, fields, timeout_s=timeout_s)
+
+    def _ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
+        at = self._ready_at.get((endpoint, variant, component))
+        return max(0.0, at - self._clock.monotonic()) if at is not None else None
+
+    async def _keep_telling(self) -> None:
+        while True:
+            for _ in range(_FORGET_EVERY):
+                await asyncio.sleep(_METRICS_EVERY_S)
+                self._tell_metrics()
+            self._forget_gone()
+
+    def _forget_gone(self) -> None:
+        """Variants that are not routed to any more, once all is told of them."""
+        assert self._dispatcher is not None
+        routed = {
+            (routes.endpoint, variant.name)
+            for routes in self._dispatcher.published()
+            for variant in routes.variants
+        }
+        registry = self._registry
+        for variant_id in [one for one in registry.totals if one not in routed]:
+            if not registry.in_flight(*variant_id):
+                registry.remove(*variant_id)
+
+    def _tell_metrics(self) -> None:
+        if self.channel is None or self._dispatcher is None:
+            return
+        self.channel.tell("metrics", {}, self._registry.take_delta(self._clock.wall()))
+        used = self._sessions.take_used()
+        if used:
+            self.channel.tell("sessions-used", {"used": used})
+        published = {
+            (routes.endpoint, pool.name)
+            for routes in self._dispatcher.published()
+            for pool in routes.variants
+        }
+        for gone in self._known - published:  # its last counts were told just now
+            self._registry.remove(*gone)
+        self._known = published
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("work of this gateway failed", exc_info=task.exception())
+
+
+def _listen_config(fields: Json) -> ListenConfig:
+    paths = {key: Path(fields[key]) for key in ("tls_cert", "tls_key") if fields[key]}
+    lists = {key: tuple(fields[key]) for key in ("hosts", "origins")}
+    return ListenConfig(**(fields | paths | lists))
+
+
+async def _serve(descriptor: int) -> None:
+    process = GatewayProcess()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(process.stop()))
+    process.channel = await open_channel(socket.socket(fileno=descriptor), process)
+    await process.ended.wait()
+    if process.channel is not None:
+        process.channel.close()
+        await asyncio.sleep(0)
+
+
+def main() -> None:
+    wake_at_parents_death()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    descriptors.raise_limit()
+    scheduling.wait_for_messages()
+    uvloop.run(_serve(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

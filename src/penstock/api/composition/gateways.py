@@ -1,0 +1,181 @@
+"""The control side's end of all gateway processes of a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.api.composition import far
+from penstock.api.composition.control_side import ControlSide
+from penstock.clock import Clock
+from penstock.config import ServerConfig
+from penstock.control.gateways.group import GatewayGroup
+from penstock.control.gateways.waiting import WaitingSums
+from penstock.errors import CallerError, PenstockError
+from penstock.gateway.channel.messages import Json
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.shared_port import SharedPort
+from penstock.metrics.registry import MetricRegistry
+
+log = logging.getLogger(__name__)
+
+_COMMAND: Final = (sys.executable, "-m", "penstock.api.composition.gateway")
+#: Gateways tell what they counted each second; that may take a moment to arrive.
+_METRICS_LAG_S: Final = 1.5
+_SHARE_EVERY_S: Final = 1.0
+
+
+class Gateways:
+    """`attach`, then `start`; the stack ends them."""
+
+    def __init__(self, config: ServerConfig, count: int, clock: Clock) -> None:
+        self._config = config
+        self._count = count
+        self._clock = clock
+        self.metrics_lag_s = _METRICS_LAG_S
+        self.waiting = WaitingSums(self._capacity_wanted)
+        self._keys_told: Json = {}
+        self._ready_told: list[Any] = []
+
+    def attach(self, dispatcher: Dispatcher, registry: MetricRegistry) -> None:
+        """`dispatcher`: the control side's own, which is told what gateways are told."""
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self.group = GatewayGroup(
+            dispatcher,
+            self._count,
+            command=_COMMAND,
+            settings=self._settings,
+            events=self,
+            admit=self._admit,
+        )
+
+    async def start(
+        self, stack: AsyncExitStack, control: ControlSide, inner: str, own_key: str
+    ) -> tuple[int, int]:
+        """Ports of HTTP and gRPC, once all gateways serve. Raises what keeps them from it."""
+        self._control, self._inner, self._own_key = control, inner, own_key
+        listen = self._config.listen
+        self._http = SharedPort(listen.host, listen.port)
+        stack.callback(self._http.close)
+        self._grpc = SharedPort(listen.host, listen.grpc_port)
+        stack.callback(self._grpc.close)
+        self._share()
+        sharing = asyncio.create_task(self._keep_sharing(), name="gateways-told")
+        stack.callback(sharing.cancel)
+        stack.push_async_callback(self.group.close, self._config.limits.drain_s_max)
+        await self.group.start()
+        return self._http.port, self._grpc.port
+
+    async def explain(self, request_id: str) -> dict[str, Any] | None:
+        """Why a request of any gateway went where it did; None: it is unknown to all."""
+        answers = await self.group.ask_each("explain", {"request_id": request_id})
+        for name, answer in answers.items():
+            if answer["story"] is not None:
+                return {**answer["story"], "gateway": name}
+        return None
+
+    async def metrics_page(self, name: str, accept: str) -> tuple[bytes, str] | None:
+        """`/metrics` of one gateway, as itself has it; None: it is not there, or silent."""
+        answer = await self.group.ask_one(name, "metrics-page", {"accept": accept})
+        return None if answer is None else (answer["body"].encode(), answer["content_type"])
+
+    # GroupEvents
+
+    def on_told(self, name: str, op: str, fields: Json, data: bytes) -> None:
+        if op == "metrics":
+            with contextlib.suppress(CallerError):
+                self._registry.add_delta(name, data)
+        elif op == "waiting":
+            self.waiting.told(
+                name, fields["endpoint"], fields["variant"], fields["component"], fields["count"]
+            )
+        elif op == "session":
+            self._session(name, **fields)
+        elif op == "sessions-used":
+            for endpoint, sessions in fields["used"].items():
+                for session in sessions:
+                    self._dispatcher.find_session(endpoint, session)
+
+    async def on_asked(self, name: str, op: str, fields: Json) -> Json:
+        if op == "find-session":
+            found = self._dispatcher.find_session(fields["endpoint"], fields["session"])
+            return {"found": found}
+        if op == far.OP:
+            return await far.answer(self._control.models, self._control.targets, fields)
+        raise CallerError("unknown-operation", f"there is no {op!r}")
+
+    def _session(self, name: str, *, endpoint: str, session: str, copy: int | None) -> None:
+        """One has begun or ended at a gateway. The control side's dispatcher knows all of them."""
+        if copy is not None:
+            self._dispatcher.adopt_session(endpoint, session, copy)
+        else:
+            self._dispatcher.forget_session(endpoint, session)
+            fields = {"endpoint": endpoint, "session": session}
+            self.group.tell_others(name, "forget-session", fields)
+
+    def on_gone(self, name: str) -> None:
+        self._registry.forget(name)
+        self.waiting.gone(name)
+
+    # What gateways are told
+
+    def _settings(self, name: str) -> Mapping[str, Any]:
+        listen, control = self._config.listen, self._config.control
+        ports = replace(listen, port=self._http.port, grpc_port=self._grpc.port)
+        return {
+            "name": name,
+            "listen": asdict(ports)
+            | {"tls_cert": _text(listen.tls_cert), "tls_key": _text(listen.tls_key)},
+            "limits": asdict(self._config.limits),
+            "account_id": control.account_id,
+            "region": control.region,
+            "log_level": self._config.log_level,
+            "state_dir": str(self._config.state_dir),
+            "telemetry": asdict(self._config.telemetry),
+            "inner": self._inner,
+            "own_key": self._own_key,
+        }
+
+    async def _admit(self, pids: Any) -> None:
+        await self._control.plane.admit_gateways(pids)
+
+    def _capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
+        self._control.capacity_wanted(endpoint, variant, component, count)
+
+    async def _keep_sharing(self) -> None:
+        while True:
+            await asyncio.sleep(_SHARE_EVERY_S)
+            try:
+                self._share()
+            except PenstockError as error:
+                log.warning("gateways could not be told: %s", error.message)
+
+    def _share(self) -> None:
+        """Keys, if they have changed, and when copies may be ready where there is none."""
+        keys = self._control.plane.key_ring.to_json()
+        if keys != self._keys_told:
+            self._keys_told = keys
+            self.group.share("keys", {"keys": keys})
+        ready = [
+            [routes.endpoint, pool.name, pool.component, in_s]
+            for routes in self._dispatcher.published()
+            for pool in routes.variants
+            if not pool.copies
+            for in_s in [self._control.ready_in_s(routes.endpoint, pool.name, pool.component)]
+            if in_s is not None
+        ]
+        if ready or self._ready_told:
+            self._ready_told = ready
+            self.group.share("ready-in", {"pools": ready})
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path.resolve()) if path is not None else None

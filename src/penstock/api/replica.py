@@ -1,0 +1,150 @@
+"""One of several servers on one PostgreSQL database: it follows, leads, and follows again.
+
+While it leads it is a whole platform; while it follows it is a `Standby` on the same port. A server
+whose term is over ends its platform, instances included: the new leader starts its own. Nothing is
+lost by that but warm copies, because the record is in the database, and nothing is done twice,
+because what a former leader still writes is refused there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.api.platform import Addresses, Platform
+from penstock.api.standby import Standby
+from penstock.clock import Clock, SystemClock
+from penstock.config import ServerConfig
+from penstock.control.leader.leadership import Leadership
+from penstock.control.lock import StateDirLock
+from penstock.control.store import Store
+from penstock.errors import NotNowError, PenstockError
+
+_log = logging.getLogger(__name__)
+
+#: A leader that can't start its platform gives the lead back; then it waits so long.
+_AGAIN_S: Final = 2.0
+
+
+class Replica:
+    """`run` serves until it is told to stop."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        on_leading: Callable[[Platform, Addresses], Awaitable[None]],
+        on_following: Callable[[str, str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        """`on_leading` runs beside the platform and is cancelled with it; `on_following` is told
+        the own address and who leads."""
+        self._config = config
+        self._on_leading = on_leading
+        self._on_following = on_following
+        self._clock = clock or SystemClock()
+        self._leadership = Leadership(
+            config.control.database, name=f"{socket.gethostname()}:{os.getpid()}"
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Raises what the parts raise at the first start: `state-dir-in-use`, `port-in-use`,
+        `database-unreachable`, ...; later, what is only not possible now is tried again."""
+        config = self._config
+        lock = StateDirLock(config.state_dir)
+        try:
+            # The tables must be there before anybody looks for the leader.
+            store = await asyncio.to_thread(Store, config.state_dir, config.control.database)
+            await asyncio.to_thread(store.close)
+            self._leadership.address = _address(config)
+            await self._leadership.start()
+            while not stop.is_set():
+                await (self._lead(stop) if self._leadership.epoch else self._follow(stop))
+        finally:
+            await self._leadership.close()
+            lock.release()
+
+    async def _follow(self, stop: asyncio.Event) -> None:
+        standby = Standby(self._config, self._leadership, self._clock)
+        try:
+            try:
+                self._keep_port(await standby.start())
+            except NotNowError as error:
+                _log.warning("this server can't follow: %s %s", error.message, error.hint)
+                await _first(stop.wait(), asyncio.sleep(_AGAIN_S))
+                return
+            seen = self._leadership.seen
+            self._on_following(self._leadership.address, f"{seen.name} at {seen.address}")
+            await _first(stop.wait(), self._until_not(0))
+        finally:
+            await standby.stop()
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        term = self._leadership.term
+        platform = Platform(self._config, self._clock, term=term)
+        try:
+            addresses = await platform.start()
+        except NotNowError as error:
+            _log.warning("this server leads, but can't start: %s %s", error.message, error.hint)
+            await platform.stop()
+            await self._leadership.resign()
+            await _first(stop.wait(), asyncio.sleep(_AGAIN_S))
+            return
+        try:
+            self._keep_port(int(addresses.http.rpartition(":")[2]))
+            async with _beside(self._on_leading(platform, addresses)):
+                await _first(stop.wait(), self._until_not(term.epoch))
+        finally:
+            await platform.stop()
+
+    def _keep_port(self, port: int) -> None:
+        """Whether it leads or follows, a server is called at one address."""
+        self._config = replace(self._config, listen=replace(self._config.listen, port=port))
+        self._leadership.address = _address(self._config)
+
+    async def _until_not(self, epoch: int) -> None:
+        """Returns once this server's term is another one than `epoch`."""
+        while self._leadership.epoch == epoch:
+            self._leadership.changed.clear()
+            await self._leadership.changed.wait()
+
+
+def _address(config: ServerConfig) -> str:
+    """Where the others reach this server; empty while its port is not known."""
+    if config.control.advertise:
+        return config.control.advertise
+    listen = config.listen
+    if not listen.port:
+        return ""
+    anywhere = listen.host in ("0.0.0.0", "", "::")
+    host = socket.gethostname() if anywhere else listen.host
+    scheme = "https" if listen.tls_cert is not None else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{listen.port}"
+
+
+async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Until one of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(one) for one in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Awaitable[None]) -> AsyncIterator[None]:
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, PenstockError):
+            await task

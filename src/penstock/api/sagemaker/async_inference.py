@@ -1,0 +1,121 @@
+"""AsyncInferenceConfig: checked, as a deployment has it, and as Describe shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+from penstock.api.sagemaker.context import AsyncOutputs
+from penstock.api.sagemaker.names import invalid
+from penstock.core.deployment import AsyncSpec
+from penstock.errors import CallerError, with_hint
+
+MEMBER: Final = "AsyncInferenceConfig"
+_SUCCESS: Final = "SUCCESS_NOTIFICATION_TOPIC"
+_ERROR: Final = "ERROR_NOTIFICATION_TOPIC"
+_SCHEMES: Final = ("s3://", "file:///")
+
+
+async def check_async_inference(config: Mapping[str, Any], outputs: AsyncOutputs | None) -> None:
+    """Refuses what could not be done: outputs are tried before any work is.
+
+    Raises ValidationException, or NotNowError where a store can't be reached.
+    """
+    asked = config.get(MEMBER)
+    if not asked:
+        return
+    if outputs is None:
+        raise invalid(f"{MEMBER} is not supported: this server has no asynchronous inference.")
+    _check(config, asked, outputs.knows)
+    for uri in output_prefixes(config):
+        try:
+            await outputs.check_writable(uri)
+        except CallerError as error:
+            raise invalid(f"{MEMBER}: {with_hint(error.message, error.hint)}") from error
+
+
+def _check(
+    config: Mapping[str, Any], asked: Mapping[str, Any], knows: Callable[[str], bool]
+) -> None:
+    output = asked.get("OutputConfig") or {}
+    if not output.get("S3OutputPath"):
+        raise invalid(f"{MEMBER}: OutputConfig needs S3OutputPath, where answers are written.")
+    if output.get("KmsKeyId"):
+        raise invalid(
+            f"{MEMBER}: KmsKeyId is not supported: objects are written as the bucket's own settings"
+            " say. Set the key as the bucket's default encryption."
+        )
+    for name in ("S3OutputPath", "S3FailurePath"):
+        uri = output.get(name)
+        if uri and not (uri.startswith(_SCHEMES) and ".." not in unquote(uri).split("/")):
+            raise invalid(f"{MEMBER}: {name} must be an s3:// or a file:/// prefix; it is {uri!r}.")
+    for name in ("SuccessTopic", "ErrorTopic"):
+        topic = (output.get("NotificationConfig") or {}).get(name)
+        if topic and not knows(topic):
+            raise invalid(
+                f"{MEMBER}: no URL is configured for {name} {topic!r}. The server's operator names"
+                " it in control.topics."
+            )
+    without = [
+        one["VariantName"] for one in config["ProductionVariants"] if not one.get("ModelName")
+    ]
+    if without:
+        raise invalid(
+            "One or more endpoint features are not supported using this configuration."
+            f" {MEMBER}: variant {without[0]!r} takes inference components, which have no"
+            " asynchronous requests."
+        )
+
+
+def output_prefixes(config: Mapping[str, Any]) -> list[str]:
+    """Where objects will be written."""
+    output = (config.get(MEMBER) or {}).get("OutputConfig") or {}
+    found = (output.get("S3OutputPath"), output.get("S3FailurePath"))
+    return [str(uri) for uri in found if uri]
+
+
+def async_spec(config: Mapping[str, Any]) -> AsyncSpec | None:
+    """The field of a `DeploymentSpec`."""
+    asked = config.get(MEMBER)
+    if not asked:
+        return None
+    output = asked.get("OutputConfig") or {}
+    topics = output.get("NotificationConfig") or {}
+    included = topics.get("IncludeInferenceResponseIn") or []
+    return AsyncSpec(
+        output_uri=output["S3OutputPath"],
+        failure_uri=output.get("S3FailurePath") or "",
+        concurrency_max=(asked.get("ClientConfig") or {}).get(
+            "MaxConcurrentInvocationsPerInstance", 0
+        ),
+        success_topic=topics.get("SuccessTopic") or "",
+        error_topic=topics.get("ErrorTopic") or "",
+        answer_in_success=_SUCCESS in included,
+        answer_in_error=_ERROR in included,
+    )
+
+
+def async_config(spec: AsyncSpec) -> dict[str, Any]:
+    """What DescribeEndpoint shows."""
+    output: dict[str, Any] = {"S3OutputPath": spec.output_uri}
+    if spec.failure_uri:
+        output["S3FailurePath"] = spec.failure_uri
+    topics: dict[str, Any] = {}
+    if spec.success_topic:
+        topics["SuccessTopic"] = spec.success_topic
+    if spec.error_topic:
+        topics["ErrorTopic"] = spec.error_topic
+    included = [
+        name
+        for name, wanted in ((_SUCCESS, spec.answer_in_success), (_ERROR, spec.answer_in_error))
+        if wanted
+    ]
+    if included:
+        topics["IncludeInferenceResponseIn"] = included
+    if topics:
+        output["NotificationConfig"] = topics
+    shown: dict[str, Any] = {"OutputConfig": output}
+    if spec.concurrency_max:
+        shown["ClientConfig"] = {"MaxConcurrentInvocationsPerInstance": spec.concurrency_max}
+    return shown

@@ -1,0 +1,211 @@
+"""What a server answers while another one leads.
+
+Requests are handed on to the leader as they came, so that whoever asks need not know which server
+that is. While it can't be reached, what only reads the records of the SageMaker API is answered
+from the database, which is the same for all; everything else is told to come back in a moment (503
+`not-the-leader`). No endpoint is served here: instances belong to the server that leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from penstock.api.access import Authenticator
+from penstock.api.app import aws_root, build_refusal
+from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
+from penstock.api.aws import AwsFrontDoor, AwsService, Operation
+from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
+from penstock.api.leader_proxy import LeaderProxy
+from penstock.api.sagemaker.context import SagemakerContext
+from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
+from penstock.clock import Clock
+from penstock.config import ServerConfig
+from penstock.control.key_ring import KeyRing
+from penstock.control.keys import AccessKeys
+from penstock.control.leader.leadership import Leadership
+from penstock.control.leader.table import following, not_the_leader
+from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
+from penstock.core.host_gate import gate_for
+from penstock.core.jobs.spec import TransformSpec
+from penstock.errors import NotNowError, PenstockError
+from penstock.gateway.asgi import AsgiDoor
+from penstock.gateway.listener import HttpListener
+from penstock.gateway.request_id import RequestIds
+from penstock.gateway.server import tls_context
+from penstock.jobs.transform.records import JobRecord
+from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
+
+_log = logging.getLogger(__name__)
+
+_KEYS_REFRESH_S: Final = 2.0
+_STOP_S: Final = 1.0
+
+#: What needs nothing but the records. A transform job's progress is known where it runs.
+_READS: Final = frozenset(
+    name
+    for name in SAGEMAKER_OPERATIONS
+    if name.startswith(("Describe", "List")) and name != "DescribeTransformJob"
+)
+
+
+class _NothingRuns:
+    """The control plane of a server that has no instances, and no jobs under way."""
+
+    def notify(self, endpoint: str) -> None:
+        """Nobody reconciles here."""
+
+    def current_counts(self, endpoint: str) -> Mapping[str, int]:
+        return {}
+
+    def pool_counts(self, endpoint: str) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    def kept_counts(self, endpoint: str) -> Mapping[str, int]:
+        return {}
+
+    def copy_counts(self, endpoint: str) -> Mapping[str, int]:
+        return {}
+
+    def copy_types(self, endpoint: str) -> Mapping[str, Mapping[str, int]]:
+        return {}
+
+    async def check(self, spec: TransformSpec) -> None:
+        """Who leads looks at it."""
+
+    def progress(self, record: JobRecord) -> Mapping[str, Any]:
+        return {}
+
+
+class Standby:
+    """The listener of a server that follows. `start`, then `stop`; then perhaps `start` again."""
+
+    def __init__(self, config: ServerConfig, leadership: Leadership, clock: Clock) -> None:
+        self._config = config
+        self._leadership = leadership
+        self._clock = clock
+        self._ids = RequestIds()
+        self._stack = contextlib.AsyncExitStack()
+
+    async def start(self) -> int:
+        """Returns the port. Raises what listening and opening the database raise."""
+        config, listen = self._config, self._config.listen
+        async with contextlib.AsyncExitStack() as stack:
+            term = following(self._leadership.session)
+            database = StoreThread(
+                lambda: Store(config.state_dir, config.control.database, term=term)
+            )
+            stack.push_async_callback(database.close)
+            await database.open()
+            ring = KeyRing()
+            if listen.auth:
+                await _refresh(ring, database, config)
+                keys = asyncio.create_task(_follow_keys(ring, database, config), name="keys")
+                stack.callback(keys.cancel)
+            authenticator = Authenticator(ring, self._clock) if listen.auth else None
+            aws = self._aws(database)
+            leader = LeaderProxy(
+                lambda: self._leadership.seen, self._app(aws), trusted=listen.tls_cert
+            )
+            listener = HttpListener(
+                limits=config.limits,
+                clock=self._clock,
+                ids=self._ids,
+                doors=(),
+                fallback=AsgiDoor(leader, refusal=build_refusal(aws)),
+                authenticator=authenticator,
+                gate=gate_for(
+                    listen.host,
+                    hosts=listen.hosts,
+                    origins=listen.origins,
+                    machine_names=(socket.gethostname(),),
+                    asks=authenticator is not None,
+                ),
+            )
+            port = await listener.start(listen.host, listen.port, tls=tls_context(listen))
+            stack.push_async_callback(listener.stop, _STOP_S)
+            stack.callback(leader.cut)  # first: what waits for it is told to come back
+            self._stack = stack.pop_all()
+        return port
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        await self._stack.aclose()
+
+    def _aws(self, database: StoreThread) -> AwsFrontDoor:
+        control = self._config.control
+        runs = _NothingRuns()
+
+        def context(region: str) -> SagemakerContext:
+            return SagemakerContext(database, runs, self._clock, region, control.account_id, runs)
+
+        async def refuse(_context: Any, _params: dict[str, Any]) -> dict[str, Any]:
+            raise self._not_the_leader()
+
+        reads: dict[str, Operation] = {
+            name: served if name in _READS else refuse
+            for name, served in SAGEMAKER_OPERATIONS.items()
+        }
+        others = (AUTOSCALING, AUTOSCALING_OPERATIONS), (CLOUDWATCH, CLOUDWATCH_OPERATIONS)
+        return AwsFrontDoor(
+            (
+                AwsService(SAGEMAKER, MappingProxyType(reads), context),
+                *(
+                    AwsService(service, dict.fromkeys(known, refuse), lambda region: None)
+                    for service, known in others
+                ),
+            ),
+            region_default=control.region,
+        )
+
+    def _app(self, aws: AwsFrontDoor) -> Any:
+        async def ping(_request: Request) -> Response:
+            return PlainTextResponse("")
+
+        async def refuse(_request: Request) -> Response:
+            error = self._not_the_leader()
+            return JSONResponse(
+                {"code": error.code, "message": error.message, "hint": error.hint},
+                status_code=error.status,
+                headers={"retry-after": str(round(error.retry_after_s or 1.0))},
+            )
+
+        methods = ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS"]
+        return Starlette(
+            routes=[
+                Route("/", aws_root(aws), methods=["POST"]),
+                Route("/ping", ping, methods=["GET"]),
+                Route("/v2/health/live", ping, methods=["GET"]),
+                Route("/{path:path}", refuse, methods=methods),
+            ]
+        )
+
+    def _not_the_leader(self) -> NotNowError:
+        return not_the_leader(self._leadership.seen)
+
+
+async def _refresh(ring: KeyRing, database: StoreThread, config: ServerConfig) -> None:
+    key_file = config.control.key_file
+    ring.take(
+        await database.call(lambda store: AccessKeys(store, config.state_dir, key_file).ring())
+    )
+
+
+async def _follow_keys(ring: KeyRing, database: StoreThread, config: ServerConfig) -> None:
+    while True:
+        await asyncio.sleep(_KEYS_REFRESH_S)
+        try:
+            await _refresh(ring, database, config)
+        except PenstockError as error:
+            _log.warning("keys could not be read: %s: %s", error.code, error.message)

@@ -1,0 +1,89 @@
+"""OpenTelemetry for one process: what traces its requests, and metrics that are pushed.
+
+Where no endpoint is set, nothing of it is made: the plain dispatcher, or an orchestrator's plain
+forwarder, knows of no traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import random
+import socket
+from typing import Any
+
+from prometheus_client.registry import Collector
+
+import penstock
+from penstock.clock import Clock
+from penstock.config import TelemetryConfig
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.span_export import SpanExport, not_installed
+from penstock.gateway.spans import OtlpSpans
+from penstock.gateway.tracing import TracingDispatcher
+from penstock.metrics.otlp import OtlpMetrics
+
+
+class Telemetry:
+    """What a process sends, if anything. `close` sends what is left."""
+
+    def __init__(self, config: TelemetryConfig, clock: Clock, *, process: str = "gateway") -> None:
+        """
+        Args:
+            process: its name beside others of the same server.
+
+        Raises:
+            CallerError: `telemetry-not-installed`.
+        """
+        self._config = config
+        self._clock = clock
+        self._resource = {
+            "service.name": config.service_name,
+            "service.version": penstock.__version__,
+            "service.instance.id": f"{socket.gethostname()}/{process}/{os.getpid()}",
+            "process.runtime.version": platform.python_version(),
+        }
+        #: where spans go; None: nobody wants any
+        self.export: SpanExport | None = None
+        self._metrics: OtlpMetrics | None = None
+        if config.otlp_endpoint:
+            self.export = SpanExport(config.otlp_endpoint, resource=self._resource)
+
+    @property
+    def trace_share(self) -> float:
+        """Of requests whose caller says nothing, 0 to 1, that are recorded."""
+        return self._config.trace_share
+
+    def dispatcher(self, **parts: Any) -> Dispatcher:
+        """One that traces, or the plain one; `parts` as `Dispatcher` takes them."""
+        if self.export is None:
+            return Dispatcher(**parts)
+        spans = OtlpSpans(self.export, self._clock)
+        return TracingDispatcher(spans, share=self.trace_share, trace_rng=random.Random(), **parts)
+
+    def push_metrics(self, collector: Collector) -> None:
+        """From now on, where they are wanted; for the process that has the totals of all."""
+        config = self._config
+        if not config.otlp_endpoint or not config.metrics_every_s:
+            return
+        try:
+            self._metrics = OtlpMetrics(
+                config.otlp_endpoint,
+                collector,
+                self._clock,
+                every_s=config.metrics_every_s,
+                resource=self._resource,
+            )
+        except ImportError as missing:
+            raise not_installed() from missing
+        self._metrics.start()
+
+    async def close(self) -> None:
+        """Sends what is left; idempotent."""
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            await metrics.stop()
+        export, self.export = self.export, None
+        if export is not None:
+            await asyncio.to_thread(export.close)

@@ -1,0 +1,109 @@
+"""What an orchestrator answers itself: how traffic goes, changes to it, metrics, explanations.
+
+GET  /penstock/v1/regions            the regions, and how they are
+GET  /penstock/v1/ratios?endpoint=   shares of an endpoint's traffic, and why they are as they are
+PUT  /penstock/v1/ratios             {"endpoint": "", "ratios": {"eu": 0.7}, "mode": "manual"}
+GET  /admin/requests/{id}            where a request went, with what its region tells of it
+GET  /metrics, /ping
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from penstock.api.admin.answers import answered
+from penstock.api.traffic.metrics import TrafficPage
+from penstock.errors import CallerError
+from penstock.orchestrator.shares import Shares
+from penstock.orchestrator.stories import Stories
+from penstock.wire import plain_json
+
+
+def build_traffic_app(shares: Shares, stories: Stories, page: TrafficPage) -> Any:
+    """The application behind every path that no door takes."""
+
+    async def regions(_request: Request) -> dict[str, Any]:
+        return {"regions": shares.regions()}
+
+    async def ratios(request: Request) -> dict[str, Any]:
+        endpoint = request.query_params.get("endpoint")
+        return {"traffic": shares.told(endpoint)}
+
+    async def set_ratios(request: Request) -> dict[str, Any]:
+        return shares.set_by_hand(**_asked(await request.body()))
+
+    async def story(request: Request) -> dict[str, Any]:
+        request_id = request.path_params["request_id"]
+        found = await stories.of(request_id)
+        if found is None:
+            raise CallerError(
+                "request-unknown",
+                f"request {request_id[:64]!r} is not known, under way, or too long ago",
+                hint="Ids are in the header x-amzn-RequestId of every answer.",
+                status=404,
+            )
+        return found
+
+    async def metrics(request: Request) -> Response:
+        body, content_type = page.render(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    async def ping(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    return Starlette(
+        routes=[
+            Route("/penstock/v1/regions", answered(regions), methods=["GET"]),
+            Route("/penstock/v1/ratios", answered(ratios), methods=["GET"]),
+            Route("/penstock/v1/ratios", answered(set_ratios), methods=["PUT"]),
+            Route("/admin/requests/{request_id}", answered(story), methods=["GET"]),
+            Route("/metrics", metrics, methods=["GET"]),
+            Route("/ping", ping, methods=["GET"]),
+        ],
+        exception_handlers={404: _not_found},
+    )
+
+
+async def _not_found(request: Request, _error: Exception) -> Response:
+    return JSONResponse(
+        {
+            "code": "not-found",
+            "message": f"An orchestrator serves nothing at {request.method} {request.url.path}.",
+            "hint": "It passes on what asks models; all else is asked of a region itself.",
+        },
+        status_code=404,
+    )
+
+
+def _asked(body: bytes) -> dict[str, Any]:
+    """Members of a change. Raises CallerError (`traffic-invalid`)."""
+    try:
+        fields: Any = plain_json.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _wrong(f"it is not JSON: {error}") from error
+    if not isinstance(fields, dict) or fields.keys() - {"endpoint", "ratios", "mode"}:
+        raise _wrong("it is an object with the members endpoint, ratios and mode")
+    endpoint, mode = fields.get("endpoint", ""), fields.get("mode")
+    ratios = fields.get("ratios", {})
+    if not isinstance(endpoint, str) or not (mode is None or isinstance(mode, str)):
+        raise _wrong("endpoint and mode are texts")
+    if not isinstance(ratios, dict) or not all(
+        isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < 1e6
+        for one in ratios.values()
+    ):
+        raise _wrong("ratios are numbers from 0 on, by region")
+    return {"endpoint": endpoint, "ratios": {k: float(v) for k, v in ratios.items()}, "mode": mode}
+
+
+def _wrong(what: str) -> CallerError:
+    return CallerError(
+        "traffic-invalid",
+        f"The change of traffic can't be read: {what}.",
+        hint='Send {"endpoint": "", "ratios": {"eu": 0.7, "us": 0.3}, "mode": "manual"}.',
+    )

@@ -1,0 +1,194 @@
+"""`penstock orchestrator` put together: a gateway whose targets are regions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Final
+
+from penstock.api.access import Authenticator, check_binding
+from penstock.api.oip.http import PREFIX as OIP_PREFIX
+from penstock.api.openai.request import PREFIX as OPENAI_PREFIX
+from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
+from penstock.api.telemetry import Telemetry
+from penstock.api.traffic.app import build_traffic_app
+from penstock.api.traffic.doors import (
+    INTEREST,
+    OipTrafficDoor,
+    OpenAiTrafficDoor,
+    RuntimeTrafficDoor,
+)
+from penstock.api.traffic.keys import FollowedKeys
+from penstock.api.traffic.metrics import TrafficPage
+from penstock.clock import Clock, SystemClock
+from penstock.config import ServerConfig
+from penstock.core.host_gate import gate_for
+from penstock.gateway.asgi import AsgiDoor
+from penstock.gateway.listener import HttpListener
+from penstock.gateway.request_id import RequestIds
+from penstock.gateway.server import LAST_BYTES_S, tls_context
+from penstock.gateway.timers import LoopTimers
+from penstock.orchestrator.forwarder import Forwarder
+from penstock.orchestrator.moving import EVERY_S as MOVE_EVERY_S
+from penstock.orchestrator.moving import MovingShares
+from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.region import Region
+from penstock.orchestrator.regions_file import Regions
+from penstock.orchestrator.shares import Shares
+from penstock.orchestrator.spans import TrafficSpans
+from penstock.orchestrator.stories import Stories
+from penstock.orchestrator.table import TrafficTable
+from penstock.orchestrator.tracing import TracingForwarder
+
+log = logging.getLogger(__name__)
+
+#: Shares of regions that came back grow, and waits end, in steps of this.
+LOOK_EVERY_S: Final = 0.1
+SILENT: Final = "region-silent"
+
+
+class Orchestrator:
+    """One orchestrator. `start`, then `stop`, each once."""
+
+    def __init__(self, config: ServerConfig, regions: Regions, clock: Clock | None = None) -> None:
+        """Raises CallerError: `credentials-required`, `tls-unusable`, `telemetry-not-installed`."""
+        check_binding(config.listen)
+        tls_context(config.listen)
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._telemetry = Telemetry(config.telemetry, self._clock, process="orchestrator")
+        self._file = regions
+        self._table = TrafficTable(regions, random.Random(), self._clock)
+        self._regions = {
+            access.name: Region(access, self._clock, on_event=self._heard, on_probe=self._probed)
+            for access in regions.access
+        }
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> str:
+        """Returns the base URL once clients can connect. Raises what the listener raises."""
+        config, clock = self._config, self._clock
+        listen, limits = config.listen, config.limits
+        ids = RequestIds()
+        recorder = Recorder(clock, ids)
+        self._forwarder = forwarder = self._make_forwarder(recorder, ids)
+        config.state_dir.mkdir(parents=True, exist_ok=True)
+        shares = Shares(self._table, self._regions, forwarder, clock, config.state_dir)
+        shares.load()
+        openai = OpenAiTrafficDoor(forwarder)
+        runtime = RuntimeTrafficDoor(
+            forwarder,
+            openai,
+            account_id=config.control.account_id,
+            region=config.control.region,
+        )
+        page = TrafficPage(recorder, list(self._regions.values()), shares.snapshots)
+        app = build_traffic_app(shares, Stories(recorder, self._regions), page)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._telemetry.close)
+            authenticator = await self._authenticator(stack)
+            for region in self._regions.values():
+                stack.push_async_callback(region.close)
+                self._run(stack, region.run())
+            self._run(stack, _each(LOOK_EVERY_S, forwarder.look_all))
+            self._telemetry.push_metrics(page.collector)
+            moving = MovingShares(self._table, shares, clock)
+            self._run(stack, _each(MOVE_EVERY_S, moving.move))
+            self._listener = HttpListener(
+                limits=limits,
+                clock=clock,
+                ids=ids,
+                doors=(
+                    (RUNTIME_PREFIX, runtime),
+                    (OIP_PREFIX, OipTrafficDoor(forwarder)),
+                    (OPENAI_PREFIX, openai),
+                ),
+                fallback=AsgiDoor(app),
+                authenticator=authenticator,
+                interest=(*INTEREST, *forwarder.interest),
+                gate=gate_for(
+                    listen.host,
+                    hosts=listen.hosts,
+                    origins=listen.origins,
+                    machine_names=(socket.gethostname(),),
+                    asks=authenticator is not None,
+                ),
+            )
+            port = await self._listener.start(listen.host, listen.port, tls=tls_context(listen))
+            stack.push_async_callback(self._stop_listening)
+            self._stack = stack.pop_all()
+        host = f"[{listen.host}]" if ":" in listen.host else listen.host
+        scheme = "https" if listen.tls_cert is not None else "http"
+        return f"{scheme}://{host}:{port}"
+
+    async def stop(self) -> None:
+        """Refuses what is new, answers what is in flight. Idempotent."""
+        await self._stack.aclose()
+
+    async def _stop_listening(self) -> None:
+        await self._forwarder.drain(self._config.limits.drain_s_max)
+        self._forwarder.close()
+        await self._listener.stop(LAST_BYTES_S)
+
+    def _make_forwarder(self, recorder: Recorder, ids: RequestIds) -> Forwarder:
+        """One that traces, where traces are exported."""
+        clock, telemetry = self._clock, self._telemetry
+        parts: dict[str, Any] = {
+            "table": self._table,
+            "regions": self._regions,
+            "clock": clock,
+            "timers": LoopTimers(asyncio.get_running_loop(), clock),
+            "limits": self._config.limits,
+            "recorder": recorder,
+        }
+        if telemetry.export is None:
+            return Forwarder(**parts)
+        spans = TrafficSpans(telemetry.export, clock)
+        return TracingForwarder(
+            spans, share=telemetry.trace_share, rng=random.Random(), ids=ids, **parts
+        )
+
+    async def _authenticator(self, stack: AsyncExitStack) -> Authenticator | None:
+        if not self._config.listen.auth:
+            return None
+        keys = FollowedKeys(self._config)
+        stack.push_async_callback(keys.close)
+        ring = await keys.open()
+        self._run(stack, keys.follow())
+        return Authenticator(ring, self._clock)
+
+    def _run(self, stack: AsyncExitStack, work: Any) -> None:
+        """Something that goes on until the orchestrator stops."""
+        task = asyncio.get_running_loop().create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        stack.push_async_callback(end)
+
+    def _heard(self, region: Region, event: Mapping[str, Any], first: bool) -> None:
+        self._table.heard(region.name, event, way_s=region.way_s, whole=first)
+        self._table.forget_unserved()
+        self._forwarder.look_all()
+
+    def _probed(self, region: Region, ok: bool) -> None:
+        self._table.probed(region.name, ok=ok)
+        if region.silent:
+            self._forwarder.leave(region.name, SILENT)
+        self._forwarder.look_all()
+
+
+async def _each(every_s: float, work: Callable[[], None]) -> None:
+    """Until it is cancelled. A failure is logged, and the next turn comes all the same."""
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            work()
+        except Exception:
+            log.exception("work of every %g s failed", every_s)

@@ -1,0 +1,85 @@
+"""`penstock orchestrator`: a gateway whose targets are regions, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli import options, settings
+
+if TYPE_CHECKING:
+    from penstock.config import ServerConfig
+    from penstock.orchestrator.regions_file import Regions
+
+
+def orchestrator(
+    regions: Annotated[Path, typer.Option("--regions", help="YAML file of the regions.")],
+    host: options.Host = None,
+    port: options.Port = None,
+    state_dir: options.StateDir = None,
+    auth: options.Auth = None,
+    insecure: options.Insecure = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
+    otlp_endpoint: options.OtlpEndpoint = None,
+    log_level: Annotated[
+        str | None, typer.Option("--log-level", help="debug, info, warning or error.")
+    ] = None,
+    config: options.ConfigFile = None,
+) -> None:
+    """Send requests on to regions; prints one line with the word ready once it serves."""
+    flags = {
+        **options.listening(host, port, None, auth, insecure, tls_cert, tls_key, None),
+        "state_dir": state_dir,
+        "telemetry.otlp_endpoint": otlp_endpoint,
+        "log_level": log_level,
+    }
+    resolved = settings.resolve(file=config, environ=os.environ, flags=flags)
+    from penstock.orchestrator.regions_file import read_regions  # noqa: PLC0415 - quick --help
+
+    run(resolved.config, read_regions(regions))
+
+
+def run(config: ServerConfig, regions: Regions) -> None:
+    """Serves until a signal."""
+    import uvloop  # noqa: PLC0415 - only a server needs it
+
+    from penstock.gateway import descriptors  # noqa: PLC0415
+
+    logging.basicConfig(
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    descriptors.raise_limit()
+    uvloop.run(_serve(config, regions))
+
+
+async def _serve(config: ServerConfig, regions: Regions) -> None:
+    from penstock.api.traffic.orchestrator import Orchestrator  # noqa: PLC0415
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    served = Orchestrator(config, regions)
+
+    def on_signal() -> None:
+        if stop.is_set():
+            os._exit(130)  # asked twice: do not wait for requests in flight
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        url = await served.start()
+        names = ", ".join(one.name for one in regions.access)
+        print(f"penstock orchestrator ready: {url}, regions {names}", flush=True)
+        await stop.wait()
+    finally:
+        await served.stop()

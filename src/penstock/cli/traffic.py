@@ -1,0 +1,142 @@
+"""`penstock traffic`: how an orchestrator shares traffic among regions, and changing it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from penstock.cli import options
+from penstock.cli.client import Client, answer_of
+from penstock.cli.output import print_json, print_table
+from penstock.errors import CallerError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+Endpoint = Annotated[
+    str, typer.Option("--endpoint", help="Of this endpoint [all that have no shares of their own].")
+]
+
+
+@app.command("show")
+def show(
+    endpoint: Annotated[str, typer.Argument(help="Of this endpoint only.")] = "",
+    changes: Annotated[bool, typer.Option("--changes", help="Each move, and why.")] = False,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Show the regions, and which share of the traffic each is to have."""
+    client = Client(url, key=key)
+    regions = _own(client, "GET", "/regions")["regions"]
+    query = f"?endpoint={quote(endpoint, safe='')}" if endpoint else ""
+    traffic = _own(client, "GET", f"/ratios{query}")["traffic"]
+    if json_:
+        print_json({"regions": regions, "traffic": traffic})
+        return
+    if changes:
+        _print_changes(traffic)
+        return
+    print_table(
+        "",
+        ("region", "address", "state", "health", "way ms", "why"),
+        [
+            (one["region"], one["url"], one["state"], one["health"], one["way_ms"], one["detail"])
+            for one in regions
+        ],
+    )
+    print()
+    _print_traffic(traffic)
+
+
+@app.command("set")
+def set_(
+    ratios: Annotated[list[str], typer.Argument(help="REGION=SHARE, for example eu=0.7 us=0.3.")],
+    endpoint: Endpoint = "",
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Set shares by hand; they stay until they are set anew or given back with 'auto'."""
+    _change(endpoint, dict(map(_ratio, ratios)), "manual", url, key, json_)
+
+
+@app.command("auto")
+def auto(
+    endpoint: Endpoint = "",
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
+) -> None:
+    """Let shares move by themselves, by latency, queues, capacity, errors and cost."""
+    _change(endpoint, {}, "automatic", url, key, json_)
+
+
+def _change(
+    endpoint: str, ratios: dict[str, float], mode: str, url: str, key: str, json_: bool
+) -> None:
+    body = {"endpoint": endpoint, "ratios": ratios, "mode": mode}
+    told = _own(Client(url, key=key), "PUT", "/ratios", json.dumps(body).encode())
+    if json_:
+        print_json(told)
+    else:
+        _print_traffic([told])
+
+
+def _ratio(item: str) -> tuple[str, float]:
+    name, equals, share = item.partition("=")
+    try:
+        value = float(share)
+    except ValueError:
+        value = -1.0
+    if not equals or not name or not 0 <= value < 1e6:
+        raise CallerError(
+            "traffic-invalid", f"{item!r} is no share of a region", hint="Write it like eu=0.7."
+        )
+    return name, value
+
+
+def _own(client: Client, method: str, path: str, body: bytes = b"") -> dict[str, Any]:
+    headers = {"Content-Type": "application/json"} if body else {}
+    status, _, answered = client.request(method, f"/penstock/v1{path}", body, headers)
+    return answer_of(status, answered)
+
+
+def _print_traffic(traffic: list[dict[str, Any]]) -> None:
+    print_table(
+        "",
+        ("endpoint", "mode", "region", "share", "room", "in flight", "health", "held"),
+        [
+            (
+                one["endpoint"] or "(others)", one["mode"], region["region"], region["ratio"],
+                region["room"], region["in_flight"],
+                region["reason"] if region["has_it"] else "not there",
+                one["held"],
+            )
+            for one in traffic
+            for region in one["regions"]
+        ],
+    )  # fmt: skip
+
+
+def _print_changes(traffic: list[dict[str, Any]]) -> None:
+    rows = {
+        (change["at"], change["endpoint"], change["region"]): change
+        for one in traffic
+        for change in one["changes"]
+    }
+    print_table(
+        "",
+        ("at", "endpoint", "region", "before", "after", "mode", "why"),
+        [
+            (
+                datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds"),
+                endpoint or "(others)", region, one["before"], one["after"], one["mode"],
+                one["reason"],
+            )
+            for (at, endpoint, region), one in sorted(rows.items())
+        ],
+    )  # fmt: skip

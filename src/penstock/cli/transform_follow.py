@@ -1,0 +1,194 @@
+"""Following a transform job: a bar where a person looks, a line now and then where none does."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import typer
+
+from penstock.cli.client import SageMaker
+from penstock.cli.output import note
+from penstock.errors import CallerError, ModelError, NotNowError
+
+LOOK_EVERY_S: Final = 0.5
+#: Between two lines where no terminal is.
+LINE_EVERY_S: Final = 10.0
+#: A server that restarts goes on with its jobs.
+AWAY_S_MAX: Final = 120.0
+
+STOPPED_EXIT: Final = 3
+LEFT_EXIT: Final = 130  #: what a shell reports for a command that Ctrl-C ended
+_ENDS: Final = ("Completed", "Failed", "Stopped")
+_UNITS: Final = (("h", 3600), ("min", 60), ("s", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What DescribeTransformJob tells of a job's progress."""
+
+    status: str
+    share: float | None  #: from 0 to 1; None: not known yet
+    words: str
+
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> Progress:
+        told = described.get("PenstockProgress") or {}
+        status = described["TransformJobStatus"]
+        done, total = told.get("BytesIn") or 0, told.get("BytesTotal") or 0
+        rate = _average(described, told) if status in _ENDS else told.get("RecordsPerSecond")
+        words = [f"{told.get('Records') or 0:,} records"]
+        if rate:
+            words.append(f"{rate:,.0f}/s")
+        if told.get("RefusedRecords"):
+            words.append(f"{told['RefusedRecords']:,} refused")
+        if told.get("EtaSeconds") is not None and status not in _ENDS:
+            words.append(f"{duration(told['EtaSeconds'])} left")
+        if told.get("CostSoFar"):
+            words.append(f"${told['CostSoFar']:.4f}" + ("" if status in _ENDS else " so far"))
+        if told.get("Instances"):
+            words.append(f"{told['Instances']} instance{'s'[: told['Instances'] > 1]}")
+        if told.get("Waiting"):
+            words.append(f"waits ({told['Waiting']})")
+        share = min(1.0, done / total) if total else None
+        return cls(status, share, ", ".join(words))
+
+
+def follow(client: SageMaker, job: str) -> dict[str, Any]:
+    """The job as it is described once it has ended.
+
+    Raises typer.Exit (130) where it is left running, and NotNowError when its server is away for
+    long.
+    """
+    asking = False
+    while True:
+        try:
+            with _shown(job) as show:
+                return _to_end(client, job, show)
+        except KeyboardInterrupt:
+            if asking or not _stop_wanted(job):
+                note(
+                    f"job {job} goes on; 'penstock jobs follow {job}' or 'penstock jobs stop {job}'"
+                )
+                raise typer.Exit(LEFT_EXIT) from None
+            asking = True
+            with suppress(CallerError):  # it has ended in the meantime
+                client.sagemaker("StopTransformJob", TransformJobName=job)
+
+
+def outcome(job: str, described: dict[str, Any]) -> int:
+    """The exit code, once what came of it is told. Raises ModelError for a job that failed."""
+    status, words = described["TransformJobStatus"], Progress.of(described).words
+    if status == "Failed":
+        raise ModelError(
+            "transform-failed",
+            f"job {job} failed: {described.get('FailureReason', 'no reason is told')}",
+            hint="Objects that were processed whole keep their output; KEY.errors says which"
+            " records were refused.",
+        )
+    where = described.get("TransformOutput", {}).get("S3OutputPath", "")
+    note(f"job {job} {status.lower()}: {words}; output in {where}")
+    return STOPPED_EXIT if status == "Stopped" else 0
+
+
+def _average(described: dict[str, Any], told: dict[str, Any]) -> float | None:
+    """Records a second of a job that has ended, its start included."""
+    began, ended = described.get("TransformStartTime"), described.get("TransformEndTime")
+    if began is None or ended is None or ended <= began:
+        return None
+    return float((told.get("Records") or 0) / (ended - began))
+
+
+def duration(seconds: float) -> str:
+    """Like "2 h 5 min" or "8 s"."""
+    whole = max(0, round(seconds))
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        count, whole = divmod(whole, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
+
+
+def _to_end(client: SageMaker, job: str, show: Callable[[Progress], None]) -> dict[str, Any]:
+    heard = time.monotonic()
+    while True:
+        try:
+            described = client.sagemaker("DescribeTransformJob", TransformJobName=job)
+            heard = time.monotonic()
+            progress = Progress.of(described)
+            show(progress)
+            if progress.status in _ENDS:
+                return described
+        except NotNowError:
+            if time.monotonic() >= heard + AWAY_S_MAX:
+                raise
+        time.sleep(LOOK_EVERY_S)
+
+
+def _stop_wanted(job: str) -> bool:
+    """Whether a person says so; nobody does where no terminal is."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        return typer.confirm(f"Stop job {job}? Otherwise it goes on by itself.", err=True)
+    except (typer.Abort, KeyboardInterrupt):
+        return False
+
+
+@contextmanager
+def _shown(job: str) -> Iterator[Callable[[Progress], None]]:
+    if sys.stderr.isatty():
+        with _bar(job) as show:
+            yield show
+    else:
+        yield _Lines(job)
+
+
+@contextmanager
+def _bar(job: str) -> Iterator[Callable[[Progress], None]]:
+    from rich.console import Console  # noqa: PLC0415 - 80 ms that other commands never pay
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bars  # noqa: PLC0415
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        note(f"job {job}")
+        task = bars.add_task("", total=None, words="")
+
+        def show(progress: Progress) -> None:
+            bars.update(
+                task,
+                description=progress.status,
+                total=None if progress.share is None else 1.0,
+                completed=progress.share or 0.0,
+                words=progress.words,
+            )
+
+        yield show
+
+
+class _Lines:
+    """A line at a change of status, and every ten seconds."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._status = ""
+        self._told = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.status == self._status and now < self._told + LINE_EVERY_S:
+            return
+        self._status, self._told = progress.status, now
+        share = "" if progress.share is None else f" {progress.share:.0%},"
+        note(f"{self._job}: {progress.status},{share} {progress.words}")

@@ -1,0 +1,23 @@
+"""What went wrong in a compile that ran as a child process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from penstock.errors import ModelError, PenstockError, from_dict
+
+_WORDS_CHARS_MAX = 2000
+
+
+def child_failure(code: int, output: Sequence[str]) -> PenstockError:
+    """Its last line is its error as JSON, unless it died of something else."""
+    try:
+        return from_dict(json.loads(output[-1]))
+    except (ValueError, IndexError, AttributeError):
+        words = "".join(output)[-_WORDS_CHARS_MAX:].strip()
+        return ModelError(
+            "compile-crashed",
+            f"compiling ended with status {code}: {words or 'no output'}",
+            hint="Run 'penstock compile' on the model by hand; -9 is mostly a lack of memory.",
+        )

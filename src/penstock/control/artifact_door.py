@@ -1,0 +1,180 @@
+"""Where instances on other machines fetch what lies on this one: artifacts of file:// and paths.
+
+Its protocol is told in `artifacts/server_files.py`. Only instances of this deployment are let in,
+by their certificates, and they are given only what some instance was told to load, or what lies
+below that: whoever takes over an instance can read models, not this machine's files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+
+from penstock.artifacts.budget import Budget
+from penstock.artifacts.fetch import local_path, look
+from penstock.artifacts.listing import CHUNK_BYTES
+from penstock.artifacts.local_files import open_unchanged
+from penstock.artifacts.models import index
+from penstock.artifacts.paths import safe_path
+from penstock.artifacts.server_files import REQUEST_BYTES_MAX, UNCHANGED
+from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.artifacts.submitted_code import code_uri
+from penstock.errors import CallerError, PenstockError, logged
+from penstock.fleet.identity import contexts
+
+_log = logging.getLogger(__name__)
+
+#: One that does not say what it wants, or does not take what it is given.
+_IDLE_S_MAX: Final = 60.0
+#: Each reads the disk in a thread of the loop's; more wait for their turn.
+_READERS_MAX: Final = 16
+_LOOK_S_MAX: Final = 60.0
+
+
+class ArtifactDoor:
+    """`bind` before instances are told of it, `start` on the loop, then `close`."""
+
+    def __init__(self, settings: ArtifactSettings) -> None:
+        self._settings = settings
+        self._offered: set[str] = set()
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._readers = asyncio.Semaphore(_READERS_MAX)
+
+    def bind(self, host: str) -> str:
+        """ "host:port", with a port of the system's choice. Raises OSError."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, 0), family=family, backlog=128)
+        shown = f"[{host}]" if ":" in host else host
+        return f"{shown}:{self._socket.getsockname()[1]}"
+
+    async def start(self, context: ssl.SSLContext) -> None:
+        """`context`: of an end that listens and wants to see certificates."""
+        assert self._socket is not None
+        self._server = await asyncio.start_server(
+            self._serve, sock=self._socket, ssl=context, limit=REQUEST_BYTES_MAX
+        )
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+
+    def offer(self, source: ArtifactSource) -> None:
+        """An instance is about to be told to load it."""
+        for uri in (source.uri, code_uri(source.environment)):
+            if uri:
+                self._offered.add(uri.rstrip("/"))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if not contexts.comes_from_instance(writer.get_extra_info("peercert")):
+                _log.warning("a connection is refused: its certificate is no instance's")
+                return
+            async with asyncio.timeout(_IDLE_S_MAX):
+                line = await reader.readline()
+            async with self._readers:
+                await self._answer(orjson.loads(line), writer)
+        except (OSError, TimeoutError, ValueError, PenstockError) as error:
+            _log.info("an instance's question was not answered: %s", error)
+        finally:
+            writer.close()
+
+    async def _answer(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        chunks: Iterator[bytes] = iter(())
+        try:
+            if "list" in asked:
+                answer = await asyncio.to_thread(self._listed, asked)
+            elif "names" in asked:
+                answer = await asyncio.to_thread(self._names, asked)
+            else:
+                chunks = self._read(asked)
+                answer = orjson.loads(await asyncio.to_thread(next, chunks))
+        except PenstockError as error:
+            answer = {"error": logged(error, _log.info).to_dict()}
+        text = orjson.dumps(answer)
+        writer.write(len(text).to_bytes(8, "big") + text)
+        while True:
+            async with asyncio.timeout(_IDLE_S_MAX):
+                await writer.drain()
+            chunk = await asyncio.to_thread(next, chunks, b"")
+            if not chunk:
+                return
+            writer.write(chunk)
+
+    def _listed(self, asked: dict[str, Any]) -> dict[str, Any]:
+        uri, within = str(asked["list"]), str(asked.get("within") or "")
+        self._check(uri)
+        if within:
+            self._check(within)
+        listing = look(uri, self._settings, self._budget(uri), within=within)
+        return {
+            "files": [
+                {"name": f.name, "size": f.size, "stamp": f.stamp, "executable": f.executable}
+                for f in listing.files
+            ],
+            "single": listing.single,
+            "settled": listing.settled,
+            "changed_at": listing.changed_at,
+        }
+
+    def _names(self, asked: dict[str, Any]) -> dict[str, Any]:
+        uri = str(asked["names"])
+        return {"names": list(index.names_in_folder(self._path(uri), self._budget(uri)))}
+
+    def _read(self, asked: dict[str, Any]) -> Iterator[bytes]:
+        """The size as JSON, the file, and a word that it was the same file to its end."""
+        uri, name = str(asked.get("read")), str(asked.get("name"))
+        top, what = self._path(uri), shown_uri(uri)
+        path = top / safe_path(name, where=what) if top.is_dir() else top
+        real_top = os.path.realpath(top)
+        real = os.path.realpath(path)
+        if real != real_top and not real.startswith(real_top.rstrip(os.sep) + os.sep):
+            raise _not_offered(what)
+        with open_unchanged(path, str(asked.get("stamp")), what) as descriptor:
+            left = os.fstat(descriptor).st_size
+            yield orjson.dumps({"size": left})
+            at = 0
+            while chunk := os.pread(descriptor, CHUNK_BYTES, at):
+                at += len(chunk)
+                yield chunk
+        yield UNCHANGED
+
+    def _path(self, uri: str) -> Path:
+        self._check(uri)
+        path = local_path(uri, self._settings, self._budget(uri))
+        if path is None:
+            raise _not_offered(shown_uri(uri))
+        return path
+
+    def _check(self, uri: str) -> None:
+        """Raises CallerError `artifact-access-denied` for what nobody was told to load."""
+        plain = uri.rstrip("/")
+        parts = unquote(plain).split("/")
+        below = any(plain.startswith(f"{one}/") for one in self._offered)
+        if ".." in parts or not (plain in self._offered or below):
+            raise _not_offered(shown_uri(uri))
+        if local_path(uri, self._settings, self._budget(uri)) is None:
+            raise _not_offered(shown_uri(uri))
+
+    @staticmethod
+    def _budget(uri: str) -> Budget:
+        return Budget(shown_uri(uri), bytes_max=0, seconds_max=_LOOK_S_MAX)
+
+
+def _not_offered(what: str) -> CallerError:
+    return CallerError(
+        "artifact-access-denied",
+        f"{what}: no instance was told to load it",
+        hint="Instances are given what their own models are made of.",
+    )

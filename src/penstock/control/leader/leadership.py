@@ -1,0 +1,138 @@
+"""Whether this server leads: the driver of `core/election.py`.
+
+It waits, looks and counts on a connection and a thread of its own, so that nothing else this server
+asks the database holds up its beat. It runs on the server's event loop on purpose: a server whose
+loop stands still is not to keep the lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from penstock.clock import Clock, SystemClock
+from penstock.control.leader.session import LeaderSession
+from penstock.control.leader.table import Term, following
+from penstock.control.postgres import PostgresDatabase
+from penstock.core.election import EVICT, WAIT, Election, ElectionSpec, LeaderSeen
+from penstock.errors import PenstockError
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Shorter than the time after which others take over: a call that hangs must not be the reason.
+_CALL_S_MAX: Final = 1.5
+#: A takeover waits this long for transactions of the leader before; then it ends them.
+_LOCK_TIMEOUT_MS: Final = 700
+
+
+class Leadership:
+    """Of one server. `start`, then `close`; both on the event loop."""
+
+    def __init__(
+        self, url: str, *, name: str, spec: ElectionSpec | None = None, clock: Clock | None = None
+    ) -> None:
+        """`name`: what people are told of this server. Raises what `PostgresDatabase` raises."""
+        self.session = f"penstock-{secrets.token_hex(12)}"
+        self.address = ""  #: where this server is called; told to the others with each beat
+        self.seen = LeaderSeen(epoch=0)  #: as of the last look, or beat
+        self.epoch = 0  #: of this server's term; 0: it does not lead
+        self.changed = asyncio.Event()  #: set whenever `epoch` has changed; whoever waits clears it
+        self._spec = spec or ElectionSpec()
+        self._clock = clock or SystemClock()
+        self._election = Election(self._spec)
+        database = PostgresDatabase(
+            url, session=self.session, autocommit=True, lock_timeout_ms=_LOCK_TIMEOUT_MS
+        )
+        self._session = LeaderSession(database, name=name, session=self.session)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-leader")
+        self._task: asyncio.Task[None] | None = None
+        self._told = ""  #: the code of what was logged: not again with every look
+
+    @property
+    def term(self) -> Term:
+        """What this server may write under at this moment."""
+        return Term(self.epoch, self.session) if self.epoch else following(self.session)
+
+    async def start(self) -> None:
+        """Looks once, and leads if nobody does; then goes on in the background.
+
+        The tables must be there. Raises NotNowError `database-unreachable`.
+        """
+        await self._look()
+        self._task = asyncio.create_task(self._run(), name="leadership")
+
+    async def resign(self) -> None:
+        """Ends this server's term: who follows need not wait."""
+        epoch = self.epoch
+        if not epoch:
+            return
+        self._become(0)
+        try:
+            await self._call(lambda: self._session.resign(epoch))
+        except PenstockError as error:
+            _log.warning("the lead could not be given back: %s", error.message)
+
+    async def close(self) -> None:
+        """Resigns. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+        await self.resign()
+        await self._call(self._session.close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self) -> None:
+        while True:
+            leads = bool(self.epoch)
+            await asyncio.sleep(self._spec.beat_s if leads else self._spec.look_s)
+            try:
+                await (self._beat() if leads else self._look())
+                self._told = ""
+            except PenstockError as error:
+                self._election.forget()
+                if error.code != self._told:
+                    _log.warning("who leads can't be seen: %s: %s", error.code, error.message)
+                self._told = error.code
+            except Exception:
+                _log.exception("looking for the leader failed")
+
+    async def _beat(self) -> None:
+        epoch = self.epoch
+        if not await self._call(lambda: self._session.beat(epoch, self.address)):
+            self.seen = await self._call(self._session.look)
+            _log.warning("%s leads now (epoch %d)", self.seen.name or "nobody", self.seen.epoch)
+            await self._call(self._session.close)
+            self._become(0)
+
+    async def _look(self) -> None:
+        self.seen = seen = await self._call(self._session.look)
+        candidacy = self._election.look(seen, now=self._clock.monotonic())
+        if candidacy.action == WAIT:
+            return
+        if candidacy.action == EVICT:
+            _log.warning("%s is silent: its connections are ended", seen.name)
+            await self._call(lambda: self._session.evict(seen))
+        epoch = await self._call(lambda: self._session.lead(seen, self.address))
+        if epoch is not None:
+            _log.info("this server leads (epoch %d, %s)", epoch, candidacy.reason)
+            self._become(epoch)
+
+    def _become(self, epoch: int) -> None:
+        self._election.forget()
+        self.epoch = epoch
+        self.changed.set()
+
+    async def _call(self, call: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(_CALL_S_MAX, self._session.abort)
+        try:
+            return await asyncio.shield(loop.run_in_executor(self._thread, call))
+        finally:
+            timer.cancel()

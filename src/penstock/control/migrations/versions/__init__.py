@@ -1,0 +1,1 @@
+"""One file a version of the tables, named for what it brings."""

@@ -1,0 +1,338 @@
+"""Which of an endpoint's asynchronous requests are sent now, and what becomes of those that fail.
+
+A request is accepted into a record that outlives every process; here are the few of it that are
+looked at (`window_max`), with a number each, in the order in which they were accepted. The machine
+says what is done with them in actions, and is told what came of each.
+
+    waiting    it is sent when it is the oldest and there is room
+    put off    what it needs (its input, the place of its output) did not answer: it waits for its
+               time, and others go on; then it is where its number says
+    sent       a copy has it, or is about to
+    answered   its output is being written; it takes no copy's time, and no other is sent while
+               many are written
+    ending     it failed: the driver writes that down
+
+It leaves with `ended`, once the record no longer has it. A process that dies before that finds it
+in the record and has it sent again: whoever writes outputs makes that come to the same.
+
+Sent at once are `concurrency_max` for each copy that is ready. With none nothing is sent, and
+capacity is asked for. A refusal for want of capacity puts nobody off: the endpoint waits for a
+moment, longer each time, up to `retry_s_max`. What was not sent by its time to live has expired.
+A request that lost its copy again and again, more often than chance makes likely, fails: it may be
+what ends them. `now` is wall seconds: times to live must survive a restart.
+
+Invariants (`check_invariants`): a request is in one state; those that wait are older than what was
+not loaded yet, but for those that are put off.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Any, Final
+
+from penstock.core.jobs.asynchronous_actions import (
+    Accepted,
+    Action,
+    Fail,
+    Fetch,
+    FetchOverdue,
+    QueueSpec,
+    Send,
+    Wake,
+)
+
+#: What names a refusal that is about the request's own input or output, not about copies.
+OWN_CODES: Final = frozenset({"input-unreachable", "output-unreachable"})
+#: The dispatcher gave it up after its instances were lost, several times over.
+LOST_CODES: Final = frozenset({"copies-lost", "stream-broken"})
+#: Its time was over while a copy had it, or would have been.
+LATE_CODES: Final = frozenset({"deadline-passed", "deadline-cannot-be-met"})
+#: Not the request's fault, nor that of a copy: the endpoint may only not be known yet.
+ENDPOINT_CODES: Final = frozenset({"endpoint-not-found"})
+NOT_NOW: Final = "not-now"
+
+#: A store that does not answer must not fill the memory with requests that wait for it.
+_PUT_OFF_WINDOWS_MAX: Final = 8
+_WAITS: Final = ("waiting", "put-off")
+_STATES: Final = ("waiting", "put-off", "sent", "answered", "ending")
+
+
+class AsyncQueue:
+    """The requests of one endpoint. Each method returns what to do now."""
+
+    def __init__(self, spec: QueueSpec, *, backlog: int) -> None:
+        """`backlog`: requests in the record. Call `on_timer` to begin."""
+        self._spec = spec
+        self._ready = 0  #: copies
+        self._waiting: list[int] = []  #: heap
+        self._put_off: list[tuple[float, int]] = []  #: heap of (due in wall s, number)
+        self._expiries: list[tuple[float, int]] = []  #: heap; of those gone, too
+        self._known: dict[int, Accepted] = {}
+        self._state: dict[int, str] = {}
+        self._tries: dict[int, tuple[int, int]] = {}  #: number -> (refusals of its own, losses)
+        self._sent = 0
+        self._answered = 0
+        self._paused_until = 0.0
+        self._pauses = 0  #: in a row
+        self._loaded_to = 0  #: the highest number that was loaded
+        self._in_record = backlog
+        self._unloaded = backlog > 0  #: the record may have more
+        self._fetching = False
+        self._news = False  #: something was accepted since the last `Fetch`
+        self._looking = False  #: for those that are overdue
+        self._look_at = 0.0  #: wall s
+        self._gone: set[int] = set()  #: ended since the oldest fetch that is under way
+        self._doomed: dict[int, str] = {}  #: put off, and not to be sent: the reason why
+        self._woken = False
+        self._over = ""  #: reason for which the endpoint takes no more
+
+    @property
+    def backlog(self) -> int:
+        """Requests that have no outcome yet."""
+        return self._in_record
+
+    # What it is told
+
+    def configure(self, spec: QueueSpec, *, ready: int, now: float) -> list[Action]:
+        """How many copies are ready, and the endpoint's bounds."""
+        if ready > self._ready:
+            self._paused_until = 0.0  # what was refused for want of capacity may pass now
+            self._pauses = 0
+        self._spec, self._ready = spec, ready
+        return self._turn(now)
+
+    def accepted(self, count: int, *, now: float) -> list[Action]:
+        """So many more are in the record."""
+        self._in_record += count
+        self._unloaded = self._news = True
+        return self._turn(now)
+
+    def loaded(self, found: Iterable[Accepted], *, whole: bool, now: float) -> list[Action]:
+        """What a `Fetch` came to. `whole`: the record had as many as were asked for."""
+        self._fetching = False
+        self._unloaded = whole or self._news
+        for one in found:
+            self._loaded_to = max(self._loaded_to, one.number)
+            self._take(one)
+        self._forget_gone()
+        return self._turn(now)
+
+    def overdue(self, found: Iterable[Accepted], *, now: float) -> list[Action]:
+        """What a `FetchOverdue` came to: those beyond the window must not wait to be told so."""
+        self._looking = False
+        self._look_at = now + self._spec.overdue_s
+        for one in found:
+            self._take(one)
+        self._forget_gone()
+        return self._turn(now)
+
+    def answered(self, number: int, *, now: float) -> list[Action]:
+        """A copy answered; the output is yet to be written."""
+        assert self._state[number] == "sent"
+        self._state[number] = "answered"
+        self._sent -= 1
+        self._answered += 1
+        self._pauses = 0
+        return self._turn(now)
+
+    def ended(self, number: int, *, now: float) -> list[Action]:
+        """Its outcome is written down and the record no longer has it."""
+        self._leave(number)
+        del self._known[number], self._state[number]
+        self._doomed.pop(number, None)
+        self._tries.pop(number, None)
+        self._in_record -= 1
+        if self._fetching or self._looking:
+            self._gone.add(number)
+        return self._turn(now)
+
+    def failed(
+        self, number: int, *, family: str, code: str, retry_after_s: float | None, now: float
+    ) -> list[Action]:
+        """It was refused, or ended with an error; or its failure could not be written down.
+
+        Args:
+            family: of the error, as `errors.py` has it.
+            retry_after_s: when the same may pass; None = not known.
+        """
+        refusals, losses = self._tries.get(number, (0, 0))
+        ending = self._state[number] == "ending"
+        reason = "" if ending else self._final(family, code, losses)
+        if reason:
+            return [self._fail(number, reason), *self._turn(now)]
+        if ending or code in OWN_CODES:
+            wait_s = self._wait_s(refusals, retry_after_s)
+            self._tries[number] = (refusals + 1, losses)
+            self._leave(number)
+            self._state[number] = "put-off"
+            heapq.heappush(self._put_off, (now + wait_s, number))
+            return self._turn(now)
+        self._tries[number] = (refusals, losses + (code in LOST_CODES))
+        self._leave(number)
+        self._queue(number)
+        if now >= self._paused_until:  # else it was sent before the pause began
+            self._paused_until = now + self._wait_s(self._pauses, retry_after_s)
+            self._pauses += 1
+        return self._turn(now)
+
+    def close(self, reason: str, *, now: float) -> list[Action]:
+        """The endpoint is gone: whatever waits fails, and what is sent when it comes back."""
+        self._over = reason
+        return self._turn(now)
+
+    def on_timer(self, *, now: float) -> list[Action]:
+        """The moment of `next_deadline` has come."""
+        return self._turn(now)
+
+    def next_deadline(self) -> float | None:
+        """When to call `on_timer`, in wall s; None: nothing to wait for."""
+        while self._expiries and self._state.get(self._expiries[0][1]) not in _WAITS:
+            heapq.heappop(self._expiries)
+        moments = [self._expiries[0][0]] if self._expiries else []
+        if self._put_off:
+            moments.append(self._put_off[0][0])
+        if self._waiting and self._paused_until and self._has_room():
+            moments.append(self._paused_until)
+        if self._may_be_overdue():
+            moments.append(self._look_at)
+        return min(moments, default=None)
+
+    # What it decides
+
+    def _turn(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        while self._put_off and now >= self._put_off[0][0]:
+            number = heapq.heappop(self._put_off)[1]
+            self._queue(number)
+            if number in self._doomed:
+                actions.append(self._fail(number, self._doomed[number]))
+        if self._over:
+            waiting = [one for one in self._waits() if one not in self._doomed]
+            actions += [self._fail(number, self._over) for number in waiting]
+        while self._expiries and now >= self._expiries[0][0]:
+            number = heapq.heappop(self._expiries)[1]
+            if self._state.get(number) in _WAITS and number not in self._doomed:
+                actions.append(self._fail(number, "expired"))
+        if now >= self._paused_until:
+            self._paused_until = 0.0
+            while self._waiting and self._has_room():
+                actions.append(self._send(heapq.heappop(self._waiting)))
+        room_max = self._spec.window_max
+        room = room_max - len(self._waiting)
+        full = len(self._put_off) >= _PUT_OFF_WINDOWS_MAX * self._spec.window_max
+        if self._unloaded and not self._fetching and not full and 2 * room >= room_max:
+            self._fetching, self._news = True, False
+            actions.append(Fetch(self._loaded_to, room))
+        if self._may_be_overdue() and now >= self._look_at:
+            self._looking = True
+            actions.append(FetchOverdue(room_max))
+        return [*actions, *self._wake()]
+
+    def _send(self, number: int) -> Send:
+        self._state[number] = "sent"
+        self._sent += 1
+        again = number in self._tries
+        timeout_s = self._known[number].timeout_s
+        return Send(number, timeout_s, "tried-again" if again else "copy-free")
+
+    def _fail(self, number: int, reason: str) -> Fail:
+        self._leave(number)
+        self._state[number] = "ending"
+        self._doomed[number] = reason
+        tries, _ = self._tries.get(number, (0, 0))
+        return Fail(number, reason, last=bool(self._over) or tries >= self._spec.failure_tries_max)
+
+    def _final(self, family: str, code: str, losses: int) -> str:
+        """The reason for which it is not tried again; empty: it is. `losses`: before this one."""
+        if family == "model":
+            return "model-failed"
+        if code in LATE_CODES:
+            return "invocation-timeout"
+        if family == "internal":
+            return "internal"
+        if family != NOT_NOW and code not in ENDPOINT_CODES:
+            return "refused"
+        lost = code in LOST_CODES and losses + 1 >= self._spec.losses_max
+        return "copies-lost" if lost else ""
+
+    def _wait_s(self, times: int, retry_after_s: float | None) -> float:
+        """Twice as long each time, but never longer than the most, and not before it was told."""
+        doubled: float = self._spec.retry_s_first * 2.0 ** min(times, 16)
+        return min(max(doubled, retry_after_s or 0.0), self._spec.retry_s_max)
+
+    def _has_room(self) -> bool:
+        at_once = self._spec.concurrency_max * self._ready
+        return self._sent < at_once and self._answered < 2 * at_once
+
+    def _wake(self) -> list[Action]:
+        wanted = not self._ready and self._in_record > 0 and not self._over
+        if wanted == self._woken:
+            return []
+        self._woken = wanted
+        if wanted:
+            return [Wake(self._in_record, "no-capacity")]
+        return [Wake(0, "capacity-there" if self._ready else "nothing-waits")]
+
+    def _take(self, one: Accepted) -> None:
+        """One of the record, if it is not known, and was not known when the record was read."""
+        if one.number not in self._known and one.number not in self._gone:
+            self._known[one.number] = one
+            self._queue(one.number)
+
+    def _queue(self, number: int) -> None:
+        self._state[number] = "waiting"
+        heapq.heappush(self._waiting, number)
+        heapq.heappush(self._expiries, (self._known[number].expires, number))
+
+    def _waits(self) -> list[int]:
+        return sorted(number for number, state in self._state.items() if state in _WAITS)
+
+    def _may_be_overdue(self) -> bool:
+        """Whether the record has some that do not fit into the window."""
+        under_way = self._looking or self._fetching
+        return not under_way and self._in_record > len(self._known)
+
+    def _forget_gone(self) -> None:
+        if not (self._fetching or self._looking):
+            self._gone.clear()
+
+    def _leave(self, number: int) -> None:
+        """Takes it out of where it is; the caller says where it is next."""
+        state = self._state[number]
+        if state == "sent":
+            self._sent -= 1
+        elif state == "answered":
+            self._answered -= 1
+        elif state == "waiting":
+            self._waiting.remove(number)
+            heapq.heapify(self._waiting)
+        elif state == "put-off":
+            self._put_off = [entry for entry in self._put_off if entry[1] != number]
+            heapq.heapify(self._put_off)
+
+    # Looking
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready, for people."""
+        states = list(self._state.values())
+        return {
+            "backlog": self._in_record,
+            "ready": self._ready,
+            "paused_until": self._paused_until or None,
+            **{state: states.count(state) for state in _STATES},
+        }
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError."""
+        states = list(self._state.values())
+        assert set(self._state) == set(self._known)
+        assert sorted(self._waiting) == sorted(
+            number for number, state in self._state.items() if state == "waiting"
+        )
+        assert len(self._put_off) == states.count("put-off")
+        assert self._sent == states.count("sent")
+        assert self._answered == states.count("answered")
+        assert self._in_record >= len(self._known)
+        assert set(self._tries) | set(self._doomed) <= set(self._known)
+        assert not self._gone or self._fetching or self._looking

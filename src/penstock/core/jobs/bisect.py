@@ -1,0 +1,98 @@
+"""Which records of a batch that failed are to blame: found by halving, in O(log n) runs for each.
+
+A batch fails as a whole: the model raises, or its worker dies, and nobody says of which record. So
+it is halved and the halves are run. Where one half passed, the other one holds the culprit and is
+halved at once: what is known to fail is not run again, for a failing run may cost a worker. A
+record is refused only after it has failed by itself, so that the reason is its own.
+
+One machine per failed batch; parts of one are run one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class RunPart(NamedTuple):
+    """Run these, and say `passed` or `failed`."""
+
+    items: tuple[int, ...]
+    reason: str  #: half-of-failed | rest-of-failed | alone
+
+
+class Refuse(NamedTuple):
+    """It has failed by itself, with the error of the run that has just ended."""
+
+    item: int
+    reason: str  #: failed-alone
+
+
+Action = RunPart | Refuse
+
+
+class _Part(NamedTuple):
+    items: tuple[int, ...]
+    suspect: bool  #: one of them fails, if runs can be repeated
+
+
+class Bisection:
+    """Of a batch that has failed once as a whole. `begin` first; over when no `RunPart` comes."""
+
+    def __init__(self, items: Sequence[int]) -> None:
+        self._left = [_Part(tuple(items), True)]  #: to be run, the next one last
+        self._running: tuple[int, ...] = ()
+        self._sibling: tuple[int, ...] = ()  #: the other half of what runs
+        self.runs = 0
+
+    def begin(self) -> list[Action]:
+        items = self._left[-1].items
+        if len(items) == 1:
+            self._left.pop()
+            return [Refuse(items[0], "failed-alone")]
+        return self._next()
+
+    def passed(self) -> list[Action]:
+        """The part that was run last is answered."""
+        if self._sibling:
+            self._left.append(_Part(self._sibling, True))
+        return self._next()
+
+    def failed(self) -> list[Action]:
+        """The part that was run last has failed, too."""
+        if self._sibling:
+            self._left.append(_Part(self._sibling, False))
+        if len(self._running) > 1:
+            self._left.append(_Part(self._running, True))
+            return self._next()
+        return [Refuse(self._running[0], "failed-alone"), *self._next()]
+
+    def _next(self) -> list[Action]:
+        if not self._left:
+            self._running = self._sibling = ()
+            return []
+        items, suspect = self._left.pop()
+        if len(items) == 1:
+            return [self._run(items, (), "alone")]
+        if not suspect:
+            return [self._run(items, (), "rest-of-failed")]
+        middle = len(items) // 2
+        reason = "half-of-failed" if middle > 1 else "alone"
+        return [self._run(items[:middle], items[middle:], reason)]
+
+    def _run(self, items: tuple[int, ...], sibling: tuple[int, ...], reason: str) -> RunPart:
+        self._running, self._sibling = items, sibling
+        self.runs += 1
+        return RunPart(items, reason)
+
+    def snapshot(self) -> dict[str, object]:
+        return {
+            "running": list(self._running),
+            "left": [list(part.items) for part in reversed(self._left)],
+            "runs": self.runs,
+        }
+
+    def check_invariants(self) -> None:
+        waiting = [item for part in self._left for item in part.items]
+        known = [*self._running, *self._sibling, *waiting]
+        assert len(known) == len(set(known)), "a record is in two parts"

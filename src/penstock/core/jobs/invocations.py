@@ -1,0 +1,81 @@
+"""What becomes of a request body of offline work that was not answered.
+
+Nobody waits for one answer, so there is no deadline but the job's own time-out for each try. A try
+that says nothing of the body, as the copy starts anew or is full, is made again until that time is
+up. A container's own failures (5xx, no answer in time) are tried again as often as the job says,
+not counting a try that was late in company: the body is computed alone first. What the model's code
+says of the body is final. A worker that died is judged by the rule of online requests
+(`core.retry`): the body is computed alone, and refused if a worker dies of it again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from penstock.core.retry import FRESH, WORKER_DIED, WORKER_DIED_IN_COMPANY, Past, when_returned
+from penstock.errors import ModelError, NotNowError, PenstockError
+
+#: Of a copy that will take no body any more.
+_GONE: Final = ("copy-failed", "copy-closed", "unknown-copy", "draining")
+#: Errors of containers that say how a try went, not what the body is like.
+_TIMED_OUT: Final = ("model-timeout", "invocation-timeout")
+_ANSWERED: Final = "model-answered-error"
+
+#: Between two tries that say nothing of the body.
+RETRY_S: Final = 0.05
+
+
+class Tries(NamedTuple):
+    """What a body has been through."""
+
+    past: Past = FRESH
+    failures: int = 0  #: of the container
+    waited_s: float = 0.0  #: without having begun, since it last began
+    apart: bool = (
+        False  #: it was not answered in time, and may have shared a batch with the culprit
+    )
+
+    @property
+    def alone(self) -> bool:
+        return self.apart or self.past.alone
+
+
+class Step(NamedTuple):
+    do: str  #: again | wait | refuse | give-up
+    reason: str
+    tries: Tries
+
+
+def when_returned_to_job(tries: Tries, reason: str, *, wait_s_max: float) -> Step:
+    """The copy gave it back."""
+    if reason in _GONE:
+        return Step("give-up", reason, tries)
+    if reason not in (WORKER_DIED, WORKER_DIED_IN_COMPANY):
+        return _later(tries, reason, wait_s_max)
+    past = tries.past.after(reason)
+    tries = Tries(past, tries.failures, apart=tries.apart)
+    do = "again" if when_returned(past).do == "route" else "refuse"
+    return Step(do, reason, tries)
+
+
+def when_failed(
+    tries: Tries, error: PenstockError, *, retries_max: int, wait_s_max: float, batched: bool
+) -> Step:
+    """It was answered with an error, or not in time (`invocation-timeout`). `batched`: the copy
+    computes several bodies at once, and all of them are late when one is."""
+    if isinstance(error, NotNowError):
+        return _later(tries, error.code, wait_s_max)
+    if batched and error.code in _TIMED_OUT and not tries.alone:
+        return Step("again", "late-in-company", Tries(tries.past, tries.failures, apart=True))
+    own = isinstance(error, ModelError) and (
+        error.code in _TIMED_OUT or (error.code == _ANSWERED and error.original_status >= 500)
+    )
+    if not own:
+        return Step("refuse", error.code, tries)
+    tries = Tries(tries.past, tries.failures + 1, apart=tries.apart)
+    return Step("again" if tries.failures <= retries_max else "refuse", error.code, tries)
+
+
+def _later(tries: Tries, reason: str, wait_s_max: float) -> Step:
+    tries = tries._replace(waited_s=tries.waited_s + RETRY_S)
+    return Step("wait" if tries.waited_s <= wait_s_max else "give-up", reason, tries)

@@ -1,0 +1,376 @@
+"""One transform job from its first span to its end.
+
+What it is told: which copies there are, what came of the spans that it had begun and of the outputs
+that it had put together, and that it is to stop. What it says: begin this span on that copy, put
+this object's output together, this object gets none, capacity is not needed any more, the job has
+ended. It may be made anew at any moment from what is durable (spans that are done, objects that
+have their output or get none): it goes on as if nothing had been.
+
+    waiting -> running -> done      a span; its copy commits the output, then says so
+       ^          |
+       +----------+  its instance ended or was taken away, or it was not the time
+
+An object whose spans are all done is put together. One that can't be read, or has refused records
+where none may be refused (`refused_max` 0), gets no output, and the others are gone on with, as
+SageMaker does: the job has Failed then, once all is done. More refused records than `refused_max`
+above 0 end the job at once.
+
+A span whose instance crashed is done again alone on its copy: if it was not the cause the next one
+is found out, and nobody is blamed for a neighbour. The records that did it are found and refused
+(`crashes.py`); after `crashes_max` deaths that none can be blamed for its object has failed.
+
+Invariants: a span is waiting, running on one copy, done, or its object has failed; nothing is begun
+after the end, or after a stop; the job ends once, when nothing runs and nothing is put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from penstock.core.jobs.crashes import CrashCase
+from penstock.core.jobs.job_actions import (
+    COMPLETED,
+    CRASH,
+    FAILED,
+    LATER,
+    STOPPED,
+    WRONG,
+    Action,
+    AssembleObject,
+    EndJob,
+    FailObject,
+    JobPolicy,
+    KeepCase,
+    NotDone,
+    ReleaseCapacity,
+    RunSpan,
+    StopSpans,
+)
+from penstock.core.jobs.shares import Shares
+from penstock.core.jobs.spec import InputObject, Span, SpanDone
+
+AGAIN: Final = "again"
+APART: Final = "suspects-apart"
+
+_Key = tuple[int, int]  #: (object, span)
+
+
+class TransformJob:
+    """The machine of one job. Call `begin` first, then whatever happens."""
+
+    def __init__(
+        self,
+        objects: Sequence[InputObject],
+        spans: Sequence[Span],
+        policy: JobPolicy,
+        *,
+        done: Iterable[SpanDone] = (),
+        failed: Mapping[int, str] | None = None,
+        assembled: Iterable[int] = (),
+        refusals: Mapping[int, str] | None = None,
+        cases: Mapping[_Key, CrashCase] | None = None,
+    ) -> None:
+        """`done`, `failed`, `assembled` and `cases`: what an earlier run has recorded. `refusals`:
+        by object, the first refused record of what is done, and why."""
+        self._policy = policy
+        self._keys = {one.number: one.key for one in objects}
+        self._failed = dict(failed or {})  #: object -> why
+        self._assembling: set[int] = set()
+        self._refusals = dict(refusals or {})
+        finished = {(one.object, one.span): one for one in done}
+        self.refused = sum(one.refused for one in finished.values())
+        self._left = dict.fromkeys(self._keys, 0)  #: object -> spans that are not done
+        self._several = dict.fromkeys(self._keys, False)  #: object -> it has more than one span
+        waiting = []
+        for span in spans:
+            self._several[span.object] |= span.number > 0
+            if (span.object, span.number) not in finished:
+                self._left[span.object] += 1
+                if span.object not in self._failed:
+                    waiting.append(span)
+        in_place = set(assembled)
+        #: objects whose spans are all done, and whose output is to be put together
+        self._whole = {
+            number: None
+            for number, left in self._left.items()
+            if not left and number not in in_place
+        }
+        self._shares = Shares(waiting)
+        self._again: list[tuple[float, Span]] = []  #: (when due, span) that were not done
+        self._attempts: dict[_Key, int] = {}
+        self._cases = {key: one for key, one in (cases or {}).items() if key not in finished}
+        self._outputs: dict[int, float] = {}  #: object -> when its output is tried again
+        self._output_attempts: dict[int, int] = {}
+        self._running: dict[_Key, tuple[int, Span]] = {}
+        self._copies: tuple[int, ...] = ()
+        self._ending: tuple[str, str, str] | None = None  #: (status, message, reason)
+        self._stop_by = math.inf  #: its instances are ended then, whatever they do
+        self._released = False
+        self._seen = -math.inf  #: the moment of the last turn
+        self.ended = False
+
+    def begin(self, *, now: float) -> list[Action]:
+        """What can be done without any copy, and what an earlier run could not record any more."""
+        actions: list[Action] = []
+        for number, words in sorted(self._refusals.items()):
+            actions += self._refused(number, words)
+        return actions + self._turn(now)
+
+    def copies(self, copies: Collection[int], *, now: float) -> list[Action]:
+        """Those that answer. What runs on one that is gone ends by itself, and is told of."""
+        self._copies = tuple(sorted(copies))
+        self._shares.keep(self._copies)
+        return self._turn(now)
+
+    def done(self, span: Span, result: SpanDone, refusal: str = "", *, now: float) -> list[Action]:
+        """A span's output is committed and recorded. `refusal`: the first refused record of it,
+        and why."""
+        self._running.pop((span.object, span.number), None)
+        self._cases.pop((span.object, span.number), None)
+        self._left[span.object] -= 1
+        if not self._left[span.object]:
+            self._whole[span.object] = None
+        self.refused += result.refused
+        actions = self._refused(span.object, refusal) if result.refused else []
+        return actions + self._turn(now)
+
+    def not_done(self, span: Span, why: NotDone, *, now: float) -> list[Action]:
+        """A span has ended without anything to show."""
+        key = span.object, span.number
+        self._running.pop(key, None)
+        if self._ending is not None or span.object in self._failed:
+            return self._turn(now)
+        where = f"bytes {span.start} to {span.stop}"
+        count, policy = 0, self._policy
+        if why.kind == WRONG:
+            return [*self._fail(span.object, why.message, "span-wrong"), *self._turn(now)]
+        if why.kind == CRASH:
+            return [*self._crashed(span, why, now), *self._turn(now)]
+        if why.kind == LATER:
+            count = self._attempts[key] = self._attempts.get(key, 0) + 1
+            if count >= policy.attempts_max:
+                message = f"{where}: tried {count} times: {why.message}"
+                return [*self._fail(span.object, message, "span-attempts"), *self._turn(now)]
+        self._again.append((now + self._backoff_s(count), span))
+        return self._turn(now)
+
+    def passed(self, span: Span, *, now: float) -> list[Action]:
+        """Its suspects were run apart, and the instance is still there."""
+        key = span.object, span.number
+        self._running.pop(key, None)
+        if self._ending is not None or span.object in self._failed:
+            return self._turn(now)
+        case = self._cases[key] = self._cases[key].passed()
+        self._again.append((now, span))
+        return [KeepCase(*key, case, "suspects-passed"), *self._turn(now)]
+
+    def assembled(self, number: int, *, now: float) -> list[Action]:
+        """An object's output is in its place, and that is recorded."""
+        self._assembling.discard(number)
+        return self._turn(now)
+
+    def not_assembled(self, number: int, why: NotDone, *, now: float) -> list[Action]:
+        self._assembling.discard(number)
+        count = self._output_attempts[number] = self._output_attempts.get(number, 0) + 1
+        if why.kind == WRONG or count >= self._policy.attempts_max:
+            reason = "output-wrong" if why.kind == WRONG else "output-attempts"
+            return [*self._fail(number, why.message, reason), *self._turn(now)]
+        self._outputs[number] = now + self._backoff_s(count)
+        return self._turn(now)
+
+    def stop(self, *, now: float) -> list[Action]:
+        """As StopTransformJob asks. Objects whose spans are all done still get their output."""
+        return [*self._end_early(STOPPED, "", "stop-asked"), *self._turn(now)]
+
+    def hopeless(self, message: str, *, now: float) -> list[Action]:
+        """There will never be a copy."""
+        return [*self._end_early(FAILED, message, "hopeless"), *self._turn(now)]
+
+    def on_timer(self, *, now: float) -> list[Action]:
+        return self._turn(now)
+
+    def next_deadline(self) -> float | None:
+        """When to call `on_timer`; None: only what happens can change anything."""
+        due = list(self._outputs.values())
+        if self._copies and self._ending is None:
+            # One that is due already waits for a copy to be free, which is told of.
+            due += [at for at, _ in self._again if at > self._seen]
+        if self._ending is not None and self._running and not self._released:
+            due.append(self._stop_by)
+        return min(due, default=None)
+
+    @property
+    def waiting(self) -> int:
+        """Spans that nobody has begun."""
+        return len(self._shares) + len(self._again)
+
+    def running(self) -> dict[_Key, int]:
+        """(object, span) -> the copy that does it."""
+        return {key: copy for key, (copy, _) in self._running.items()}
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError."""
+        held = [(span.object, span.number) for _, span in self._again]
+        assert len(held) == len(set(held))
+        assert not set(held) & self._running.keys()
+        assert not self._assembling & self._failed.keys()
+        assert all(count >= 0 for count in self._left.values())
+        if self.ended:
+            assert not self._running
+            assert not self._assembling
+
+    def _turn(self, now: float) -> list[Action]:
+        """What follows from how things are."""
+        self._seen = now
+        if self.ended:
+            return []
+        actions: list[Action] = []
+        if self._ending is None:
+            actions += self._hand_out(now)
+        actions += self._put_together(now)
+        return actions + self._release(now) + self._end()
+
+    def _release(self, now: float) -> list[Action]:
+        if self._ending is not None and self._stop_by == math.inf:
+            self._stop_by = now + self._policy.stop_s_max
+        over = not self._running and (self._ending is not None or not self.waiting)
+        if self._released or not (over or now >= self._stop_by):
+            return []
+        self._released = True
+        return [ReleaseCapacity("no-span-left" if over else "stop-overdue")]
+
+    def _hand_out(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        load = dict.fromkeys(self._copies, 0)
+        alone = set()
+        for key, (copy, _) in self._running.items():
+            if copy in load:
+                load[copy] += 1
+                if key in self._cases:
+                    alone.add(copy)
+        # Round by round: of few spans each copy has one before any has two.
+        for level in range(self._policy.spans_at_once):
+            for copy in self._copies:
+                if load[copy] != level or copy in alone:
+                    continue
+                found = self._next(copy, now, idle=level == 0)
+                if found is None:
+                    continue
+                span, reason = found
+                load[copy] += 1
+                key = span.object, span.number
+                case = self._cases.get(key)
+                if case is not None:
+                    alone.add(copy)
+                    reason = APART if case.suspects else reason
+                self._running[key] = copy, span
+                actions.append(RunSpan(copy, span, reason, case))
+        return actions
+
+    def _next(self, copy: int, now: float, *, idle: bool) -> tuple[Span, str] | None:
+        due = [
+            (at, span)
+            for at, span in self._again
+            if now >= at and (idle or (span.object, span.number) not in self._cases)
+        ]
+        if due:
+            first = min(due, key=lambda one: (one[0], one[1].object, one[1].number))
+            self._again.remove(first)
+            return first[1], AGAIN
+        return self._shares.take(copy, len(self._copies))
+
+    def _put_together(self, now: float) -> list[Action]:
+        self._whole |= {number: None for number, at in self._outputs.items() if now >= at}
+        actions: list[Action] = []
+        for number in self._whole:
+            if number not in self._failed:
+                self._outputs.pop(number, None)
+                self._assembling.add(number)
+                actions.append(AssembleObject(number, "object-whole"))
+        self._whole.clear()
+        return actions
+
+    def _crashed(self, span: Span, why: NotDone, now: float) -> list[Action]:
+        """Its instance ended. One record too many that is to blame ends the search: what is left is
+        run once, so that all that is known of them is told beside the others."""
+        key, policy = (span.object, span.number), self._policy
+        before = self._cases.get(key, CrashCase())
+        case = before.died(why.at_work, why.message)
+        where = f"bytes {span.start} to {span.stop}"
+        if self._too_many(before):
+            record, story = before.refused[0]
+            message = f"{where}: record {record} of them ends the instances that have it: {story}"
+            return self._fail(span.object, message, "span-crashes")
+        if case.deaths >= policy.crashes_max or case.tries >= policy.crash_tries_max:
+            message = f"{where}: {case.tries} instances ended while they had it: {why.message}"
+            return self._fail(span.object, message, "span-crashes")
+        if self._too_many(case):
+            case = case.passed()
+        self._cases[key] = case
+        # A new instance is waited for anyway, and suspects are few.
+        pause_s = 0.0 if case.suspects else self._backoff_s(case.deaths)
+        self._again.append((now + pause_s, span))
+        return [KeepCase(*key, case, "instance-ended")]
+
+    def _too_many(self, case: CrashCase) -> bool:
+        """Whether it has refused records beyond what the job puts up with."""
+        refused_max = self._policy.refused_max
+        return refused_max is not None and self.refused + len(case.refused) > max(
+            refused_max, self.refused
+        )
+
+    def _refused(self, number: int, words: str) -> list[Action]:
+        """Records of an object were, `words` tell of the first."""
+        refused_max = self._policy.refused_max
+        if refused_max == 0:
+            return self._fail(number, words, "records-refused")
+        if refused_max is not None and self.refused > refused_max:
+            message = f"{self.refused} records were refused, one of {self._keys[number]}: {words}"
+            return self._end_early(FAILED, message, "refused-too-many")
+        return []
+
+    def _fail(self, number: int, message: str, reason: str) -> list[Action]:
+        if number in self._failed:
+            return []
+        told = f"{self._keys[number]}: {message}"
+        self._failed[number] = told
+        self._outputs.pop(number, None)
+        if self._several[number]:  # else its only span was begun: the others need not be looked at
+            self._shares.drop(number)
+        self._again = [one for one in self._again if one[1].object != number]
+        return [FailObject(number, told, reason)]
+
+    def _end_early(self, status: str, message: str, reason: str) -> list[Action]:
+        if self._ending is not None or self.ended:
+            return []
+        self._ending = status, message, reason
+        self._shares.clear()
+        self._again.clear()
+        return [StopSpans(reason)] if self._running else []
+
+    def _end(self) -> list[Action]:
+        if self._running or self._assembling or self._outputs:
+            return []
+        if self._ending is None:
+            if self.waiting:
+                return []
+            self._ending = self._verdict()
+        self.ended = True
+        status, message, reason = self._ending
+        return [EndJob(status, message, reason)]
+
+    def _verdict(self) -> tuple[str, str, str]:
+        if not self._failed:
+            return COMPLETED, "", "all-objects-done"
+        first = self._failed[min(self._failed)]
+        others = len(self._failed) - 1
+        more = f" ({others} other object{'s' if others > 1 else ''} failed too)" if others else ""
+        return FAILED, first + more, "objects-failed"
+
+    def _backoff_s(self, count: int) -> float:
+        if not count:
+            return 0.0
+        doubled = self._policy.backoff_s_min * 2.0 ** min(count - 1, 16)
+        return min(self._policy.backoff_s_max, doubled)

@@ -1,0 +1,99 @@
+"""What the machine of a transform job is given, and what it says: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.jobs.crashes import CrashCase
+from penstock.core.jobs.spec import Span
+
+COMPLETED: Final = "Completed"
+FAILED: Final = "Failed"
+STOPPED: Final = "Stopped"
+
+# What kept a span, or an output, from being done.
+WRONG: Final = "wrong"  #: data, or a place, that doing it again can't help
+CRASH: Final = "crash"  #: the instance ended by itself
+TAKEN: Final = "taken"  #: the instance was taken away
+LATER: Final = "later"  #: anything that may pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPolicy:
+    """What a job puts up with."""
+
+    refused_max: int | None = 0  #: records; None = any number
+    spans_at_once: int = 2  #: on one copy: the next is read while one runs
+    attempts_max: int = 8  #: of a span or an output that could not be done for a while
+    crashes_max: int = 3  #: of instances that had the same span, and no record is to blame
+    crash_tries_max: int = 12  #: the same, with those that suspects were run apart on
+    backoff_s_min: float = 0.5  #: before it is tried again; doubles each time
+    backoff_s_max: float = 30.0
+    stop_s_max: float = 30.0  #: for spans to end that need not be finished
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """Why a span or an output was not done."""
+
+    kind: str  #: wrong | crash | taken | later
+    message: str
+    at_work: tuple[int, ...] = ()  #: records of the span that were when its instance crashed
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpan:
+    copy: int
+    span: Span
+    reason: str  #: next-in-share | stolen | again | suspects-apart
+    #: of a span whose instance ended: what is known of it. Note what is at work; with suspects run
+    #: these apart, and commit nothing
+    case: CrashCase | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopSpans:
+    """Those that run need not be finished; each is still told of when it has ended."""
+
+    reason: str  #: stop-asked | refused-too-many
+
+
+@dataclass(frozen=True, slots=True)
+class AssembleObject:
+    object: int
+    reason: str  #: object-whole
+
+
+@dataclass(frozen=True, slots=True)
+class FailObject:
+    """To be recorded before anything else; what was refused of it is put down for its owner."""
+
+    object: int
+    message: str
+    reason: str  #: span-wrong | span-crashes | span-attempts | records-refused | output-…
+
+
+@dataclass(frozen=True, slots=True)
+class KeepCase:
+    """To be recorded before anything else is begun."""
+
+    object: int
+    span: int
+    case: CrashCase
+    reason: str  #: instance-ended | suspects-passed
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCapacity:
+    reason: str  #: no-span-left | stop-overdue
+
+
+@dataclass(frozen=True, slots=True)
+class EndJob:
+    status: str  #: Completed | Failed | Stopped
+    message: str  #: FailureReason
+    reason: str  #: all-objects-done | objects-failed | refused-too-many | stop-asked | hopeless
+
+
+Action = RunSpan | StopSpans | AssembleObject | FailObject | KeepCase | ReleaseCapacity | EndJob

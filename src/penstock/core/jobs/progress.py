@@ -1,0 +1,96 @@
+"""How fast a job goes, and when it will be through, from what its spans have told.
+
+The rate is that of the last `window_s`, so that it follows other work on the machine that comes and
+goes. What is left is bytes, since nobody has counted the records before they are read: the bytes of
+a record are those of the records that were.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+_WINDOW_S: Final = 30.0
+_SAMPLES_S_MIN: Final = 0.5  #: between two samples that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """None: not known yet."""
+
+    records_per_s: float | None
+    left_s: float | None
+
+
+class JobProgress:
+    """Of one job, since it was begun or taken up again."""
+
+    def __init__(
+        self, *, bytes_total: int, records: int = 0, bytes_in: int = 0, window_s: float = _WINDOW_S
+    ) -> None:
+        """`records` and `bytes_in`: of the spans that are done already."""
+        self._bytes_total = bytes_total
+        self.records_done = records
+        self.bytes_done = bytes_in
+        self._window_s = window_s
+        self._under_way: dict[tuple[int, int], tuple[int, int]] = {}
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def under_way(
+        self, span: tuple[int, int], records: int, refused: int = 0, *, now: float
+    ) -> None:
+        """What a span that runs has read so far."""
+        self._under_way[span] = records, refused
+        self._sample(now)
+
+    def done(self, span: tuple[int, int], records: int, bytes_in: int, *, now: float) -> None:
+        self._under_way.pop(span, None)
+        self.records_done += records
+        self.bytes_done += bytes_in
+        self._sample(now)
+
+    def not_done(self, span: tuple[int, int], *, now: float) -> None:
+        """It will be read again from its beginning."""
+        if self._under_way.pop(span, None) is not None:
+            self._samples.clear()
+            self._sample(now)
+
+    @property
+    def records(self) -> int:
+        """Read so far, of spans that run too."""
+        return self.records_done + sum(records for records, _ in self._under_way.values())
+
+    @property
+    def refused_under_way(self) -> int:
+        return sum(refused for _, refused in self._under_way.values())
+
+    @property
+    def bytes_in(self) -> int:
+        """The same; of spans that run as their records' number lets expect."""
+        if not self.records_done:
+            return self.bytes_done
+        more = (self.records - self.records_done) * self.bytes_done / self.records_done
+        return min(self._bytes_total, self.bytes_done + int(more))
+
+    def pace(self, *, now: float) -> Pace:
+        """Nothing is known while fewer than two moments were told of within the window."""
+        self._forget(now)
+        if len(self._samples) < 2 or now <= self._samples[0][0]:
+            return Pace(None, None)
+        first_at, first = self._samples[0]
+        rate = (self.records - first) / (now - first_at)
+        if rate <= 0 or not self.records_done or not self.bytes_done:
+            return Pace(rate, None)
+        left = max(self._bytes_total - self.bytes_in, 0) * self.records_done / self.bytes_done
+        return Pace(rate, left / rate)
+
+    def _sample(self, now: float) -> None:
+        self._forget(now)
+        if not self._samples or now - self._samples[-1][0] >= _SAMPLES_S_MIN:
+            self._samples.append((now, self.records))
+
+    def _forget(self, now: float) -> None:
+        """One that is older than the window stays: it is what the rate begins with."""
+        while len(self._samples) > 2 and self._samples[1][0] <= now - self._window_s:
+            self._samples.popleft()

@@ -1,0 +1,182 @@
+"""Schedules of jobs: which due times are run, which are passed over, and why.
+
+A due time is *on time* for a minute. It is *missed* when it could not begin then: the server was
+down, or the run before it still ran and runs may not overlap. The schedule's rule says what becomes
+of the missed:
+
+    skip       nothing; a run that is due while another runs is passed over at once
+    run-once   the latest of them is run as soon as it can, the older are passed over
+    run-all    all are run, oldest first, and without overlap one after the other
+
+What is paused is not due: it is never made up for. The state is what is on record: the first due
+time that nobody has decided on, and how many runs have not ended. Whoever carries a decision out
+writes all of it at once, so that a kill leaves it decided or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.core.timetable.timetable import Timetable
+
+SKIP: Final = "skip"
+RUN_ONCE: Final = "run-once"
+RUN_ALL: Final = "run-all"
+MISSED_RULES: Final = (SKIP, RUN_ONCE, RUN_ALL)
+
+#: A server that is busy, or comes back from an update, is not late. Cron's own unit is a minute.
+ON_TIME_S: Final = 60.0
+#: Of those that run-all makes up for; a day of one every quarter of an hour. Older are passed over.
+MISSED_RUNS_MAX: Final = 96
+#: A start that the server can't take now is tried again for as long.
+START_TRIED_S: Final = 600.0
+
+_WINDOW_S: Final = 3600.0
+
+#: What may pass when the same is asked again.
+_NOT_NOW: Final = frozenset(
+    {"ServiceUnavailable", "ThrottlingException", "InternalFailure", "server-stopping"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleSpec:
+    """When jobs are begun, and what becomes of times that were missed."""
+
+    timetable: Timetable
+    missed: str = RUN_ONCE  #: one of MISSED_RULES
+    overlap: bool = False  #: a run may begin while another has not ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleObserved:
+    """What is on record of one schedule that is not paused."""
+
+    due: float | None  #: the first due time not decided on, wall seconds; None: never again
+    open_runs: int  #: that have not ended
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    due: float  #: wall seconds
+    reason: str  #: on-time | made-up | asked-for
+
+
+@dataclass(frozen=True, slots=True)
+class PassOver:
+    """Due times that are not run, from the first to the last."""
+
+    first: float
+    last: float
+    reason: str  #: missed | previous-running | superseded | too-many-missed
+
+
+Action = StartRun | PassOver
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDecision:
+    actions: tuple[Action, ...]
+    due: float | None  #: the first due time that is left; None: there is none
+
+
+def decide(spec: ScheduleSpec, seen: ScheduleObserved, *, now: float) -> ScheduleDecision:
+    """What is to be done now. Without actions `due` may have passed: it waits for a run to end."""
+    if seen.due is None or now < seen.due:
+        return ScheduleDecision((), seen.due)
+    blocked = seen.open_runs > 0 and not spec.overlap
+    if blocked and spec.missed != SKIP:
+        return ScheduleDecision((), seen.due)
+    times = _latest(spec.timetable, seen.due, now, MISSED_RUNS_MAX if spec.missed == RUN_ALL else 2)
+    if spec.missed == RUN_ALL:
+        return _run_all(spec, seen.due, times, now)
+    *older, newest = times
+    after = spec.timetable.next_due(after=now)
+    before = _passed(seen.due, older, "superseded" if spec.missed == RUN_ONCE else "missed")
+    if spec.missed == RUN_ONCE:
+        return ScheduleDecision((*before, _start(newest, now)), after)
+    if not _on_time(newest, now):
+        return ScheduleDecision((PassOver(seen.due, newest, "missed"),), after)
+    if blocked:
+        return ScheduleDecision((*before, PassOver(newest, newest, "previous-running")), after)
+    return ScheduleDecision((*before, _start(newest, now)), after)
+
+
+def run_now(spec: ScheduleSpec, seen: ScheduleObserved, *, now: float) -> StartRun | None:
+    """The run that somebody asks for, due this very second; None while another one runs."""
+    if seen.open_runs and not spec.overlap:
+        return None
+    return StartRun(float(int(now)), "asked-for")
+
+
+def next_look(spec: ScheduleSpec, seen: ScheduleObserved) -> float | None:
+    """When to decide again, in wall seconds; None while nothing can be due, or what is due waits
+    for a run to end."""
+    if seen.open_runs and not spec.overlap and spec.missed != SKIP:
+        return None
+    return seen.due
+
+
+def judge_start(code: str, *, is_there: bool, begun: float, now: float) -> str:
+    """The state of a run whose start was refused: starting (it is tried again), running or failed.
+
+    Args:
+        code: of the error that CreateTransformJob was answered with.
+        is_there: there is a job of that name: the run began before a kill.
+        begun: when the run was decided, in wall seconds.
+    """
+    if is_there:
+        return "running"
+    return "starting" if code in _NOT_NOW and now < begun + START_TRIED_S else "failed"
+
+
+def _run_all(spec: ScheduleSpec, first: float, times: list[float], now: float) -> ScheduleDecision:
+    dropped: tuple[Action, ...] = ()
+    if times[0] > first:
+        dropped = (PassOver(first, _before(spec.timetable, times[0], first), "too-many-missed"),)
+    begun = times if spec.overlap else times[:1]
+    starts = tuple(_start(time, now) for time in begun)
+    return ScheduleDecision((*dropped, *starts), spec.timetable.next_due(after=begun[-1]))
+
+
+def _on_time(due: float, now: float) -> bool:
+    return now < due + ON_TIME_S
+
+
+def _start(due: float, now: float) -> StartRun:
+    return StartRun(due, "on-time" if _on_time(due, now) else "made-up")
+
+
+def _passed(first: float, older: list[float], reason: str) -> tuple[Action, ...]:
+    return (PassOver(first, older[-1], reason),) if older else ()
+
+
+def _latest(timetable: Timetable, first: float, last: float, count: int) -> list[float]:
+    """The latest `count` due times from `first` (which is one) to `last`.
+
+    Looked for backwards, in windows that double: a schedule of every minute that nobody served for
+    a year has half a million.
+    """
+    window_s = _WINDOW_S
+    while True:
+        begin = max(first, last - window_s)
+        found = _from(timetable, begin, last)
+        if len(found) >= count or begin == first:
+            return (found or [first])[-count:]  # a zone's rules may have changed
+        window_s *= 2
+
+
+def _from(timetable: Timetable, first: float, last: float) -> list[float]:
+    found = []
+    for moment in timetable.due_times(after=first - 1e-3):
+        if moment > last:
+            break
+        found.append(moment)
+    return found
+
+
+def _before(timetable: Timetable, moment: float, first: float) -> float:
+    """The due time before `moment`, which is not the first."""
+    [found] = _latest(timetable, first, moment - 1e-3, 1)
+    return found

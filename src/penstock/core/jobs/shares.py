@@ -1,0 +1,95 @@
+"""Who does which span next: each copy has a share of neighbours, and steals when it has none left.
+
+A copy goes through its share in order, so that what it reads lies together. One that has none left
+takes the farther half of the longest share, as in work stealing schedulers (Blumofe and Leiserson,
+1999): copies of any speed end within about a span of each other, and few spans change hands.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from penstock.core.jobs.spans import SPAN_BYTES
+from penstock.core.jobs.spec import Span
+
+FIRST: Final = "next-in-share"
+STOLEN: Final = "stolen"
+
+#: Of an instance: enough that one which is slower has some to give away.
+_SPANS_EACH: Final = 16
+#: Below this the way to an instance and back counts.
+_SPAN_BYTES_MIN: Final = 256 * 1024
+
+
+def span_bytes_for(bytes_total: int, instances: int) -> int:
+    """Bytes of a span of a job: many for each instance, and none so large that much is lost where
+    one has to be done again."""
+    wanted = bytes_total // (instances * _SPANS_EACH)
+    return max(_SPAN_BYTES_MIN, min(wanted, SPAN_BYTES))
+
+
+class Shares:
+    """Spans that nobody has begun, by the copy that is to do them."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._free: deque[Span] = deque(spans)  #: in nobody's share
+        self._shares: dict[int, deque[Span]] = {}  #: by copy, none of them empty
+
+    def __len__(self) -> int:
+        return len(self._free) + sum(len(share) for share in self._shares.values())
+
+    def keep(self, copies: Collection[int]) -> None:
+        """What copies that are gone were to do is anybody's."""
+        for copy in sorted(self._shares.keys() - set(copies)):
+            self._free.extend(self._shares.pop(copy))
+
+    def take(self, copy: int, copies: int) -> tuple[Span, str] | None:
+        """The next span of a copy, and why it; None while there is none to begin.
+
+        Args:
+            copies: how many there are: of what is anybody's each takes its part.
+        """
+        reason = FIRST
+        if copy not in self._shares:
+            if self._free:
+                self._take_part(copy, max(copies - len(self._shares), 1))
+            elif self._shares:
+                self._steal(copy)
+                reason = STOLEN
+            else:
+                return None
+        share = self._shares[copy]
+        span = share.popleft()
+        if not share:
+            del self._shares[copy]
+        return span, reason
+
+    def drop(self, object_number: int) -> None:
+        """No span of an object is begun any more."""
+        self._free = deque(one for one in self._free if one.object != object_number)
+        for copy, share in list(self._shares.items()):
+            left = deque(one for one in share if one.object != object_number)
+            if left:
+                self._shares[copy] = left
+            else:
+                del self._shares[copy]
+
+    def clear(self) -> None:
+        self._free.clear()
+        self._shares.clear()
+
+    def _take_part(self, copy: int, takers: int) -> None:
+        count = -(-len(self._free) // takers)
+        self._shares[copy] = deque(self._free.popleft() for _ in range(count))
+
+    def _steal(self, copy: int) -> None:
+        victim = min(self._shares, key=lambda one: (-len(self._shares[one]), one))
+        share = self._shares[victim]
+        count = (len(share) + 1) // 2
+        stolen = deque(share.pop() for _ in range(count))
+        stolen.reverse()
+        if not share:
+            del self._shares[victim]
+        self._shares[copy] = stolen

@@ -1,0 +1,113 @@
+"""How the records of a span become batches: windows of so many records, full batches in each.
+
+A row of a model costs what the longest of its batch costs, so rows of like length share a batch.
+That needs many rows at hand, and a window is how many: the more, the less padding, and the more
+memory. Both cuts follow from the records of the span alone, never from the blocks they were read
+in, from time, or from who runs them: a span that is done again runs the same batches, and so gives
+the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSpec:
+    #: some 500 batches of short texts: nearly all rows of a batch are of one length, and the model
+    #: meets another shape at one batch in ten, each of which costs it about half a millisecond
+    records_max: int = 16_384
+    #: of the first window, and twice as many in each next one: lanes wait for the first one
+    records_first: int = 512
+    #: of records as they are read; one longer than that is a window of its own
+    bytes_max: int = 8 << 20
+
+
+class Windows:
+    """Where windows end, as records come in."""
+
+    __slots__ = ("_bytes", "_limit", "_records", "_spec")
+
+    def __init__(self, spec: WindowSpec) -> None:
+        self._spec = spec
+        self._limit = min(spec.records_first, spec.records_max)  #: records of the open window
+        self._records = 0  #: of the window that is open
+        self._bytes = 0
+
+    def add(self, sizes: Sequence[int]) -> list[int]:
+        """The records that come next, by their bytes. Returns how many of them lie before the end
+        of each window that ends among them, ascending."""
+        ends: list[int] = []
+        records, total = self._records, self._bytes
+        bytes_max = self._spec.bytes_max
+        for at, size in enumerate(sizes):
+            if records and total + size > bytes_max:
+                ends.append(at)
+                self._grow()
+                records = total = 0
+            records += 1
+            total += size
+            if records >= self._limit:
+                ends.append(at + 1)
+                self._grow()
+                records = total = 0
+        self._records, self._bytes = records, total
+        return ends
+
+    def _grow(self) -> None:
+        self._limit = min(2 * self._limit, self._spec.records_max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsSpec:
+    """How many rows a batch of one model takes."""
+
+    rows_max: int  #: at least 1
+    tokens_max: int = 0  #: of a batch, padding included; 0 = length says nothing
+
+
+class RowBatch(NamedTuple):
+    rows: tuple[int, ...]  #: by their places in the window, longest first
+    length: int  #: of the longest
+
+
+#: From here on a number of rows is cut to a multiple of it: kernels take rows in such groups.
+_GROUP = 8
+
+
+def rows_of_length(length: int, spec: RowsSpec) -> int:
+    """How many rows of that length a full batch has."""
+    if not spec.tokens_max:
+        return spec.rows_max
+    rows = min(spec.rows_max, spec.tokens_max // max(1, length))
+    return max(1, rows - rows % _GROUP or rows)
+
+
+def full_batches(
+    lengths: Sequence[int], spec: RowsSpec, *, kinds: Sequence[int] | None = None
+) -> list[RowBatch]:
+    """The rows of a window, longest first, cut into full batches; the last one may be smaller.
+
+    `kinds`: rows of two kinds never share a batch; None: all are of one. Rows of one length keep
+    their order.
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
+    if kinds is None:
+        return _cut(order, lengths, spec)
+    by_kind: dict[int, list[int]] = {}
+    for row in order:
+        by_kind.setdefault(kinds[row], []).append(row)
+    return [batch for kind in sorted(by_kind) for batch in _cut(by_kind[kind], lengths, spec)]
+
+
+def _cut(order: list[int], lengths: Sequence[int], spec: RowsSpec) -> list[RowBatch]:
+    batches = []
+    at = 0
+    while at < len(order):
+        length = lengths[order[at]]
+        end = at + rows_of_length(length, spec)
+        batches.append(RowBatch(tuple(order[at:end]), length))
+        at = end
+    return batches

@@ -1,0 +1,100 @@
+"""Requests that no region has room for, in the order in which they came.
+
+Those that may go to the same regions stand in one line; of each line only the first is looked at,
+and of all lines' firsts the oldest goes first. Each has a deadline of its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+#: The regions that a request may go to, and the one its session is in ("" = none).
+Line = tuple[tuple[str, ...], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the choice of a region depends on, of one request."""
+
+    allowed: tuple[str, ...]
+    session: str | None
+    prefix: bytes | None
+    exclude: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class HeldRequest:
+    ticket: int
+    asked: Asked
+    line: Line
+    deadline: float  #: it is refused then
+
+
+class HeldQueue:
+    """Bounded by who adds."""
+
+    __slots__ = ("_deadlines", "_lines", "_requests")
+
+    def __init__(self) -> None:
+        self._requests: dict[int, HeldRequest] = {}
+        self._lines: dict[Line, OrderedDict[int, HeldRequest]] = {}
+        self._deadlines: list[tuple[float, int]] = []  #: those that are gone too
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, request: HeldRequest) -> None:
+        self._requests[request.ticket] = request
+        self._lines.setdefault(request.line, OrderedDict())[request.ticket] = request
+        heappush(self._deadlines, (request.deadline, request.ticket))
+
+    def remove(self, ticket: int) -> bool:
+        """False: it is not here."""
+        request = self._requests.pop(ticket, None)
+        if request is None:
+            return False
+        line = self._lines[request.line]
+        del line[ticket]
+        if not line:
+            del self._lines[request.line]
+        return True
+
+    def firsts(self) -> list[HeldRequest]:
+        """The first of each line, oldest first."""
+        firsts = [next(iter(line.values())) for line in self._lines.values()]
+        return sorted(firsts, key=lambda request: request.ticket)
+
+    def wait_for(self, region: str) -> bool:
+        """Whether any of them would go to this region."""
+        return any(
+            region == session_region if session_region else region in allowed
+            for allowed, session_region in self._lines
+        )
+
+    def next_deadline(self) -> float | None:
+        """When the first of them has waited long enough."""
+        while self._deadlines and self._deadlines[0][1] not in self._requests:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def expired(self, *, now: float) -> Iterator[int]:
+        """Tickets whose deadline is over; each is removed."""
+        while True:
+            deadline = self.next_deadline()
+            if deadline is None or now < deadline:
+                return
+            ticket = heappop(self._deadlines)[1]
+            self.remove(ticket)
+            yield ticket
+
+    def check_invariants(self) -> None:
+        tickets = [ticket for line in self._lines.values() for ticket in line]
+        assert sorted(tickets) == sorted(self._requests), "a request stands in no line, or in two"
+        assert all(self._lines.values()), "an empty line"
+        for line in self._lines.values():
+            assert list(line) == sorted(line), "a line is out of order"
+        alive = [entry for entry in self._deadlines if entry[1] in self._requests]
+        assert len(alive) == len(self._requests), "a request has no deadline, or two"

@@ -1,0 +1,113 @@
+"""What the router knows of one region: its room, what was sent there, how it is."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any
+
+from penstock.core.routing.copies import CopyState
+from penstock.core.routing.prefixes import TOKEN_BYTES
+from penstock.core.traffic.health import RegionHealth
+from penstock.core.traffic.seen import RegionSeen
+from penstock.core.traffic.spec import HealthSpec, RegionSpec
+
+#: How far a region may be ahead of its ratio, or behind it, in requests: room for prefixes that
+#: stay together, and no debt that would be paid back in one burst.
+CREDIT_MAX = 8.0
+#: Weight of the newest answer in the mean: some twenty answers count.
+_NEWEST = 0.1
+
+
+class RegionState:
+    """One region. The router alone changes it."""
+
+    __slots__ = (
+        "_room", "_sends", "_waiting", "credit", "first_byte_s", "health", "in_flight", "order",
+        "place", "ratio", "seen", "spec",
+    )  # fmt: skip
+
+    def __init__(self, order: int, spec: RegionSpec, health: HealthSpec) -> None:
+        self.order = order  #: in the spec: the tie-break
+        self.spec = spec
+        self.ratio = 0.0
+        self.credit = 0.0  #: requests that it should have had by its ratio, and had not
+        self.first_byte_s: float | None = None  #: seen from here: way and work, over some answers
+        self.in_flight = 0  #: sent, not released
+        self.health = RegionHealth(health)
+        self.seen: RegionSeen | None = None  #: the last news
+        #: by which sessions and prefixes know it
+        self.place = CopyState(order, spec.name, "", 0)
+        self._room = 0  #: told, less what was sent since, with what came back since
+        self._waiting = 0  #: told: it takes the next slots that fall free there
+        self._sends: deque[float] = deque()  #: moments of those sends that no news counts yet
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def room(self, *, now: float) -> int:
+        """Requests that may be sent there now."""
+        room = self._room
+        if self.spec.slots_max:
+            room = min(room, self.spec.slots_max - self.in_flight)
+        share = self.health.share(now=now)
+        if share < 1.0:
+            room = min(room, math.ceil(share * (self.in_flight + room)) - self.in_flight)
+        return max(0, room)
+
+    def heard(self, seen: RegionSeen, *, now: float) -> None:
+        """News. Older ones than those known say only that it lives."""
+        self.health.heard(now=now)
+        if self.seen is not None and seen.said_at < self.seen.said_at:
+            return
+        self.seen = seen
+        self.place.cache_bytes = TOKEN_BYTES * seen.cache_tokens
+        sends = self._sends
+        while sends and sends[0] <= seen.said_at:
+            sends.popleft()
+        self._room = seen.room - len(sends)
+        self._waiting = seen.waiting
+
+    def send(self, *, now: float) -> None:
+        """Reserves a slot."""
+        self.in_flight += 1
+        self._room -= 1
+        self._sends.append(now)
+
+    def release(self, ok: bool | None, *, now: float) -> None:
+        """Frees a slot; `ok` None: the client went away, which says nothing of the region."""
+        assert self.in_flight > 0, f"more came back from {self.name} than was sent there"
+        self.in_flight -= 1
+        if len(self._sends) > self.in_flight:
+            self._sends.popleft()  # what came back takes no room, whether it was counted or not
+        if self._waiting > 0:
+            self._waiting -= 1
+        else:
+            self._room += 1
+        if ok is not None:
+            self.health.answered(ok, now=now)
+
+    def began(self, first_byte_s: float) -> None:
+        """The first byte of an answer came so long after it was sent."""
+        before = self.first_byte_s
+        self.first_byte_s = (
+            before + _NEWEST * (first_byte_s - before) if before is not None else first_byte_s
+        )
+
+    def snapshot(self, *, now: float) -> dict[str, Any]:
+        """JSON-ready state for `explain`."""
+        return {
+            "region": self.name,
+            "ratio": round(self.ratio, 4),
+            "room": self.room(now=now),
+            "in_flight": self.in_flight,
+            "first_byte_s": self.first_byte_s,
+            "sent_since_news": len(self._sends),
+            **self.health.snapshot(now=now),
+        }
+
+    def check_invariants(self) -> None:
+        assert self.in_flight >= len(self._sends), "more sends than requests"
+        assert list(self._sends) == sorted(self._sends), "sends are not in their order"
+        self.health.check_invariants()

@@ -1,0 +1,353 @@
+"""Which region a request goes to; its slot there is reserved in the same step.
+
+    filter   regions it is allowed to go to, that serve, that did not fail this very request
+    room     only where there is room now (selective pushing): a request waits here, where any
+             region that frees a slot can have it, and not in a queue far away that was short when
+             it was last heard of (Xia et al., EuroSys 2026, "SkyWalker")
+    pick     the region of its session; the home region; the one that knows its prefix; by ratio
+
+* A session stays in its region while that serves, and waits for room there; it is moved only where
+  the region is gone.
+* With a home region and mode AUTOMATIC a request goes home as long as there is room (`home`), for
+  nothing is nearer; else to one that knows its prefix, else to the one with the most room
+  (`spill`).
+* Without, by ratios: the region that is furthest behind its ratio (smooth weighted round robin). A
+  region that knows the prefix comes before it, as long as it is not too far ahead of its own. A
+  ratio of 0 means that nothing new goes there.
+* Where all regions are out of use, those that answer with errors are used all the same
+  (`last-resort`): the caller is to see the error itself, and it may be the request's own.
+* What finds no room is held here, in order, up to a number and a time. Nobody overtakes: who could
+  take the place of one that waits waits too.
+
+The driver calls `released` after each `heard`, `release`, `probed` and `replace`, and at
+`next_deadline`, and carries out what it returns. Every region that is chosen with `Sent` is
+`release`d once.
+
+It must not know who listens to it, what is in a request, or what time it is. Prefixes and sessions
+are kept in bounded tables, `core/routing`'s own, with regions in the place of copies.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Any
+
+from penstock.core.routing.copies import NoRoute
+from penstock.core.routing.prefixes import PrefixIndex, is_alive
+from penstock.core.routing.sessions import Sessions
+from penstock.core.traffic.answers import Held, Refused, Sent
+from penstock.core.traffic.health import ANSWERS_STILL
+from penstock.core.traffic.held import Asked, HeldQueue, HeldRequest
+from penstock.core.traffic.regions import CREDIT_MAX, RegionState
+from penstock.core.traffic.seen import RegionSeen
+from penstock.core.traffic.spec import AUTOMATIC, TrafficSpec
+
+#: Of a prompt: 4 KiB are about a thousand tokens, the longest system prompts in use.
+PREFIX_BYTES_MAX = 4096
+#: Slots fall free within tenths of a second; whoever comes back sooner finds the same queue.
+_RETRY_AFTER_S = 1.0
+
+_NOT_ALLOWED = Refused("no-region-allowed", None)
+_TOO_MANY = Refused("held-too-many", _RETRY_AFTER_S)
+_TOO_LONG = Refused("held-too-long", _RETRY_AFTER_S)
+
+
+class TrafficRouter:
+    """The traffic of one spec, as one orchestrator sends it."""
+
+    def __init__(
+        self,
+        spec: TrafficSpec,
+        rng: random.Random,
+        *,
+        sessions: Sessions | None = None,
+        prefixes: PrefixIndex | None = None,
+    ) -> None:
+        """`sessions`, `prefixes`: empty; the default has the bounds of their modules."""
+        self._rng = rng
+        self._sessions = sessions if sessions is not None else Sessions()
+        self._prefixes = prefixes if prefixes is not None else PrefixIndex(PREFIX_BYTES_MAX)
+        self._held = HeldQueue()
+        self._ticket = 0  #: the last one given out
+        self._regions: dict[str, RegionState] = {}
+        self._usable: frozenset[str] = frozenset()  #: the regions that it is pinned to, or all
+        self._gone: dict[str, RegionState] = {}  #: no longer in the spec, with requests in flight
+        self._order = 0
+        self.spec = spec
+        self.replace(spec)
+
+    # what comes and goes
+
+    def pick(
+        self,
+        *,
+        session: str | None = None,
+        prefix: bytes | None = None,
+        exclude: Collection[str] = (),
+        allowed: frozenset[str] | None = None,
+        deadline: float | None = None,
+        now: float,
+    ) -> Sent | Held | Refused:
+        """Chooses a region and reserves a slot there, or keeps the request.
+
+        Args:
+            session: stays in the region that was picked for it first.
+            prefix: the prompt from its first byte; what begins alike goes together.
+            exclude: regions that failed this request; taken only if no other one serves.
+            allowed: only these, of those that the spec allows; None: all of them.
+            deadline: it is held no longer; seconds.
+            now: seconds.
+        """
+        names = self._allowed(allowed)
+        if not names:
+            return _NOT_ALLOWED
+        asked = Asked(names, session, prefix, tuple(sorted(exclude)))
+        region, reason = self._choose(asked, now)
+        if region is not None and not self._held.wait_for(region.name):
+            return self._send(region, asked, reason, now)
+        return self._hold(asked, "others-wait" if region is not None else reason, deadline, now)
+
+    def release(
+        self, region: str, *, ok: bool | None, first_byte_s: float | None = None, now: float
+    ) -> None:
+        """The last byte of an answer is written, or the attempt failed.
+
+        Args:
+            region: that it was sent to.
+            ok: False: it failed by the region's fault; None: the client went away.
+            first_byte_s: since it was sent; None: there was none.
+            now: seconds.
+        """
+        state = self._regions.get(region) or self._gone[region]
+        state.release(ok, now=now)
+        if first_byte_s is not None:
+            state.began(first_byte_s)
+        if not state.in_flight:
+            self._gone.pop(region, None)
+
+    def heard(self, seen: RegionSeen, *, now: float) -> None:
+        """A region told something of itself. Unknown regions are ignored: the news may be late."""
+        state = self._regions.get(seen.name)
+        if state is not None:
+            state.heard(seen, now=now)
+
+    def probed(self, region: str, ok: bool, *, now: float) -> None:
+        """A probe of a region was answered, or was not in time."""
+        state = self._regions.get(region)
+        if state is not None:
+            state.health.probed(ok, now=now)
+
+    def released(self, *, now: float) -> list[tuple[int, Sent | Refused]]:
+        """Held requests that may go now, or have waited too long: (ticket, what comes of it)."""
+        out: list[tuple[int, Sent | Refused]] = []
+        out += ((ticket, _TOO_LONG) for ticket in self._held.expired(now=now))
+        found = bool(self._held)
+        while found:
+            found = False
+            for request in self._held.firsts():
+                region, reason = self._choose(request.asked, now)
+                if region is None:
+                    continue
+                self._held.remove(request.ticket)
+                out.append((request.ticket, self._send(region, request.asked, reason, now)))
+                found = True
+                break  # the firsts are others now
+        return out
+
+    def withdraw(self, ticket: int) -> bool:
+        """The client of a held request went away; False: it is not held any more."""
+        return self._held.remove(ticket)
+
+    def next_deadline(self) -> float | None:
+        """When to call `released` at the latest; None while nothing is held."""
+        return self._held.next_deadline()
+
+    def bind_session(self, session: str, region: str, *, now: float) -> None:
+        """A region opened it: it lives there from now on, unless as many are kept as may be."""
+        state = self._regions.get(region)
+        if state is not None and not self._sessions.is_full(session):
+            self._sessions.bind(session, state.place, now=now)
+
+    def close_session(self, session: str, *, now: float) -> bool:
+        """It has ended; False: it is unknown."""
+        return self._sessions.close(session, now=now)
+
+    def replace(self, spec: TrafficSpec) -> None:
+        """Takes another spec, at once. Regions that stay keep what is known of them."""
+        before, self._regions, self.spec = self._regions, {}, spec
+        self._usable = frozenset(region.name for region in spec.usable())
+        for name, ratio in spec.ratios().items():
+            told = next(one for one in spec.regions if one.name == name)
+            state = before.get(name) or self._gone.pop(name, None)
+            if state is None:
+                self._order += 1
+                state = RegionState(self._order, told, spec.health)
+            state.spec = told
+            if state.ratio != ratio:
+                state.ratio = ratio
+                # Several orchestrators with the same ratios are not to begin with the same region.
+                state.credit = self._rng.random() * ratio
+            self._regions[name] = state
+        for name, state in before.items():
+            if name not in self._regions:
+                state.place.life += 1
+                if state.in_flight:
+                    self._gone[name] = state
+
+    # the choice
+
+    def _allowed(self, allowed: frozenset[str] | None) -> tuple[str, ...]:
+        return tuple(
+            region.name
+            for region in self.spec.usable()
+            if allowed is None or region.name in allowed
+        )
+
+    def _choose(self, asked: Asked, now: float) -> tuple[RegionState | None, str]:
+        """The region and why it, or why none. Reserves nothing."""
+        serving, last_resort = self._serving(asked, now)
+        if not serving:
+            return None, "no-region-serves"
+        kept = self._of_session(asked, now)
+        if kept is not None and kept in serving:
+            if kept.room(now=now) > 0:
+                return kept, "last-resort" if last_resort else "session"
+            return None, "session-region-full"
+        roomy = [one for one in serving if one.ratio > 0 and one.room(now=now) > 0]
+        if not roomy:
+            return None, "no-room"
+        region, reason = self._pick(roomy, asked, now)
+        if last_resort:
+            reason = "last-resort"
+        elif kept is not None:
+            reason = "session-moved"
+        return region, reason
+
+    def _known(self, asked: Asked) -> list[RegionState]:
+        """Those that it may go to still: a spec that came while it was held counts too."""
+        return [self._regions[name] for name in asked.allowed if name in self._usable]
+
+    def _serving(self, asked: Asked, now: float) -> tuple[list[RegionState], bool]:
+        """Regions that may be used; whether none of them is well."""
+        regions = self._known(asked)
+        serving = [one for one in regions if one.health.is_open(now=now)]
+        last_resort = not serving
+        if last_resort:
+            serving = [one for one in regions if one.health.reason(now=now) in ANSWERS_STILL]
+        fresh = [one for one in serving if one.name not in asked.exclude]
+        return fresh or serving, last_resort
+
+    def _of_session(self, asked: Asked, now: float) -> RegionState | None:
+        if asked.session is None:
+            return None
+        found = self._sessions.find(asked.session, now=now)
+        return None if isinstance(found, NoRoute) else self._regions.get(found.instance_id)
+
+    def _pick(self, roomy: list[RegionState], asked: Asked, now: float) -> tuple[RegionState, str]:
+        spec = self.spec
+        by_home = spec.mode == AUTOMATIC and bool(spec.home)
+        if by_home:
+            for state in roomy:
+                if state.name == spec.home:
+                    return state, "home"
+        if len(roomy) == 1:
+            return roomy[0], "spill" if by_home else "only-region"
+        known = self._knows_prefix(roomy, asked, by_credit=not by_home)
+        if known is not None:
+            return known, "prefix-match"
+        if by_home:
+            return max(roomy, key=lambda one: (one.room(now=now), -one.order)), "spill"
+        gains = self._gains(asked, now)
+        return max(roomy, key=lambda one: (one.credit + gains[one.name], -one.order)), "ratio"
+
+    def _gains(self, asked: Asked, now: float) -> dict[str, float]:
+        """What each region ought to have of one request: its ratio among those that serve."""
+        shares = {
+            one.name: one.ratio * one.health.share(now=now)
+            for one in self._known(asked)
+            if one.health.is_open(now=now)
+        }
+        total = sum(shares.values())
+        return {name: shares.get(name, 0.0) / total if total else 0.0 for name in self._regions}
+
+    def _knows_prefix(
+        self, roomy: list[RegionState], asked: Asked, *, by_credit: bool
+    ) -> RegionState | None:
+        """The one that was sent most of the prompt, at least half of what is looked at."""
+        if asked.prefix is None:
+            return None
+        index = self._prefixes
+        found = index.holders(index.keys(asked.prefix, None))
+        length = min(len(asked.prefix), index.prefix_length_max)
+        while found and 2 * index.ends[len(found) - 1] >= length:
+            for holder in found.pop():
+                state = self._regions.get(holder[0].instance_id)
+                if state not in roomy or not is_alive(holder):
+                    continue
+                if not by_credit or state.credit > -CREDIT_MAX:
+                    return state
+        return None
+
+    def _send(self, region: RegionState, asked: Asked, reason: str, now: float) -> Sent:
+        for name, gained in self._gains(asked, now).items():
+            state = self._regions[name]
+            state.credit = min(CREDIT_MAX, state.credit + gained)
+        region.credit = max(-CREDIT_MAX, region.credit - 1.0)
+        region.send(now=now)
+        if asked.prefix is not None:
+            keys = self._prefixes.keys(asked.prefix, None)
+            self._prefixes.remember(keys, region.place, len(asked.prefix))
+        session = asked.session
+        if session is not None and not self._sessions.is_full(session):
+            self._sessions.bind(session, region.place, now=now)
+        return Sent(region.name, reason)
+
+    def _hold(
+        self, asked: Asked, reason: str, deadline: float | None, now: float
+    ) -> Held | Refused:
+        if deadline is not None and now >= deadline:
+            return _TOO_LONG
+        if len(self._held) >= self.spec.hold_max:
+            return _TOO_MANY if self.spec.hold_max else Refused(reason, _RETRY_AFTER_S)
+        until = now + self.spec.hold_s_max
+        until = until if deadline is None else min(until, deadline)
+        kept = self._of_session(asked, now)
+        fresh = tuple(name for name in asked.allowed if name not in asked.exclude)
+        line = fresh or asked.allowed, kept.name if kept is not None else ""
+        self._ticket += 1
+        self._held.add(HeldRequest(self._ticket, asked, line, until))
+        return Held(self._ticket, reason)
+
+    # telling
+
+    def room(self, *, now: float) -> int:
+        """Of all regions that serve."""
+        return sum(
+            one.room(now=now) for one in self._regions.values() if one.health.is_open(now=now)
+        )
+
+    def serves(self, region: str, *, now: float) -> bool:
+        """Whether a region is in use, with room or without."""
+        state = self._regions.get(region)
+        return state is not None and state.health.is_open(now=now)
+
+    def snapshot(self, *, now: float) -> dict[str, Any]:
+        """JSON-ready state for `explain`."""
+        return {
+            "endpoint": self.spec.endpoint,
+            "mode": self.spec.mode,
+            "held": len(self._held),
+            "sessions": len(self._sessions),
+            "blocks_known": len(self._prefixes),
+            "regions": [one.snapshot(now=now) for one in self._regions.values()],
+        }
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError if the tables contradict each other."""
+        assert all(one.in_flight for one in self._gone.values()), "a region that is gone and idle"
+        for state in (*self._regions.values(), *self._gone.values()):
+            state.check_invariants()
+        self._held.check_invariants()
+        self._sessions.check_invariants()
+        self._prefixes.check_invariants()

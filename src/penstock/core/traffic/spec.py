@@ -1,0 +1,137 @@
+"""What is wanted of the traffic of one endpoint between regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from penstock.errors import CallerError
+
+MANUAL: Final = "manual"  #: shares are as they were set
+AUTOMATIC: Final = "automatic"  #: shares move by what is seen; the home region comes first
+MODES: Final = (MANUAL, AUTOMATIC)
+
+#: Shares that were typed by people sum to 1 within this.
+_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionSpec:
+    """One region as a target. Shares are of all requests that may go to any region."""
+
+    name: str
+    ratio: float = 1.0  #: >= 0; against the others' sum; 0: nothing but sessions that are there
+    ratio_min: float = 0.0  #: bounds of what moves by itself; a ratio set by hand may pass them
+    ratio_max: float = 1.0
+    cost_per_hour: float = 0.0  #: of one of its slots, in any money; cheaper ones are filled first
+    slots_max: int = 0  #: requests at once that are sent there; 0: as many as it has room for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSpec:
+    """When a region is left alone, and how it comes back."""
+
+    #: Failures in a row, of real requests. Envoy takes 5 of one host; regions are few and each
+    #: failure is a client's, who is then served elsewhere.
+    failures_max: int = 3
+    #: Share of failures among the answers of `window_s`, where there are at least `answers_min`.
+    failure_share_max: float = 0.5
+    answers_min: int = 20
+    window_s: float = 10.0
+    #: Probes without an answer, in a row: at one each 250 ms a region is given up in 0.75 s.
+    probes_max: int = 3
+    #: Without news, answer or probe; it speaks each second even when nothing changes.
+    silence_s_max: float = 3.0
+    #: Left alone so long at first, each time twice as long while it fails again within as long
+    #: again, up to the most.
+    eject_s: float = 2.0
+    eject_s_max: float = 60.0
+    #: After its return its room and its share grow from `slow_start_from` to all of it.
+    slow_start_s: float = 10.0
+    slow_start_from: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficSpec:
+    """The traffic of one endpoint, or of all that have no spec of their own.
+
+    Raises `CallerError` (code `invalid-traffic`) where it contradicts itself.
+    """
+
+    endpoint: str = ""  #: none: all others
+    regions: tuple[RegionSpec, ...]
+    mode: str = AUTOMATIC
+    pinned: frozenset[str] = frozenset()  #: data stays in these regions; none: anywhere
+    home: str = ""  #: the region this orchestrator stands in; with AUTOMATIC it comes first
+    step_max: float = 0.1  #: the most a share moves at once by itself
+    settle_s: float = 2.0  #: between two such moves: what the last one did must be seen first
+    hold_max: int = 1024  #: requests kept here while no region has room; 0: none
+    hold_s_max: float = 10.0  #: each of them, at most
+    health: HealthSpec = field(default_factory=HealthSpec)
+
+    def __post_init__(self) -> None:
+        names = [region.name for region in self.regions]
+        for good, what in (
+            (bool(names), "no region is listed"),
+            (len(set(names)) == len(names), "a region is listed twice"),
+            (all(names), "a region has no name"),
+            (self.mode in MODES, f"mode is {self.mode!r}, not {' or '.join(MODES)}"),
+            (not self.home or self.home in names, f"home is {self.home!r}, which is no region"),
+            (self.pinned <= set(names), "an endpoint is pinned to what is no region"),
+            (all(map(_is_bounded, self.regions)), "0 <= ratio_min <= ratio_max <= 1 does not hold"),
+            (any(region.ratio > 0 for region in self.usable()), "no region has a ratio above 0"),
+            (
+                sum(region.ratio_min for region in self.usable()) <= 1 + _SUM_TOLERANCE,
+                "the lower bounds sum to more than 1",
+            ),
+            (
+                self.mode == MANUAL
+                or sum(region.ratio_max for region in self.usable()) >= 1 - _SUM_TOLERANCE,
+                "the upper bounds sum to less than 1",
+            ),
+            (0 < self.step_max <= 1 and self.settle_s > 0, "step_max or settle_s is out of range"),
+            (self.hold_max >= 0 and self.hold_s_max >= 0, "hold_max or hold_s_max is below 0"),
+        ):
+            if not good:
+                raise _wrong(self.endpoint, what)
+
+    def usable(self) -> tuple[RegionSpec, ...]:
+        """The regions that requests may go to, in their order."""
+        return tuple(one for one in self.regions if not self.pinned or one.name in self.pinned)
+
+    def ratios(self) -> dict[str, float]:
+        """The share of each region, 0 of those it is not pinned to; the sum is 1."""
+        usable = self.usable()
+        total = sum(region.ratio for region in usable)
+        shares = dict.fromkeys((region.name for region in self.regions), 0.0)
+        shares.update((region.name, region.ratio / total) for region in usable)
+        return shares
+
+    def with_ratios(self, ratios: Mapping[str, float], *, mode: str | None = None) -> TrafficSpec:
+        """The same with other shares; those that are not named stay as they are."""
+        unknown = sorted(ratios.keys() - {region.name for region in self.regions})
+        if unknown:
+            raise _wrong(self.endpoint, f"there is no region {', '.join(unknown)}")
+        shares = {**self.ratios(), **ratios}
+        regions = tuple(replace(one, ratio=shares[one.name]) for one in self.regions)
+        return replace(self, regions=regions, mode=self.mode if mode is None else mode)
+
+
+def _is_bounded(region: RegionSpec) -> bool:
+    return (
+        0.0 <= region.ratio_min <= region.ratio_max <= 1.0
+        and 0.0 <= region.ratio < math.inf
+        and 0.0 <= region.cost_per_hour < math.inf
+        and region.slots_max >= 0
+    )
+
+
+def _wrong(endpoint: str, what: str) -> CallerError:
+    whose = f"endpoint {endpoint}" if endpoint else "all endpoints"
+    return CallerError(
+        "invalid-traffic",
+        f"The traffic of {whose} can't be as it is asked for: {what}.",
+        hint="Look at the regions, their ratios and bounds, and what the endpoint is pinned to.",
+    )

@@ -1,0 +1,134 @@
+"""A connection to an instance, by whatever kind of address, handed over once it may be used.
+
+Over TLS a protocol is given its transport only when the instance has shown its own certificate,
+accepted ours and said which version it is: until then nothing of ours is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from penstock.errors import InternalError, NotNowError, PenstockError
+from penstock.fleet.identity import greeting, names
+from penstock.wire import frames
+
+#: Both round trips of TLS and the greeting; a machine that is very busy takes its time.
+GREETING_S_MAX: Final = 10.0
+#: A greeting fits into it many times.
+_GREETING_BYTES_MAX: Final = 4096
+
+#: Gives the TLS of the end that connects; called for the first address that needs it.
+Tls = Callable[[], ssl.SSLContext]
+
+
+def no_tls() -> ssl.SSLContext:
+    """Of a server whose instances are all on its own machine."""
+    raise InternalError("identity-missing", "this process has no certificate to show to instances")
+
+
+async def dial(
+    instance_id: str, address: str, protocol: asyncio.Protocol, *, tls: Tls = no_tls
+) -> None:
+    """Connects `protocol` to "unix:/path", "tcp:host:port" or "tls:host:port".
+
+    Raises OSError where nobody answers; NotNowError `instance-untrusted` or `instance-version`
+    where somebody does whom we, or who us, must not talk to.
+    """
+    loop = asyncio.get_running_loop()
+    kind, _, where = address.partition(":")
+    if kind == "unix":
+        await loop.create_unix_connection(lambda: protocol, where)
+        return
+    host, _, port = where.rpartition(":")
+    if kind == "tcp":
+        await loop.create_connection(lambda: protocol, host, int(port))
+    elif kind == "tls":
+        await _dial_tls(instance_id, host.strip("[]"), int(port), protocol, tls())
+    else:
+        raise InternalError("address-unknown", f"not an address: {address!r}")
+
+
+async def _dial_tls(
+    instance_id: str, host: str, port: int, protocol: asyncio.Protocol, context: ssl.SSLContext
+) -> None:
+    loop = asyncio.get_running_loop()
+    try:
+        transport, greeted = await loop.create_connection(
+            lambda: _Greeted(instance_id),
+            host,
+            port,
+            ssl=context,
+            server_hostname=names.of_instance(instance_id),
+            ssl_handshake_timeout=GREETING_S_MAX,
+        )
+    except ssl.SSLError as error:
+        raise _untrusted(instance_id, _told(error)) from error
+    try:
+        async with asyncio.timeout(GREETING_S_MAX):
+            await greeted.heard
+    except BaseException as error:
+        transport.abort()
+        if isinstance(error, ssl.SSLError):
+            raise _untrusted(instance_id, _told(error)) from error
+        raise
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    if greeted.lost is not None:  # between its greeting and this moment
+        protocol.connection_lost(greeted.lost)
+    elif greeted.rest:
+        protocol.data_received(greeted.rest)
+
+
+class _Greeted(asyncio.Protocol):
+    """Waits for the greeting, and gives what came behind it."""
+
+    def __init__(self, instance_id: str) -> None:
+        self._instance_id = instance_id
+        self.rest = b""  #: so far unread; behind the greeting once that is heard
+        self.heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lost: Exception | None = None
+
+    def data_received(self, data: bytes) -> None:
+        self.rest += data
+        if self.heard.done() or len(self.rest) < frames.HEAD.size:
+            return
+        size = frames.HEAD.unpack_from(self.rest)[0]
+        if size > _GREETING_BYTES_MAX:
+            self._fail(_untrusted(self._instance_id, "what it says first is no greeting"))
+            return
+        stop = frames.HEAD.size + size
+        if len(self.rest) < stop:
+            return
+        try:
+            [frame] = frames.FrameDecoder(frames.FROM_INSTANCE).feed(self.rest[:stop])
+            greeting.check(frame, self._instance_id)
+        except PenstockError as error:
+            self._fail(error)
+            return
+        self.rest = self.rest[stop:]
+        self.heard.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = exc or ConnectionResetError("the instance has closed the connection")
+        self._fail(self.lost)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.heard.done():
+            self.heard.set_exception(error)
+
+
+def _told(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not the one of this instance: {error.verify_message}"
+    return f"it refuses this server's certificate: {error.reason}"
+
+
+def _untrusted(instance_id: str, cause: str) -> NotNowError:
+    return NotNowError(
+        "instance-untrusted",
+        f"what answers for instance {instance_id} can't be talked to: {cause}",
+        hint="Another deployment may use the same address; its certificates are not ours.",
+    )

@@ -1,0 +1,23 @@
+"""One instance of the fleet, from the wish for it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from penstock.fleet.base import InstanceSpec
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """What the fleet knows of it."""
+
+    spec: InstanceSpec
+    bundle: dict[str, float]  #: what it reserves of its node, in Ray's names
+    group: Any = None  #: its placement group
+    actor: Any = None  #: what starts and watches it on its node
+    log: BinaryIO | None = None
+    stopping: bool = False
+    watcher: asyncio.Task[None] | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)  #: nothing of it is left

@@ -1,0 +1,103 @@
+"""The start of an instance on its node (`fleet/node.py` is what runs there).
+
+Gateways and instances have connections of their own, over TLS: the node makes the instance's key,
+which stays there, and gets a certificate for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.errors import CallerError, NotNowError, from_dict
+from penstock.fleet.identity import names
+from penstock.fleet.identity.authority import Authority
+from penstock.fleet.identity.greeting import check_version
+from penstock.fleet.ray.cluster import CALL_FAILED, Cluster, last_line, node_lost
+from penstock.fleet.ray.held import Held
+from penstock.fleet.ray.watching import last_log
+
+#: A busy node makes the process of an actor in seconds; the instance's own start comes on top.
+_ACTOR_S_MAX: Final = 120.0
+_START_S_MAX: Final = 90.0
+
+
+class Starting:
+    """Of one fleet."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        authority: Authority,
+        *,
+        cache_dir: str,
+        wall: Callable[[], float],
+    ) -> None:
+        """`cache_dir`: on each node; "" = of its user."""
+        self._cluster = cluster
+        self._authority = authority
+        self._cache_dir = cache_dir
+        self._wall = wall
+
+    async def begin(self, held: Held) -> tuple[str, int]:
+        """Its address and its process, where its group has its place.
+
+        Raises NotNowError `node-unusable`, `instance-version` and `node-lost`, and whatever the
+        instance's own start raised.
+        """
+        instance_id = held.spec.instance_id
+        told = await self._node_of(held)
+        check_version(str(told.get("version")), str(told.get("wire")), f"the node of {instance_id}")
+        wanted = await self._wanted(held, str(told["request"]))
+        try:
+            begun = await self._cluster.answer(held.actor.start, wanted, seconds=_START_S_MAX)
+        except CALL_FAILED as error:
+            raise node_lost(instance_id, error) from error
+        if "error" in begun:
+            await last_log(self._cluster, held)
+            raise from_dict(begun["error"])
+        return str(begun["address"]), int(begun["pid"])
+
+    async def _node_of(self, held: Held) -> dict[str, Any]:
+        """Makes the actor. What is installed on its node, and a request for a certificate."""
+        instance_id = held.spec.instance_id
+        try:
+            held.actor = await self._cluster.make_actor(held.group, held.bundle, instance_id)
+            return await self._cluster.answer(held.actor.describe, seconds=_ACTOR_S_MAX)
+        except CALL_FAILED as error:
+            raise NotNowError(
+                "node-unusable",
+                f"a node of the Ray cluster can't make a process for instance {instance_id}:"
+                f" {last_line(error)}",
+                hint="Penstock must be installed there, with all that it needs, as it is here.",
+            ) from error
+
+    async def _wanted(self, held: Held, request: str) -> dict[str, Any]:
+        spec = held.spec
+        name = names.of_instance(spec.instance_id)
+        return {
+            "certificate": self._authority.sign(request, name, now=self._wall()),
+            "authority": self._authority.certificate,
+            "cache_dir": self._cache_dir,
+            "instance_type": asdict(spec.instance_type),
+            "guest": spec.guest,
+            "cores_max": spec.cores_max,
+            "settings": await asyncio.to_thread(_with_certificate, spec.settings),
+        }
+
+
+def _with_certificate(settings: dict[str, object]) -> dict[str, object]:
+    """The platform's certificate itself in place of its path, which is one of this machine."""
+    platform = settings.get("platform")
+    if not isinstance(platform, dict) or not platform.get("certificate"):
+        return settings
+    try:
+        text = Path(platform["certificate"]).read_text()
+    except OSError as error:
+        raise CallerError(
+            "tls-unusable", f"{platform['certificate']} can't be read: {error.strerror}"
+        ) from error
+    return settings | {"platform": platform | {"certificate": text}}

@@ -1,0 +1,57 @@
+"""Messages of the channel: bytes into values and back.
+
+A message is a frame of `wire/frames.py` with a kind of its own. Its payload is the length of the
+JSON (u32), the JSON object, and bytes that belong to it (metrics, mostly none).
+
+    TELL     {"op": ...}; nobody answers
+    ASK      {"op": ...}; answered by ANSWER with the same id
+    ANSWER   {"ok": {...}} or {"error": {...}}
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import orjson
+
+from penstock.wire import frames
+
+Json = dict[str, Any]
+
+TELL: Final = 64
+ASK: Final = 65
+ANSWER: Final = 66
+
+#: All routes of thousands of endpoints, or a second's metrics of them.
+_BYTES_MAX: Final = 256 << 20
+_BOUNDS: Final = tuple(_BYTES_MAX if kind in (TELL, ASK, ANSWER) else -1 for kind in range(256))
+_JSON_BYTES: Final = struct.Struct("<I")
+
+
+def decoder() -> frames.FrameDecoder:
+    """Of one direction of a channel."""
+    return frames.FrameDecoder(_BOUNDS)
+
+
+def encode(kind: int, number: int, fields: Json, data: bytes = b"") -> bytes:
+    """`fields` may hold dataclasses; they become objects."""
+    written = orjson.dumps(fields)
+    return frames.encode(kind, number, _JSON_BYTES.pack(len(written)) + written + data)
+
+
+def decode(payload: bytes) -> tuple[Json, bytes]:
+    """Raises FrameError for what is no message."""
+    if len(payload) < _JSON_BYTES.size:
+        raise frames.FrameError("a message is shorter than its head")
+    (size,) = _JSON_BYTES.unpack_from(payload)
+    end = _JSON_BYTES.size + size
+    if end > len(payload):
+        raise frames.FrameError(f"a message claims {size} bytes of JSON and has fewer")
+    try:
+        fields = orjson.loads(payload[_JSON_BYTES.size : end])
+    except orjson.JSONDecodeError as error:
+        raise frames.FrameError(f"a message can't be read: {error}") from None
+    if not isinstance(fields, dict):
+        raise frames.FrameError("a message is no JSON object")
+    return fields, payload[end:]

@@ -1,0 +1,118 @@
+"""What this process's endpoints could take now, for whoever pushes work from another region."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from penstock.config import LimitConfig
+from penstock.core.admission import rows_together
+from penstock.core.deployment import VariantRoutes
+from penstock.core.holding import HOLD
+from penstock.core.push_room import CopyLoad, overfull, room_of
+from penstock.core.routing.prefixes import TOKEN_BYTES
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.endpoint_table import Endpoint
+
+_NONE: Final[dict[str, Any]] = {}
+
+
+class TrafficLoads:
+    """Reads the endpoints of one dispatcher; nothing is kept.
+
+    What other gateway processes have on copies is counted, as the instances tell it.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        limits: LimitConfig,
+        *,
+        waiting: Callable[[str], int] = lambda _: 0,
+        row_s: Callable[[str], float] = lambda _: 0.0,
+    ) -> None:
+        """
+        Args:
+            waiting: requests for an endpoint that wait for a copy in other processes.
+            row_s: run time per row, of an endpoint that this process sees no answers of.
+        """
+        self._dispatcher = dispatcher
+        self._holds = limits.zero_capacity == HOLD
+        self._waiting = waiting
+        self._row_s = row_s
+
+    @property
+    def accepting(self) -> bool:
+        """False once the server drains."""
+        return self._dispatcher.accepting
+
+    def room(self, name: str) -> int:
+        """Requests that an endpoint takes now without letting them wait; 0 for an unknown one."""
+        endpoint = self._dispatcher.table.endpoints.get(name)
+        return self._room(endpoint, self._copies(endpoint)) if endpoint is not None else 0
+
+    def all(self) -> dict[str, dict[str, Any]]:
+        """Endpoint -> room, waiting, in_flight, copies, capacity_rps, cache_tokens; JSON-ready."""
+        return {
+            name: self._load(endpoint)
+            for name, endpoint in self._dispatcher.table.endpoints.items()
+            if not endpoint.routes.asynchronous
+        }
+
+    def _load(self, endpoint: Endpoint) -> dict[str, Any]:
+        copies = self._copies(endpoint)
+        waiting = self._waiting(endpoint.name)
+        return {
+            "room": self._room(endpoint, copies),
+            "waiting": endpoint.held_count + waiting + overfull(copies),
+            "in_flight": endpoint.in_flight + endpoint.router.others() + waiting,
+            "copies": len(copies),
+            "capacity_rps": round(sum(copy.rate_rps for copy in copies), 3),
+            "cache_tokens": _cache_tokens(endpoint),
+        }
+
+    def _room(self, endpoint: Endpoint, copies: list[CopyLoad]) -> int:
+        if not self._dispatcher.accepting:
+            return 0
+        return room_of(
+            copies,
+            waiting=endpoint.held_count + self._waiting(endpoint.name),
+            holds=any(self._held(pool) for pool in endpoint.routes.variants),
+        )
+
+    def _held(self, pool: VariantRoutes) -> bool:
+        return pool.zero_capacity == HOLD if pool.zero_capacity else self._holds
+
+    def _copies(self, endpoint: Endpoint) -> list[CopyLoad]:
+        models = {pool.component or pool.name: pool.model for pool in endpoint.routes.variants}
+        lane_s, row_s = endpoint.admission.lane_s, 0.0
+        if not lane_s:
+            row_s = self._row_s(endpoint.name)
+        found = []
+        for state in endpoint.router.open_copies():
+            model = models.get(state.pool, _NONE)
+            lanes = _count(model.get("lanes"))
+            if lane_s:
+                rate_rps = lanes / lane_s
+            else:  # the rows of an engine's run are the sequences of all its lanes together
+                rate_rps = (1 if endpoint.generates else lanes) / row_s if row_s > 0 else 0.0
+            found.append(
+                CopyLoad(
+                    outstanding=state.outstanding + state.others,
+                    outstanding_max=state.outstanding_max + state.others,
+                    at_once=lanes * rows_together(model),
+                    rate_rps=rate_rps,
+                    generates=endpoint.generates,
+                )
+            )
+        return found
+
+
+def _cache_tokens(endpoint: Endpoint) -> int:
+    """Of prompts that all engines together keep; 0 where any does not say."""
+    sizes = [state.cache_bytes for state in endpoint.router.open_copies()]
+    return sum(sizes) // TOKEN_BYTES if all(sizes) else 0
+
+
+def _count(value: object) -> int:
+    return max(value, 1) if isinstance(value, int) else 1

@@ -1,0 +1,161 @@
+"""Records of a large data set as bodies of a text model: read one by one, written many at once.
+
+A record is answered as a request of that body alone would be. Of JSON Lines a record is a line:
+`{"text": "...", "text_pair": "..."}`, a text, or a whole JSON body with `inputs`; of CSV, a row. A
+line's answer has no list around it where it is about one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from penstock.artifacts.description import Head
+from penstock.errors import PenstockError
+from penstock.instance.codecs import oip_json
+from penstock.instance.codecs.base import (
+    CSV,
+    JSON,
+    JSON_LINES,
+    Tensors,
+    bad,
+    media_type,
+    negotiate,
+)
+from penstock.instance.codecs.text import Text, TextDecoded, TextModel, decode_texts, from_json
+from penstock.instance.codecs.text_heads import TopK, as_json
+from penstock.instance.codecs.text_lines import json_rows
+from penstock.instance.codecs.values import dump_json, parse_json
+from penstock.wire.frames import RequestMeta
+
+#: Smaller bodies are parsed with the collector on: turning it off costs as much as they do.
+_SMALL_BYTES: Final = 64 * 1024
+
+
+class Shown(NamedTuple):
+    """How a record's results are written as JSON. Most records of a job share one."""
+
+    heads: tuple[Head, ...]
+    bare: bool  #: its one result, without a list around it
+    top_k: TopK
+
+
+class TextRecord(NamedTuple):
+    texts: Sequence[Text]
+    shown: Shown | TextDecoded  #: the latter writes its answer itself
+
+
+Read = Callable[[bytes], TextRecord]
+
+
+def reader(model: TextModel, meta: RequestMeta) -> Read:
+    """What reads a record; it raises ModelError with the status that the model answers.
+
+    What records have in common is looked at once. Raises ModelError for an Accept that no record
+    can meet.
+    """
+    kind = media_type(meta.content_type)
+    if kind in (JSON, "", *JSON_LINES):
+        negotiate(meta.accept, (JSON, *JSON_LINES))
+    if kind in JSON_LINES:
+        return _line_reader(model)
+    if kind == CSV:
+        return lambda record: _of_line(decode_texts(model, meta, record))
+    if kind not in (JSON, ""):
+        return lambda record: _record(decode_texts(model, meta, record))
+    plain = meta._replace(accept=None)
+    return lambda record: _record(_body(model, plain, record))
+
+
+def _body(model: TextModel, meta: RequestMeta, record: bytes) -> TextDecoded:
+    parsed = _parsed(record)
+    if oip_json.is_oip(parsed):
+        return decode_texts(model, meta, record)
+    return from_json(model, parsed)
+
+
+def _line_reader(model: TextModel) -> Read:
+    every = Shown(model.heads, True, 0)
+    pairs = model.pairs != "never"
+
+    def read(record: bytes) -> TextRecord:
+        parsed = _parsed(record)
+        if type(parsed) is dict and "text" in parsed:
+            text, other = parsed["text"], parsed.get("text_pair")
+            if pairs and len(parsed) == 2 and type(text) is str and type(other) is str:
+                return TextRecord(((text, other),), every)
+            return _record(from_json(model, {"inputs": parsed}))
+        decoded = from_json(model, parsed)
+        return _of_line(decoded) if isinstance(parsed, str) else _record(decoded)
+
+    return read
+
+
+def _record(decoded: TextDecoded) -> TextRecord:
+    if decoded.as_json is None:
+        return TextRecord(decoded.texts, decoded)
+    return TextRecord(decoded.texts, Shown(decoded.heads, *decoded.as_json))
+
+
+def _of_line(decoded: TextDecoded) -> TextRecord:
+    """A line about one text is answered by its result."""
+    if decoded.as_json is not None and len(decoded.texts) == 1:
+        decoded.as_json = (True, decoded.as_json[1])
+    return _record(decoded)
+
+
+def _parsed(record: bytes) -> Any:
+    if len(record) > _SMALL_BYTES:
+        return parse_json(record)
+    try:
+        return orjson.loads(record)
+    except orjson.JSONDecodeError as error:
+        raise bad(f"the record is not JSON: {error}", code="bad-json") from None
+
+
+def answers(
+    shown: Sequence[Shown | TextDecoded | None], starts: Sequence[int], results: Tensors
+) -> list[bytes | PenstockError]:
+    """The answer to each record, or its error; b"" where there is no record.
+
+    `results`: of all heads, a row per text of the window; `starts[n]`: the first text of record n.
+    """
+    writers: dict[tuple[tuple[Head, ...], TopK], _Rows] = {}
+    written: list[bytes | PenstockError] = []
+    last, rows = None, None  #: mostly all records share one
+    for at, one in enumerate(shown):
+        if one is None:
+            written.append(b"")
+        elif isinstance(one, Shown):
+            if one is not last or rows is None:
+                last, rows = one, writers.get((one.heads, one.top_k))
+                if rows is None:
+                    rows = writers[one.heads, one.top_k] = _Rows(one, results)
+            written.append(rows.answer(starts[at], starts[at + 1], one.bare))
+        else:
+            written.append(_encoded(one, starts[at], starts[at + 1], results))
+    return written
+
+
+class _Rows:
+    """The results of all texts of a window, as one `Shown` has them."""
+
+    def __init__(self, shown: Shown, results: Tensors) -> None:
+        self._lines = json_rows(shown.heads, results) if shown.top_k == 0 else None
+        self._values: Any = None
+        if self._lines is None:
+            self._values = as_json(shown.heads, results, shown.top_k)
+
+    def answer(self, start: int, stop: int, bare: bool) -> bytes:
+        if self._lines is not None:
+            return self._lines[start] if bare else b"[" + b",".join(self._lines[start:stop]) + b"]"
+        return dump_json(self._values[start] if bare else self._values[start:stop])
+
+
+def _encoded(one: TextDecoded, start: int, stop: int, results: Tensors) -> bytes | PenstockError:
+    try:
+        return one.encode({name: array[start:stop] for name, array in results.items()})[0]
+    except PenstockError as error:
+        return error

@@ -1,0 +1,120 @@
+"""What each copy has in flight for whom, so that several gateways need share no count.
+
+A gateway knows its own requests to the last one; what others have sent, only the instance knows.
+Each connection that asked for it is told, for every copy, how many requests of other connections
+are taken and not yet answered: behind each write of replies, and where it gets none, as soon as it
+has not been told for `TELL_S`. What has not changed is not told again, so idle copies cost nothing.
+An instance with one gateway is asked by nobody, and counts nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+from penstock.wire import frames
+
+#: Between two words to a connection that gets no replies meanwhile, at least: what is sent in that
+#: time on an older count is the price of having no shared one (docs/decisions, many gateways).
+TELL_S: Final = 0.02
+
+
+class Listener(Protocol):
+    """A connection that wants to be told."""
+
+    def tell_counts(self) -> None:
+        """It is to send what `InFlightCounts.news` says, if that says anything."""
+
+
+class _Told:
+    __slots__ = ("at", "changed", "own", "said", "timer")
+
+    def __init__(self) -> None:
+        self.own: dict[int, int] = {}  #: copy -> its own requests in flight
+        self.said: dict[int, int] = {}  #: copy -> what it was told others have
+        self.changed: set[int] = set()  #: copies of which that may not be true any more
+        self.at = float("-inf")  #: when it was told last, s of the loop's clock
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class InFlightCounts:
+    """Of one instance, from the moment when the first connection asks."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._total: dict[int, int] = {}  #: copy -> requests of all connections
+        self._by: dict[Listener, _Told] = {}  #: every connection that has requests, or asked
+        self._listeners: dict[Listener, _Told] = {}
+
+    def listen(self, connection: Listener) -> None:
+        """It is told from now on. Idempotent."""
+        if connection not in self._listeners:
+            told = self._listeners[connection] = self._by.setdefault(connection, _Told())
+            told.changed.update(self._total)
+            self._soon(connection, told)
+
+    def taken(self, connection: Listener, copy: int) -> None:
+        """A request came for a copy."""
+        told = self._by.get(connection)
+        if told is None:
+            told = self._by[connection] = _Told()
+        told.own[copy] = told.own.get(copy, 0) + 1
+        self._total[copy] = self._total.get(copy, 0) + 1
+        self._note(connection, copy)
+
+    def ended(self, connection: Listener, copy: int) -> None:
+        """It is answered, or wanted by nobody any more."""
+        self._less(self._total, copy)
+        told = self._by.get(connection)
+        if told is not None:
+            self._less(told.own, copy)
+        self._note(connection, copy)
+
+    def gone(self, connection: Listener) -> None:
+        """The connection is closed; each of its requests has ended."""
+        told = self._by.pop(connection, None)
+        self._listeners.pop(connection, None)
+        if told is not None and told.timer is not None:
+            told.timer.cancel()
+
+    def news(self, connection: Listener) -> bytes:
+        """A COUNTS frame of what has changed since the last; empty: nothing has."""
+        told = self._listeners.get(connection)
+        if told is None or not told.changed:
+            return b""
+        told.at = self._loop.time()
+        pairs = []
+        for copy in sorted(told.changed):
+            others = self._total.get(copy, 0) - told.own.get(copy, 0)
+            if others != told.said.get(copy, 0):
+                pairs.append((copy, others))
+                if others:
+                    told.said[copy] = others
+                else:
+                    del told.said[copy]
+        told.changed.clear()
+        return frames.encode_counts(pairs) if pairs else b""
+
+    def _note(self, by: Listener, copy: int) -> None:
+        for connection, told in self._listeners.items():
+            if connection is not by:
+                told.changed.add(copy)
+                if told.timer is None:
+                    self._soon(connection, told)
+
+    def _soon(self, connection: Listener, told: _Told) -> None:
+        delay_s = told.at + TELL_S - self._loop.time()
+        told.timer = self._loop.call_later(max(0.0, delay_s), self._tell, connection, told)
+
+    def _tell(self, connection: Listener, told: _Told) -> None:
+        told.timer = None
+        if told.changed:
+            connection.tell_counts()
+
+    @staticmethod
+    def _less(counts: dict[int, int], copy: int) -> None:
+        left = counts.get(copy, 0) - 1
+        if left > 0:
+            counts[copy] = left
+        else:
+            counts.pop(copy, None)

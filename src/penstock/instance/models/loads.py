@@ -1,0 +1,256 @@
+"""Brings, loads and ends models as residency says, and tells it what came of that.
+
+Of a model: bring -> load -> a copy that takes requests -> end, or a crash. Which of these, and
+when, is residency's; who waits for the model is the host's (`host.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Protocol
+
+from penstock.clock import Clock
+from penstock.core.attempts import is_permanent
+from penstock.core.residency import NOTHING, Action, Footprint, Residency
+from penstock.errors import NotNowError, PenstockError
+from penstock.instance import replies
+from penstock.instance.batcher_driver import CallAt
+from penstock.instance.copy import Elsewhere
+from penstock.instance.engines.lane_events import LaneEvents
+from penstock.instance.models.explicit import Explicit
+from penstock.instance.models.idle_warm_up import IdleWarmUpDriver
+from penstock.instance.models.loader import Loader
+from penstock.instance.models.target import Target
+from penstock.instance.models.work_note import WorkNote
+from penstock.wire.work_note import NotedModel
+
+_LOG = logging.getLogger(__name__)
+
+#: why a model is gone whose worker died and did not come back
+_CRASHED = "crashed"
+
+#: A foreign server answered 507.
+MEMORY_FULL_CODE = "model-memory-full"
+
+
+class Host(Protocol):
+    """Whom the models are loaded for."""
+
+    state: str
+
+    def carry_out(self, actions: list[Action]) -> None: ...
+    def admit(self, target: Target) -> None: ...
+    def idle(self, target: Target) -> None: ...
+    def ask_for_parked(self, target: Target) -> None: ...
+    def tell(self, loaded: list[str] | None = None, gone: list[str] | None = None) -> None: ...
+
+
+class LoadsDriver:
+    def __init__(
+        self,
+        host: Host,
+        residency: Residency,
+        loader: Loader,
+        explicit: Explicit,
+        warm_up: IdleWarmUpDriver,
+        *,
+        used: Footprint,
+        clock: Clock,
+        call_at: CallAt,
+        elsewhere: Elsewhere,
+        note: WorkNote,
+    ) -> None:
+        """`used`: by the host now."""
+        self.used = used  #: as measured last
+        self.loads = 0  #: so far
+        self._unloads = 0
+        self._host = host
+        self._residency = residency
+        self._loader = loader
+        self._explicit = explicit
+        self._warm_up = warm_up
+        self._clock = clock
+        self._call_at = call_at
+        self._elsewhere = elsewhere
+        self._note = note
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.Task[None]] = set()  #: models that are being ended
+
+    async def prepare(self, target: Target) -> None:
+        started = self._now()
+        try:
+            brought = target.brought = await self._loader.prepare(target.name)
+        except Exception as error:
+            await self._failed(target, error, "preparing")
+            return
+        target.stamp, target.digest = brought.stamp, brought.model.digest
+        now = target.looked_at = self._now()
+        target.counts.downloaded(now - started)
+        self._host.carry_out(
+            self._residency.prepared(
+                target.name,
+                brought.expected.need,
+                now=now,
+                prepare_s=now - started,
+                artifact=target.digest,
+                measured=brought.expected.measured,
+                sized=brought.expected.sized,
+            )
+        )
+
+    async def load(self, target: Target, *, alone: bool) -> None:
+        brought = target.brought
+        assert brought is not None, "prepared before it is loaded"
+        events = LaneEvents()
+        target.mark = self._note.mark(NotedModel(target.name, target.digest))
+        try:
+            took = await self._loader.load(target.name, brought, events, alone=alone)
+        except Exception as error:
+            target.mark.remove()
+            if isinstance(error, NotNowError) and error.code == MEMORY_FULL_CODE:
+                self.used = await self._loader.measured()
+                self._host.carry_out(
+                    self._residency.full(target.name, now=self._now(), used=self.used)
+                )
+            else:
+                await self._failed(target, error, "loading")
+            return
+        self.loads += 1
+        target.loaded, target.error = took.loaded, None
+        if took.loaded.pids():  # it runs elsewhere, and can end nothing but that
+            target.mark.remove()
+        target.mark.works(False)
+        target.described, target.taken = took.loaded.described, took.model
+        target.copy = took.loaded.copy(
+            target.number,
+            clock=self._clock,
+            call_at=self._call_at,
+            elsewhere=self._elsewhere,
+            on_state=partial(self._copy_state, target),
+            on_idle=partial(self._host.idle, target),
+            on_answer=target.counts.answered,
+        )
+        target.counts.loaded(took.model, took.seconds, self._now())
+        events.attach(target.copy)
+        self.used = took.used
+        _LOG.info("model %s loaded in %.3f s", target.name, took.seconds)
+        self._host.carry_out(
+            self._residency.loaded(
+                target.name,
+                took.model,
+                now=self._now(),
+                load_s=took.seconds,
+                used=took.used,
+            )
+        )
+        self._explicit.loaded(target.name)
+        if target.copy is not None:
+            self._warm_up.loaded(target)
+        if self._host.state != "closed":
+            self._host.tell(loaded=[target.name])
+
+    async def _failed(self, target: Target, error: Exception, what: str) -> None:
+        known = replies.as_error(error, f"{what} model {target.name}")
+        self._explicit.ended(target.name)
+        _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
+        target.error, target.failed = known, True
+        target.counts.load_failed()
+        self.used = await self._loader.measured()
+        self._host.carry_out(
+            self._residency.load_failed(
+                target.name,
+                now=self._now(),
+                message=known.message,
+                permanent=is_permanent(known),
+                used=self.used,
+            )
+        )
+
+    def unload(self, target: Target, reason: str) -> None:
+        target.counts.unloading(reason, target.run_us, self._now())
+        copy, loaded = target.copy, target.loaded
+        target.copy = target.loaded = target.brought = None
+        self._warm_up.gone(target)
+        if copy is not None:
+            assert not copy.unanswered, "a model is not ended while it answers"
+            target.keep_counts(copy)
+            copy.close()
+        task = self.begin(self._end(target, loaded, reason))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _end(self, target: Target, loaded: Any, reason: str) -> None:
+        if self._host.state != "closed":
+            self._host.tell(gone=[target.name])
+        if loaded is not None:
+            started = self._now()
+            self.used = await self._loader.end(target.name, loaded, target.taken or NOTHING)
+            target.counts.unloaded(self._now() - started)
+            del loaded
+        else:
+            self.used = await self._loader.measured()
+        target.mark.remove()
+        self._unloads += 1
+        _LOG.info("model %s unloaded: %s", target.name, reason)
+        self._explicit.ended(target.name)
+        self._host.carry_out(self._residency.unloaded(target.name, now=self._now(), used=self.used))
+
+    def _copy_state(self, target: Target, event: str, error: PenstockError | None) -> None:
+        """Its worker died, came back, or does not."""
+        _LOG.warning("model %s: %s", target.name, event)
+        if event == "copy-ready":
+            self._host.admit(target)
+        elif event == "copy-failed":
+            target.error = error
+            self.begin(self._crashed(target))
+
+    async def _crashed(self, target: Target) -> None:
+        target.mark.remove()
+        target.counts.unloading(_CRASHED, target.run_us, self._now())
+        copy, loaded = target.copy, target.loaded
+        target.copy = target.loaded = target.brought = None
+        self._warm_up.gone(target)
+        self._host.tell(gone=[target.name])
+        if copy is not None:
+            target.keep_counts(copy)
+            copy.close()
+        if loaded is not None:
+            self.used = await self._loader.end(target.name, loaded, target.taken or NOTHING)
+        self._explicit.ended(target.name)
+        now = self._now()
+        self._host.carry_out(self._residency.crashed(target.name, now=now, used=self.used))
+        self._host.ask_for_parked(target)
+
+    async def make_room(self, name: str) -> bool:
+        """A server has no memory to run a model: whether another one was unloaded for it."""
+        before = self._unloads
+        self.used = await self._loader.measured()
+        self._host.carry_out(self._residency.full(name, now=self._now(), used=self.used))
+        ends = list(self._ends)
+        if ends:
+            await asyncio.wait(ends)
+        return self._unloads > before
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("hosting models failed", exc_info=task.exception())
+
+    def _now(self) -> float:
+        return self._clock.monotonic()
+
+    async def give_up(self) -> None:
+        """What was begun is cancelled."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,86 @@
+"""What a target model is expected to take beside others, and what loads have taught of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+from typing import Final
+
+from penstock.core.memory_kin import KinMemory
+from penstock.core.memory_need import MemorySeen, beside_others
+from penstock.core.residency import Footprint
+from penstock.core.room import MEASURED
+from penstock.instance.loading.load import Prepared
+from penstock.instance.memory import records
+from penstock.instance.memory.facts import facts_of
+
+#: Runtimes whose models hold what their files hold: of two whose files have one size, one tells
+#: what the other takes. Code may read anything.
+_BY_FILES: Final = ("openvino", "onnxruntime", "torch")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a model will take."""
+
+    need: Footprint  #: at its highest, while it loads
+    kept: Footprint  #: afterwards
+    measured: bool  #: that was seen before, on this machine
+    sized: bool  #: that, or others of its kind and size were seen by this host
+
+
+class Needs:
+    """By a model's own record, else by the rule as models of its kind have corrected it. Every
+    method blocks on the disk: threads call them, several at once."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._cache_dir = cache_dir
+        self._kin = KinMemory()
+        self._kin_is_free = threading.Lock()  #: what one thread reads another must not change
+        self._runtimes: set[str] = set()  #: whose libraries this process has
+
+    def of(self, model: Prepared) -> Expected:
+        kind = model.context.description.runtime
+        first = kind not in self._runtimes
+        facts = facts_of(model.context)
+        seen = records.read(self._record(model))
+        need = beside_others(facts, seen, first=first)
+        if seen is not None and need.basis == MEASURED:
+            return Expected(
+                need=Footprint(host_bytes=need.memory_bytes),
+                kept=Footprint(host_bytes=seen.own_bytes_max),
+                measured=True,
+                sized=not first,
+            )
+        estimated_bytes = need.memory_bytes
+        with self._kin_is_free:
+            corrected_bytes = self._kin.corrected(kind, estimated_bytes)
+            kept_bytes = self._kin.kept(kind, estimated_bytes) if kind in _BY_FILES else None
+        bytes_max = max(corrected_bytes, need.least_bytes)
+        return Expected(
+            need=Footprint(host_bytes=bytes_max),
+            kept=Footprint(host_bytes=bytes_max if kept_bytes is None else kept_bytes),
+            measured=False,
+            sized=kept_bytes is not None,
+        )
+
+    def learn(self, model: Prepared, seen: MemorySeen) -> None:
+        """It was loaded with nothing beside it."""
+        kind = model.context.description.runtime
+        facts = facts_of(model.context)
+        rule = beside_others(facts, None, first=kind not in self._runtimes)
+        with self._kin_is_free:
+            self._kin.learn(
+                kind,
+                estimated_bytes=rule.memory_bytes,
+                peak_bytes=seen.load_bytes_max,
+                kept_bytes=seen.own_bytes_max,
+            )
+        self._runtimes.add(kind)
+        records.write(self._record(model), seen)
+
+    def _record(self, model: Prepared) -> Path:
+        return records.record_path(
+            self._cache_dir, model.digest, model.context, folder="memory-beside"
+        )

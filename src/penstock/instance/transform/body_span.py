@@ -1,0 +1,220 @@
+"""A span through a copy's requests: models whose bodies only they can read.
+
+A few bodies are asked for at once, and written in the order of the input. A body that fails with
+several records in it is halved until the guilty records are alone (`core/jobs/bisect.py`); what a
+try that failed means is decided in `core/jobs/invocations.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from contextlib import nullcontext
+
+from penstock.core.jobs.bisect import Bisection, Refuse, RunPart
+from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_returned_to_job
+from penstock.core.jobs.spec import SpanDone
+from penstock.core.retry import Past
+from penstock.errors import ModelError, NotNowError, PenstockError
+from penstock.instance.copy import Copy
+from penstock.instance.transform.body_call import ask
+from penstock.instance.transform.call import TransformCall
+from penstock.instance.transform.groups import Group, groups
+from penstock.instance.transform.progress import Progress
+from penstock.records.at_work import AtWork
+from penstock.records.bodies import Bodies
+from penstock.records.parts import PartWriter
+from penstock.runtimes.base import Returned
+from penstock.wire.frames import encode_request_meta
+
+#: A part of a body that a worker died of: the next death is laid at its door.
+_SUSPECT = Tries(past=Past(company_deaths=1))
+
+
+class BodySpan:
+    """`run` once, on the event loop."""
+
+    def __init__(
+        self,
+        call: TransformCall,
+        copy: Copy,
+        progress: Progress,
+        *,
+        at_once: asyncio.Semaphore,
+        ahead: int,
+    ) -> None:
+        """
+        Args:
+            at_once: of the copy: its spans share what it is asked at once.
+            ahead: bodies of this span that are read and not yet written.
+        """
+        self._call = call
+        self._copy = copy
+        self._progress = progress
+        self._meta = encode_request_meta(call.asked)
+        self._bodies = Bodies(call.spec)
+        self._noted = AtWork(call.parts_uri, call.span) if call.noted else None
+        self._at_once = at_once
+        self._ahead = ahead
+        self._asking = 0
+        self._busy_since = 0.0
+
+    async def run(self) -> SpanDone:
+        """The part is committed when it returns, and nothing is there when it raises.
+
+        Raises CallerError where the data can't be read as it was said to be, or a disk fails;
+        NotNowError where the span was ended, or may pass later.
+        """
+        call = self._call
+        writer = await asyncio.to_thread(PartWriter, call.parts_uri, call.span, call.spec.output)
+        try:
+            await self._run(writer)
+            self._progress.check()
+            summary = await asyncio.to_thread(writer.commit)
+        finally:
+            writer.abandon()
+            if self._noted is not None:
+                self._noted.close()
+        return SpanDone(
+            object=summary.object,
+            span=summary.span,
+            records=summary.records,
+            refused=summary.refused,
+            bytes_in=summary.bytes_in,
+            bytes_out=summary.bytes_out,
+            run_s=self._progress.run_s,
+        )
+
+    async def _run(self, writer: PartWriter) -> None:
+        found = groups(self._call, self._bodies)
+        pending: deque[tuple[Group, asyncio.Task[None]]] = deque()
+        ended = asyncio.create_task(self._progress.wait())
+        try:
+            while (group := await asyncio.to_thread(next, found, None)) is not None:
+                pending.append((group, asyncio.create_task(self._answered(group))))
+                while len(pending) >= self._ahead:
+                    await self._write_next(pending, ended, writer)
+                self._progress.check()
+            while pending:
+                await self._write_next(pending, ended, writer)
+        finally:
+            tasks = [ended, *(task for _, task in pending)]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            with contextlib.suppress(ValueError):  # a thread is still in it: the process is ending
+                found.close()
+
+    async def _write_next(
+        self,
+        pending: deque[tuple[Group, asyncio.Task[None]]],
+        ended: asyncio.Task[None],
+        writer: PartWriter,
+    ) -> None:
+        group, task = pending[0]
+        await asyncio.wait((task, ended), return_when=asyncio.FIRST_COMPLETED)
+        self._progress.check()
+        pending.popleft()
+        await task
+        await asyncio.to_thread(group.write, writer)
+        self._progress.records += len(group.entries)
+        self._progress.refused += group.refused
+
+    # one body
+
+    async def _answered(self, group: Group) -> None:
+        """All of its records have an output or an error."""
+        if not group.inputs:
+            return
+        async with self._at_once:
+            error = await self._ask_for(group, tuple(range(len(group.inputs))), Tries())
+            if error is None:
+                return
+            halves = Bisection(range(len(group.inputs)))
+            tries = _SUSPECT if error.code == "model-worker-died" else Tries()
+            actions = halves.begin()
+            while actions:
+                part: RunPart | None = None
+                for action in actions:
+                    if isinstance(action, Refuse):
+                        assert error is not None
+                        group.refuse(action.item, error)
+                    else:
+                        part = action
+                if part is None:
+                    return
+                error = await self._ask_for(group, part.items, tries)
+                actions = halves.passed() if error is None else halves.failed()
+
+    async def _ask_for(
+        self, group: Group, items: tuple[int, ...], tries: Tries
+    ) -> PenstockError | None:
+        """The answers are kept; or why they could not be had. Raises NotNowError: the copy is gone
+        or does not take it."""
+        body = self._bodies.joined([group.inputs[item] for item in items])
+        noted = self._noted
+        with nullcontext() if noted is None else noted.working(group.numbers(items)):
+            answer = await self._final(body, tries)
+        if isinstance(answer, PenstockError):
+            return answer
+        try:
+            group.take(items, answer, self._bodies)
+        except PenstockError as error:
+            return error
+        return None
+
+    async def _final(self, body: bytes, tries: Tries) -> bytes | PenstockError:
+        spec = self._call.spec
+        while True:
+            self._busy()
+            try:
+                outcome = await ask(
+                    self._copy, self._meta, body, alone=tries.alone,
+                    timeout_s=spec.invocation_timeout_s,
+                )  # fmt: skip
+            finally:
+                self._idle()
+            if isinstance(outcome, bytes):
+                return outcome
+            wait_s_max = spec.invocation_timeout_s
+            if isinstance(outcome, Returned):
+                step = when_returned_to_job(tries, outcome.reason, wait_s_max=wait_s_max)
+                error: PenstockError = _died()
+            else:
+                step = when_failed(
+                    tries, outcome, retries_max=spec.invocation_retries_max,
+                    wait_s_max=wait_s_max, batched=self._copy.spec.rows_max > 1,
+                )  # fmt: skip
+                error = outcome
+            tries = step.tries
+            if step.do == "refuse":
+                return error
+            if step.do == "give-up":
+                raise NotNowError(
+                    "transform-copy-lost", f"the copy takes no more records: {step.reason}"
+                )
+            if step.do == "wait":
+                await asyncio.sleep(RETRY_S)
+
+    # how long something was asked for: there are no lanes to look at
+
+    def _busy(self) -> None:
+        if not self._asking:
+            self._busy_since = time.monotonic()
+        self._asking += 1
+
+    def _idle(self) -> None:
+        self._asking -= 1
+        if not self._asking:
+            self._progress.run_s += time.monotonic() - self._busy_since
+
+
+def _died() -> ModelError:
+    return ModelError(
+        "model-worker-died",
+        "the model's process ended on this record",
+        hint="Look into the job's log.",
+        original_message="the model's process ended while it had this record",
+    )

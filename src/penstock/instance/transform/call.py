@@ -1,0 +1,103 @@
+"""The `transform` operation of the control connection, checked."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Any
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.core.jobs.spec import InputObject, Span, TransformSpec
+from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.instance.settings import InstanceSettings
+from penstock.records.filters import Processing
+from penstock.records.reader import RecordReader
+from penstock.records.spec_json import from_dict
+from penstock.wire.frames import RequestMeta
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformCall:
+    copy: int
+    job: str
+    spec: TransformSpec
+    object: InputObject
+    span: Span
+    parts_uri: str  #: where the part is committed
+    settings: ArtifactSettings
+    noted: bool = False  #: what is at work is written down: an instance ended over this span
+    #: records (numbered in the span) that are suspected, in parts that are run one after the other;
+    #: nothing else is run then, and nothing is committed
+    apart: tuple[tuple[int, ...], ...] = ()
+    #: records that the model is not given, and how the last instance that had one ended
+    refused: dict[int, PenstockError] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, call: dict[str, Any], settings: InstanceSettings) -> TransformCall:
+        """Raises CallerError for missing or impossible fields."""
+        try:
+            told = call.get("settings")
+            return cls(
+                copy=int(call["copy"]),
+                job=str(call["job"]),
+                spec=from_dict(TransformSpec, call["spec"]),
+                object=from_dict(InputObject, call["object"]),
+                span=from_dict(Span, call["span"]),
+                parts_uri=str(call["parts_uri"]),
+                settings=ArtifactSettings.from_dict(told) if told else settings.artifact,
+                noted=bool(call.get("noted", False)),
+                apart=tuple(tuple(map(int, part)) for part in call.get("apart", ())),
+                refused={int(at): ended(str(story)) for at, story in call.get("refused", ())},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CallerError(
+                "bad-control-call", f"transform: {type(error).__name__}: {error}"
+            ) from None
+
+    @cached_property
+    def processing(self) -> Processing:
+        """Raises CallerError for filters that can't be."""
+        return Processing(self.spec.processing, self.spec.input, self.spec.output)
+
+    @property
+    def asked(self) -> RequestMeta:
+        """What the model is told of each body."""
+        return RequestMeta(
+            content_type=self.processing.body_type or None,
+            accept=self.processing.accept or None,
+        )
+
+    def model_input(self, number: int, record: bytes) -> bytes:
+        """What the model is given of a record. Raises PenstockError where that is nothing.
+
+        Args:
+            number: of the record in the span, from 0.
+        """
+        if number in self.refused:
+            raise self.refused[number]
+        return self.processing.model_input(record)
+
+    def reader(self) -> RecordReader:
+        return RecordReader(
+            self.object,
+            self.span,
+            self.spec.input,
+            self.settings,
+            record_bytes_max=self.spec.payload_bytes_max,
+            whole_records=self.processing.needs_whole_records,
+        )
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """One part is written by one run at a time."""
+        return self.job, self.span.object, self.span.number
+
+
+def ended(story: str) -> ModelError:
+    """Of a record over which instances ended. `story`: how the last one did."""
+    return ModelError(
+        "model-worker-died",
+        f"instances ended while they had this record and no other: {story}",
+        hint="Look into the job's log.",
+        original_message="the instance ended while it had this record",
+    )

@@ -1,0 +1,262 @@
+"""A span through a model of this process: records to rows, rows to full batches, answers in order.
+
+Three things go on at once: this thread reads, decodes and tokenizes window after window; the lanes
+run the batches of those that are read; the writing thread writes windows whose batches have all
+run, in the order of the input. At most `WINDOWS_MAX` windows are held, so memory does not grow with
+the span.
+
+Windows and batches depend on the records alone, so a span that is done again gives the same bytes,
+as far as the model does for the same batch. Where a batch fails its records are told apart by
+bisection; a refused record goes to the part's errors with its own reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Semaphore, Thread
+from typing import Final, cast
+
+from penstock import scheduling
+from penstock.core.jobs.bisect import Action, Bisection, Refuse, RunPart
+from penstock.core.jobs.spec import SpanDone
+from penstock.core.jobs.windows import Windows, WindowSpec, full_batches
+from penstock.errors import CallerError, ModelError, PenstockError
+from penstock.instance import replies
+from penstock.instance.engines.rows import RowsEngine, WindowRows
+from penstock.instance.transform.call import TransformCall
+from penstock.instance.transform.lane_pool import SpanLanes
+from penstock.instance.transform.progress import Progress
+from penstock.instance.transform.window import Window
+from penstock.records.at_work import AtWork
+from penstock.records.block import RecordBlock
+from penstock.records.parts import PartWriter
+
+#: One is read, one runs, and one is written.
+WINDOWS_MAX: Final = 3
+_WAIT_S: Final = 0.1  #: between two looks whether the span is to go on
+
+
+class RowsSpan:
+    """`run` once, on a thread of its own."""
+
+    def __init__(
+        self,
+        call: TransformCall,
+        engine: RowsEngine,
+        lanes: SpanLanes,
+        progress: Progress,
+    ) -> None:
+        self._call = call
+        self._engine = engine
+        self._lanes = lanes
+        self._progress = progress
+        self._processing = call.processing
+        self._asked = call.asked
+        self._noted = AtWork(call.parts_uri, call.span) if call.noted else None
+        # What is noted is to be few: no window is read while another one runs.
+        self._room = Semaphore(1 if call.noted else WINDOWS_MAX)
+        self._read: SimpleQueue[Window | None] = SimpleQueue()  #: in order, for the writing thread
+        self._lock = Lock()
+
+    def run(self) -> SpanDone:
+        """The part is committed when it returns, and nothing is there when it raises.
+
+        Raises CallerError where the data can't be read as it was said to be, or a disk fails;
+        NotNowError where the span was ended, or may pass later.
+        """
+        call = self._call
+        writer = PartWriter(call.parts_uri, call.span, call.spec.output)
+        try:
+            self._run(writer)
+            self._progress.check()
+            summary = writer.commit()
+        finally:
+            writer.abandon()
+            if self._noted is not None:
+                self._noted.close()
+        return SpanDone(
+            object=summary.object,
+            span=summary.span,
+            records=summary.records,
+            refused=summary.refused,
+            bytes_in=summary.bytes_in,
+            bytes_out=summary.bytes_out,
+            run_s=self._progress.run_s,
+        )
+
+    def _run(self, writer: PartWriter) -> None:
+        writing = Thread(target=self._write_all, args=(writer,), name="transform-write")
+        writing.start()
+        try:
+            for window in self._windows():
+                if not self._begin(window):
+                    return
+        except Exception as error:  # told by `check` once everything has come to rest
+            self._progress.end(replies.as_error(error, "reading the records"))
+        finally:
+            self._read.put(None)
+            writing.join()
+
+    # reading
+
+    def _windows(self) -> Iterator[Window]:
+        reader = self._call.reader()
+        cut = Windows(WindowSpec())
+        window = Window()
+        with closing(cast(Generator[RecordBlock, None, None], reader.blocks())) as blocks:
+            for block in blocks:
+                begin = 0
+                for end in cut.add([len(record) for record in block.records]):
+                    window.take(block, begin, end)
+                    yield window
+                    window, begin = Window(), end
+                window.take(block, begin, len(block.records))
+        if window.records:
+            yield window
+
+    def _begin(self, window: Window) -> bool:
+        """Reads a window and hands its batches to the lanes; False where the span ends."""
+        while not self._room.acquire(timeout=_WAIT_S):
+            if self._progress.ended:
+                return False
+        if self._progress.ended:
+            return False
+        inputs, refused = self._inputs(window)
+        with self._working(at for at in window.numbers() if at not in self._call.refused):
+            rows = window.rows = self._rows_of(inputs)
+        window.refused = {**rows.unread, **refused}
+        batches = full_batches(rows.lengths, self._engine.rows_spec, kinds=rows.kinds)
+        window.left = len(batches)
+        if not batches:
+            window.ran.set()
+        self._read.put(window)
+        self._lanes.add(partial(self._run_batch, window, batch.rows) for batch in batches)
+        return True
+
+    def _rows_of(self, inputs: list[bytes]) -> WindowRows:
+        try:
+            return self._engine.read(self._asked, inputs)
+        except ModelError as error:  # of all records, whatever they are: the job asks for it
+            raise CallerError(error.code, error.message, hint=error.hint) from error
+
+    def _inputs(self, window: Window) -> tuple[list[bytes], dict[int, PenstockError]]:
+        """What the model is given, and the records of which it can be given nothing."""
+        if self._processing.is_plain and not self._call.refused:
+            return window.records, {}
+        inputs: list[bytes] = []
+        refused: dict[int, PenstockError] = {}
+        for at, (number, record) in enumerate(zip(window.numbers(), window.records, strict=True)):
+            try:
+                inputs.append(self._call.model_input(number, record))
+            except PenstockError as error:
+                refused[at] = error
+                inputs.append(b"")
+        return inputs, refused
+
+    # running, on lanes
+
+    def _run_batch(self, window: Window, rows: tuple[int, ...], lane: int) -> None:
+        error = self._try(window, rows, lane)
+        if error is None:
+            self._over(window)
+            return
+        halves = Bisection(rows)
+        self._carry_out(window, halves, halves.begin(), error)
+
+    def _run_part(self, window: Window, halves: Bisection, part: RunPart, lane: int) -> None:
+        error = self._try(window, part.items, lane)
+        actions = halves.passed() if error is None else halves.failed()
+        self._carry_out(window, halves, actions, error)
+
+    def _try(self, window: Window, rows: tuple[int, ...], lane: int) -> PenstockError | None:
+        """None: the rows have run, or nobody wants them any more."""
+        if self._progress.ended:
+            return None
+        begin = time.monotonic()
+        try:
+            with self._working(window.first + window.rows.record_of(row) for row in rows):
+                window.rows.run(lane, rows)
+        except Exception as error:  # ours or the library's
+            return replies.as_error(error, "running the model")
+        finally:
+            with self._lock:
+                self._progress.run_s += time.monotonic() - begin
+        return None
+
+    def _working(self, records: Iterable[int]) -> AbstractContextManager[None]:
+        """While these are, in what is noted of a span over which an instance has ended."""
+        return nullcontext() if self._noted is None else self._noted.working(records)
+
+    def _carry_out(
+        self,
+        window: Window,
+        halves: Bisection,
+        actions: list[Action],
+        error: PenstockError | None,
+    ) -> None:
+        """`error`: of the run that has just failed."""
+        running = False
+        for action in actions:
+            if isinstance(action, Refuse):
+                assert error is not None
+                with self._lock:
+                    window.refused.setdefault(window.rows.record_of(action.item), error)
+            else:
+                running = True
+                run = partial(self._run_part, window, halves, action)
+                self._lanes.add((run,), first=True)
+        if not running:
+            self._over(window)
+
+    def _over(self, window: Window) -> None:
+        """A batch of the window is over, with all that came of it."""
+        with self._lock:
+            window.left -= 1
+            done = not window.left
+        if done:
+            window.ran.set()
+
+    # writing, on a thread of its own
+
+    def _write_all(self, writer: PartWriter) -> None:
+        scheduling.compute()
+        while (window := self._read.get()) is not None:
+            window.ran.wait()
+            if not self._progress.ended:
+                try:
+                    self._write(window, writer)
+                except Exception as error:
+                    self._progress.end(replies.as_error(error, "writing the answers"))
+            self._room.release()
+
+    def _write(self, window: Window, writer: PartWriter) -> None:
+        answers = window.rows.answers(window.refused.keys())
+        run: list[bytes] = []
+        for at, answer in enumerate(answers):
+            output = window.refused.get(at) or self._output(window.records[at], answer)
+            if isinstance(output, bytes):
+                run.append(output)
+                continue
+            if run:
+                writer.write(run)
+                run = []
+            writer.refuse(window.first + at, window.offset_of(at), output.to_dict())
+            self._progress.refused += 1
+        if run:
+            writer.write(run)
+        self._progress.records += len(window.records)
+
+    def _output(self, record: bytes, answer: bytes | PenstockError) -> bytes | PenstockError:
+        """What is written for a record; a newline at its end is AssembleWith's to put there."""
+        if not isinstance(answer, bytes):
+            return answer
+        if self._processing.is_plain:
+            return answer[:-1] if answer.endswith(b"\n") else answer
+        try:
+            return self._processing.output(record, answer).removesuffix(b"\n")
+        except PenstockError as error:
+            return error

@@ -1,0 +1,1 @@
+"""Asynchronous inference: a queue that outlives processes, and who works through it."""

@@ -1,0 +1,373 @@
+"""The driver of `core/jobs/asynchronous`: accepts requests, has them computed, writes outputs.
+
+A request's life:
+
+1. `accept`: it is committed, with its body, together with others that came meanwhile; only then its
+   caller is told so.
+2. The machine of its endpoint says when it is sent; with no copy there, capacity is asked for.
+3. Sent: its body is read, from the record or from where it lies, as soon as there is room in
+   memory, and goes through the gateway's dispatcher like any other request, behind all of them in
+   the batches of its copy.
+4. Answered: the output is written, whole or not at all.
+5. In one transaction it leaves the record, and its notification enters it.
+
+Whatever is killed between two steps, the next start finds it in the record and goes through them
+again: the output is the same object. Nothing of the queue is in memory but the windows of the
+machines and the bodies under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from penstock.clock import Clock
+from penstock.control.store_thread import StoreThread
+from penstock.core.admission import rows_together
+from penstock.core.deployment import AsyncSpec, EndpointRoutes
+from penstock.core.jobs.asynchronous import AsyncQueue
+from penstock.core.jobs.asynchronous_actions import (
+    Action,
+    Fail,
+    Fetch,
+    FetchOverdue,
+    QueueSpec,
+    Send,
+)
+from penstock.errors import InternalError, NotNowError, PenstockError
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.gateway.refusals import endpoint_not_found
+from penstock.jobs.asynchronous import outcome, rows
+from penstock.jobs.asynchronous.commits import Commits
+from penstock.jobs.asynchronous.notifier import Notifier
+from penstock.jobs.asynchronous.published import Published
+from penstock.jobs.asynchronous.rows import AsyncRequest, Ended, Entered, QueueId
+from penstock.jobs.asynchronous.work import RequestWork, until_done
+
+_log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 1.0  #: at copies; requests are sent when something happened
+#: Where a copy says nothing of itself.
+_CONCURRENCY: Final = 4
+_CONCURRENCY_MOST: Final = 64
+
+CapacityWanted = Callable[[str, str, str, int], None]
+
+
+class _Queue:
+    """The queue of one endpoint, with what failed in it."""
+
+    def __init__(self, ident: QueueId, backlog: int) -> None:
+        self.id = ident
+        self.machine = AsyncQueue(QueueSpec(concurrency_max=_CONCURRENCY), backlog=backlog)
+        self.errors: dict[int, PenstockError] = {}  #: of requests that are failing
+        #: whether the endpoint was out of sight, and may be another one of the same name
+        self.unsure = True
+
+
+class AsynchronousDriver:
+    """Asynchronous requests of one server. `start`, then `close`."""
+
+    def __init__(
+        self,
+        *,
+        database: StoreThread,
+        dispatcher: Dispatcher,
+        work: RequestWork,
+        notifier: Notifier,
+        published: Published,
+        clock: Clock,
+        configured: Callable[[str], AsyncSpec | None],
+        capacity_wanted: CapacityWanted,
+    ) -> None:
+        """
+        Args:
+            configured: endpoint -> its AsyncInferenceConfig; None where it has none.
+            capacity_wanted: is told how many requests wait for an endpoint without a copy.
+        """
+        self._database = database
+        self._dispatcher = dispatcher
+        self._work = work
+        self._notifier = notifier
+        self._published = published
+        self._clock = clock
+        self._configured = configured
+        self._capacity_wanted = capacity_wanted
+        self._queues: dict[QueueId, _Queue] = {}
+        self._entering: Commits[Entered, QueueId | None] = Commits(self._enter)
+        self._ending: Commits[Ended, None] = Commits(self._end)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._look_at = 0.0  #: monotonic s
+        self._loop_task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Takes up every request that is on record."""
+        for ident, backlog in (await self._database.call(rows.queues)).items():
+            self._queues[ident] = _Queue(ident, backlog)
+        self._notifier.start()
+        self._loop_task = asyncio.create_task(self._run(), name="asynchronous")
+
+    async def close(self) -> None:
+        """What is under way is given up, and done again at the next start. Idempotent."""
+        tasks = [*self._tasks, *([self._loop_task] if self._loop_task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._entering.close()
+        await self._ending.close()
+        await self._notifier.close()
+        self._work.close()
+
+    async def accept(self, request: AsyncRequest, body: bytes) -> None:
+        """Returns once the request is on record, and will be done.
+
+        Raises PenstockError: `endpoint-not-found`, or what the database raises.
+        """
+        queue = await self._entering.put(Entered(request, body))
+        if queue is None:
+            raise endpoint_not_found(request.endpoint)
+
+    def knows(self, topic: str) -> bool:
+        """Whether notifications to a topic go anywhere."""
+        return self._notifier.knows(topic)
+
+    async def check_writable(self, uri: str) -> None:
+        """Returns if outputs can lie below a prefix.
+
+        Raises PenstockError: `output-unwritable`, `output-unreachable`.
+        """
+        await self._work.check_writable(uri)
+
+    def backlog(self, endpoint: str) -> int:
+        """Requests of an endpoint that have no outcome yet."""
+        return sum(one.machine.backlog for one in self._queues.values() if one.id[0] == endpoint)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """JSON-ready: the queue of each endpoint that was asked since the server's start."""
+        queues = sorted(self._queues.values(), key=lambda one: one.id)
+        return [{"endpoint": one.id.endpoint} | one.machine.snapshot() for one in queues]
+
+    # What comes in
+
+    async def _enter(self, entered: Sequence[Entered]) -> Sequence[QueueId | None]:
+        taken = await self._database.call(rows.enter, entered)
+        counts: dict[QueueId, int] = {}
+        for one in taken:
+            if one is not None:
+                counts[one] = counts.get(one, 0) + 1
+        now = self._clock.wall()
+        for ident, count in counts.items():
+            queue = self._queues.get(ident)
+            if queue is None:
+                queue = self._queues[ident] = _Queue(ident, 0)
+                self._look_at = 0.0
+            self._carry_out(queue, queue.machine.accepted(count, now=now))
+        return taken
+
+    # The loop: copies and time
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            now = self._clock.monotonic()
+            try:
+                if now >= self._look_at:
+                    self._look_at = now + LOOK_EVERY_S
+                    await self._look()
+                self._time()
+            except PenstockError as error:
+                _log.warning("asynchronous requests: %s: %s", error.code, error.message)
+            except Exception:
+                _log.exception("a look at asynchronous requests failed")
+            try:
+                async with asyncio.timeout(self._until()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _until(self) -> float:
+        """Seconds until there is something to do, if nothing happens before."""
+        wall = self._clock.wall()
+        due = [one.machine.next_deadline() for one in self._queues.values()]
+        soonest = min((at - wall for at in due if at is not None), default=LOOK_EVERY_S)
+        return max(min(soonest, self._look_at - self._clock.monotonic()), 0.0)
+
+    def _time(self) -> None:
+        for queue in list(self._queues.values()):
+            due = queue.machine.next_deadline()
+            now = self._clock.wall()
+            if due is not None and now >= due:
+                self._carry_out(queue, queue.machine.on_timer(now=now))
+
+    async def _look(self) -> None:
+        """At each endpoint's copies; those that are gone take their requests with them."""
+        for queue in list(self._queues.values()):
+            endpoint = queue.id.endpoint
+            routes = self._dispatcher.routes(endpoint)
+            if routes is None or queue.unsure:
+                if not await self._database.call(rows.exists, queue.id):
+                    self._close(queue)
+                    continue
+                queue.unsure = routes is None
+            # With no copy capacity is wanted as long as something waits: it may be asked for again.
+            spec, ready = self._spec(endpoint, routes), self._dispatcher.ready_count(endpoint)
+            now = self._clock.wall()
+            self._carry_out(queue, queue.machine.configure(spec, ready=ready, now=now))
+            if not ready and queue.machine.backlog:
+                self._capacity_wanted(endpoint, "", "", queue.machine.backlog)
+        await self._publish()
+
+    def _close(self, queue: _Queue) -> None:
+        now = self._clock.wall()
+        self._carry_out(queue, queue.machine.close("endpoint-deleted", now=now))
+        if not queue.machine.backlog:
+            del self._queues[queue.id]
+
+    async def _publish(self) -> None:
+        now = self._clock.wall()
+        if not self._published.is_due(now):
+            return
+        for routes in self._dispatcher.published():
+            if routes.asynchronous:
+                name = routes.endpoint
+                oldest = [
+                    await self._database.call(rows.oldest, one.id)
+                    for one in self._queues.values()
+                    if one.id.endpoint == name and one.machine.backlog
+                ]
+                age_s = now - min((at for at in oldest if at is not None), default=now)
+                ready = self._dispatcher.ready_count(name)
+                self._published.put(
+                    name, backlog=self.backlog(name), ready=ready, age_s=age_s, now=now
+                )
+
+    def _spec(self, endpoint: str, routes: EndpointRoutes | None) -> QueueSpec:
+        spec = self._configured(endpoint)
+        asked = spec.concurrency_max if spec is not None else 0
+        return QueueSpec(concurrency_max=asked or _keeps_busy(routes))
+
+    # What the machines say
+
+    def _carry_out(self, queue: _Queue, actions: list[Action]) -> None:
+        for one in actions:
+            match one:
+                case Send():
+                    self._begin(self._send(queue, one))
+                case Fail():
+                    self._begin(self._fail(queue, one))
+                case Fetch():
+                    self._begin(self._fetch(queue, one))
+                case FetchOverdue():
+                    self._begin(self._fetch_overdue(queue, one))
+                case _:
+                    self._published.at_once()  # alarms are to see it, however short it is
+                    self._look_at = 0.0
+                    self._capacity_wanted(queue.id.endpoint, "", "", one.waiting)
+        self._wake.set()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("work on an asynchronous request failed", exc_info=task.exception())
+
+    async def _fetch(self, queue: _Queue, asked: Fetch) -> None:
+        found = await self._work.insist(rows.after, queue.id, asked.after, asked.count)
+        whole = len(found) == asked.count
+        now = self._clock.wall()
+        self._carry_out(queue, queue.machine.loaded(found, whole=whole, now=now))
+
+    async def _fetch_overdue(self, queue: _Queue, asked: FetchOverdue) -> None:
+        found = await self._work.insist(rows.overdue, queue.id, self._clock.wall(), asked.count)
+        self._carry_out(queue, queue.machine.overdue(found, now=self._clock.wall()))
+
+    # One request
+
+    async def _send(self, queue: _Queue, asked: Send) -> None:
+        number = asked.number
+        try:
+            request = await self._work.request(number)
+            if request is None:  # its end was committed after all
+                self._carry_out(queue, queue.machine.ended(number, now=self._clock.wall()))
+                return
+            reply = await self._work.computed(request, number, asked.timeout_s)
+            self._carry_out(queue, queue.machine.answered(number, now=self._clock.wall()))
+            notification = await self._work.written(request, number, reply)
+        except PenstockError as error:
+            self._failed(queue, number, error)
+            return
+        except Exception:
+            _log.exception("an asynchronous request of %s failed", queue.id.endpoint)
+            self._failed(queue, number, InternalError("internal", "It could not be carried out."))
+            return
+        self._published.processed(queue.id.endpoint, self._clock.wall() - request.accepted)
+        await self._ended(queue, Ended(number, notification))
+
+    def _failed(self, queue: _Queue, number: int, error: PenstockError) -> None:
+        queue.errors[number] = error
+        self._tell_failed(queue, number, error)
+
+    def _tell_failed(self, queue: _Queue, number: int, error: PenstockError) -> None:
+        actions = queue.machine.failed(
+            number,
+            family=error.family,
+            code=error.code,
+            retry_after_s=error.retry_after_s,
+            now=self._clock.wall(),
+        )
+        self._carry_out(queue, actions)
+
+    async def _fail(self, queue: _Queue, asked: Fail) -> None:
+        number = asked.number
+        request = await self._work.request(number)
+        notification = None
+        if request is not None:
+            error = outcome.failure_of(asked.reason, queue.errors.get(number), request)
+            try:
+                notification = await self._work.failure_written(
+                    request, number, asked.reason, error, last=asked.last
+                )
+            except NotNowError as unwritten:
+                self._tell_failed(queue, number, unwritten)
+                return
+            except Exception:
+                _log.exception("a failure of %s could not be written", queue.id.endpoint)
+                later = NotNowError("output-unreachable", "It could not be written.")
+                self._tell_failed(queue, number, later)
+                return
+            self._published.failed(queue.id.endpoint, asked.reason)
+        await self._ended(queue, Ended(number, notification))
+
+    async def _ended(self, queue: _Queue, ended: Ended) -> None:
+        await until_done(lambda: self._ending.put(ended))
+        queue.errors.pop(ended.number, None)
+        if ended.notification is not None:
+            self._notifier.wake()
+        self._carry_out(queue, queue.machine.ended(ended.number, now=self._clock.wall()))
+
+    async def _end(self, ended: Sequence[Ended]) -> Sequence[None]:
+        await self._database.call(rows.end, ended)
+        return [None] * len(ended)
+
+
+def _keeps_busy(routes: EndpointRoutes | None) -> int:
+    """Requests that keep a copy busy: two full batches for each of its lanes."""
+    variants = routes.variants if routes is not None else ()
+    wanted = [
+        2 * _count(one.model.get("lanes")) * rows_together(one.model)
+        for one in variants
+        if one.copies
+    ]
+    return min(max(wanted, default=_CONCURRENCY), _CONCURRENCY_MOST)
+
+
+def _count(value: object) -> int:
+    return max(value, 1) if isinstance(value, int) else 1

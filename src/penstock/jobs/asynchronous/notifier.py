@@ -1,0 +1,156 @@
+"""Sends notifications of asynchronous requests to the URLs that the operator gave for their topics.
+
+The form is that of Amazon SNS for HTTP and HTTPS: a subscriber of a topic finds the members and
+headers that it knows, but for the signature, which only Amazon can make. Callers name topics, never
+URLs: where this server posts to is in its configuration and nowhere else. A redirect is not
+followed, and what the far end answers is not read beyond its status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import orjson
+import urllib3
+
+from penstock.artifacts.object_store import without_secrets
+from penstock.clock import Clock
+from penstock.control.store_thread import StoreThread
+from penstock.core.jobs import notifying
+from penstock.errors import PenstockError
+from penstock.jobs.asynchronous import rows
+from penstock.jobs.asynchronous.rows import Due, Notification
+
+_log = logging.getLogger(__name__)
+
+ANY_TOPIC: Final = "*"
+_TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=15.0)
+_TOGETHER_MAX: Final = 8  #: posts under way
+_LOOK_AGAIN_S: Final = 30.0
+_DELIVERED: Final = range(200, 300)
+
+
+class Notifier:
+    """All notifications of one server. `start`, then `close`."""
+
+    def __init__(
+        self,
+        database: StoreThread,
+        topics: Mapping[str, str],
+        clock: Clock,
+        *,
+        post: Callable[[str, Notification], int] | None = None,
+    ) -> None:
+        """`topics`: ARN, or "*" for all others, -> URL."""
+        self._database = database
+        self._topics = topics
+        self._clock = clock
+        self._post = post or _Poster().post
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def knows(self, topic: str) -> bool:
+        """Whether somebody is told of what goes to a topic."""
+        return topic in self._topics or ANY_TOPIC in self._topics
+
+    def start(self) -> None:
+        """Takes up what was not delivered before."""
+        self._task = asyncio.create_task(self._run(), name="notifications")
+
+    async def close(self) -> None:
+        """What is not delivered stays in the record. Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def wake(self) -> None:
+        """There is something new to send."""
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            wait_s = _LOOK_AGAIN_S
+            try:
+                now = self._clock.wall()
+                due, next_at = await self._database.call(rows.due, now, _TOGETHER_MAX)
+                if due:
+                    await asyncio.gather(*map(self._deliver, due))
+                    continue
+                if next_at is not None:
+                    wait_s = min(max(next_at - now, 0.05), _LOOK_AGAIN_S)
+            except PenstockError as error:
+                _log.warning("notifications: %s: %s", error.code, error.message)
+            except Exception:
+                _log.exception("notifications could not be sent")
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _deliver(self, due: Due) -> None:
+        told = due.notification
+        url = self._topics.get(told.topic) or self._topics.get(ANY_TOPIC)
+        failure = "no URL is configured for it any more"
+        if url is not None:
+            try:
+                status = await asyncio.to_thread(self._post, url, told)
+                failure = "" if status in _DELIVERED else f"the answer was {status}"
+            except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+                failure = without_secrets(str(error) or type(error).__name__)
+        now = self._clock.wall()
+        if not failure:
+            await self._database.call(rows.sent, due.number)
+            return
+        again = notifying.decide(made=told.made, tries=due.tries + 1, now=now)
+        _log.warning("notification %s to %s: %s", told.message_id, told.topic, failure)
+        if again.at is None:
+            await self._database.call(rows.sent, due.number)
+        else:
+            await self._database.call(rows.put_off, due.number, again.at, due.tries + 1)
+
+
+class _Poster:
+    """Posts messages, in threads."""
+
+    def __init__(self) -> None:
+        self._pools = urllib3.PoolManager(num_pools=8, maxsize=_TOGETHER_MAX, timeout=_TIMEOUT)
+
+    def post(self, url: str, told: Notification) -> int:
+        """The status of the answer. Raises urllib3's HTTPError, OSError."""
+        answer: Any = self._pools.request(
+            "POST",
+            url,
+            body=orjson.dumps(envelope(told)),
+            headers={
+                "content-type": "text/plain; charset=UTF-8",  # as SNS has it
+                "user-agent": "penstock",
+                "x-amz-sns-message-type": "Notification",
+                "x-amz-sns-message-id": told.message_id,
+                "x-amz-sns-topic-arn": told.topic,
+            },
+            redirect=False,
+            retries=False,
+            preload_content=False,
+        )
+        status = int(answer.status)
+        answer.close()
+        return status
+
+
+def envelope(told: Notification) -> dict[str, str]:
+    """A message as SNS posts it."""
+    at = datetime.fromtimestamp(told.made, UTC).isoformat(timespec="milliseconds")
+    return {
+        "Type": "Notification",
+        "MessageId": told.message_id,
+        "TopicArn": told.topic,
+        "Message": told.message,
+        "Timestamp": at.replace("+00:00", "Z"),
+    }

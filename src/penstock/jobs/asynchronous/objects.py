@@ -1,0 +1,223 @@
+"""Inputs and outputs of asynchronous requests: objects on this machine, in S3, behind https://.
+
+Synchronous: the driver calls it in threads. An output is there whole or not at all, and survives a
+power cut once `write` has returned. Written again it replaces what is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from penstock.artifacts.budget import Budget
+from penstock.artifacts.fetch import local_path, look, s3_parts
+from penstock.artifacts.listing import SourceFile
+from penstock.artifacts.object_store import chunks_of, remote_error, s3_store
+from penstock.artifacts.source import ArtifactSettings, shown_uri
+from penstock.durable_files import sync
+from penstock.errors import CallerError, NotNowError, PenstockError
+
+#: A body or an answer is at most a GiB: what takes longer than this hangs.
+SECONDS_MAX: Final = 600.0
+_STORES_MAX: Final = 64
+_INPUT_CODES: Final = {
+    "artifact-not-found": "input-not-found",
+    "artifact-too-large": "input-too-large",
+}
+
+
+class Input(NamedTuple):
+    """An object that was read."""
+
+    body: bytes
+    content_type: str  #: as its store has it; empty = it has none
+
+
+class Objects:
+    """What this server reaches, with the operator's settings. Thread-safe."""
+
+    def __init__(self, settings: ArtifactSettings) -> None:
+        self._settings = settings
+        self._stores: dict[str, Any] = {}  #: by bucket: making one asks for credentials
+
+    def size(self, uri: str, *, bytes_max: int) -> int:
+        """Bytes of an input. Raises as `read`."""
+        budget = _budget(uri, bytes_max)
+        with _input_errors():
+            place = self._in_s3(uri, budget)
+            if place is None:
+                size = self._file(uri, budget).size
+            else:
+                store, key = place
+                size = int(_asked("head", store, key, budget)["size"])
+            return _checked(size, bytes_max, budget.what)
+
+    def read(self, uri: str, *, bytes_max: int) -> Input:
+        """One whole object.
+
+        Raises CallerError (`input-not-found`, `input-empty`, `input-too-large`,
+        `input-unreadable`), or NotNowError (`input-unreachable`).
+        """
+        budget = _budget(uri, bytes_max)
+        body = bytearray()
+        content_type = ""
+        with _input_errors():
+            place = self._in_s3(uri, budget)
+            if place is None:
+                file = self._file(uri, budget)
+                _checked(file.size, bytes_max, budget.what)
+                chunks = file.chunks()
+            else:
+                found = _asked("get", *place, budget)
+                _checked(int(found.meta["size"]), bytes_max, budget.what)
+                content_type = str((found.attributes or {}).get("Content-Type", ""))
+                chunks = chunks_of(found, budget)
+            for chunk in chunks:
+                budget.take(len(chunk))
+                body += chunk
+        return Input(bytes(body), content_type)
+
+    def write(self, uri: str, data: bytes, *, draft: str, content_type: str = "") -> None:
+        """Makes or replaces an object. `draft`: what nobody else writes under meanwhile.
+
+        Raises CallerError (`output-unwritable`), or NotNowError (`output-unreachable`).
+        """
+        budget = _budget(uri, len(data))
+        try:
+            path = local_path(uri, self._settings, budget)
+            if path is None:
+                if uri[:5].lower() != "s3://":
+                    raise _unwritable(uri, "answers are written to s3:// and file:// only")
+                bucket, key = s3_parts(uri, budget)
+                self._put(bucket, key, data, content_type, budget)
+            else:
+                _replace(path, data, draft)
+        except PenstockError as error:
+            raise _output_error(uri, error) from error
+        except OSError as error:
+            raise _unwritable(uri, error.strerror or str(error)) from error
+
+    def check_writable(self, uri: str) -> None:
+        """Returns if outputs can lie below a prefix. Raises as `write`."""
+        probe = f"{uri.rstrip('/')}/.penstock-writable"
+        self.write(probe, b"", draft="probe")
+        budget = _budget(uri, 0)
+        path = local_path(probe, self._settings, budget)
+        if path is not None:
+            path.unlink(missing_ok=True)
+            return
+        bucket, key = s3_parts(probe, budget)
+        try:
+            importlib.import_module("obstore").delete(self._store(bucket, budget), key)
+        except Exception as error:
+            failure = remote_error(budget.what, error)
+            if not isinstance(failure, CallerError):  # who may write need not be able to delete
+                raise _output_error(uri, failure) from error
+
+    def _in_s3(self, uri: str, budget: Budget) -> tuple[Any, str] | None:
+        """The bucket's store, and the key; None for what lies elsewhere."""
+        if uri[:5].lower() != "s3://" or local_path(uri, self._settings, budget) is not None:
+            return None
+        bucket, key = s3_parts(uri, budget)
+        return self._store(bucket, budget), key
+
+    def _file(self, uri: str, budget: Budget) -> SourceFile:
+        listing = look(uri, self._settings, budget)
+        if not listing.single:
+            raise CallerError(
+                "input-not-found", f"{budget.what}: it is a folder, or a prefix of objects"
+            )
+        return listing.files[0]
+
+    def _put(self, bucket: str, key: str, data: bytes, content_type: str, budget: Budget) -> None:
+        attributes = {"Content-Type": content_type} if content_type else None
+        try:
+            importlib.import_module("obstore").put(
+                self._store(bucket, budget), key, data, attributes=attributes
+            )
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise remote_error(budget.what, error) from error
+
+    def _store(self, bucket: str, budget: Budget) -> Any:
+        store = self._stores.get(bucket)
+        if store is None:
+            store = s3_store(bucket, endpoint=self._settings.s3_endpoint, budget=budget)
+            if len(self._stores) >= _STORES_MAX:
+                self._stores.clear()
+            self._stores[bucket] = store
+        return store
+
+
+def _budget(uri: str, bytes_max: int) -> Budget:
+    return Budget(shown_uri(uri), bytes_max=bytes_max, seconds_max=SECONDS_MAX)
+
+
+def _replace(path: Path, data: bytes, draft: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # What a listing of artifacts leaves out, should somebody serve from here.
+    beside = path.with_name(f"._penstock-{draft}-{path.name}"[:255])
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def _asked(operation: str, store: Any, key: str, budget: Budget) -> Any:
+    try:
+        return getattr(importlib.import_module("obstore"), operation)(store, key)
+    except Exception as error:
+        raise remote_error(budget.what, error) from error
+
+
+def _checked(size: int, bytes_max: int, what: str) -> int:
+    if not size:
+        raise CallerError("input-empty", f"{what}: the object is empty")
+    if size > bytes_max:
+        raise CallerError(
+            "input-too-large",
+            f"{what}: the object has {size} bytes; the bound is {bytes_max} bytes",
+            hint="Send smaller inputs, or raise limits.async_bytes_max.",
+        )
+    return size
+
+
+@contextlib.contextmanager
+def _input_errors() -> Iterator[None]:
+    """Names what artifacts' errors mean for an input."""
+    try:
+        yield
+    except NotNowError as error:
+        raise NotNowError("input-unreachable", error.message, hint=error.hint) from error
+    except CallerError as error:
+        if error.code.startswith("input-"):
+            raise
+        code = _INPUT_CODES.get(error.code, "input-unreadable")
+        raise CallerError(code, error.message, hint=error.hint) from error
+
+
+def _output_error(uri: str, error: PenstockError) -> PenstockError:
+    if error.code == "output-unwritable":
+        return error
+    if isinstance(error, NotNowError):
+        return NotNowError("output-unreachable", error.message, hint=error.hint)
+    return _unwritable(uri, error.message)
+
+
+def _unwritable(uri: str, cause: str) -> CallerError:
+    return CallerError(
+        "output-unwritable",
+        f"{shown_uri(uri)} can't be written: {cause}",
+        hint="Name a prefix that exists, and that the user that runs the server may write to.",
+    )

@@ -1,0 +1,72 @@
+"""The CloudWatch metrics of asynchronous endpoints: what alarms and policies on a backlog watch.
+
+SageMaker's names, in its namespace, by EndpointName. A backlog is published whether or not there is
+one: that it is 0 is what lets an endpoint come down to no instances. Per instance it is not
+published while there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.metrics.series import metric_key
+from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.store import MetricStore
+
+NAMESPACE: Final = "AWS/SageMaker"
+EVERY_S: Final = 10.0  #: as the concurrency of other endpoints
+
+
+class Published:
+    """Writes into the store of one server."""
+
+    def __init__(self, store: MetricStore) -> None:
+        self._store = store
+        self._due_at = 0.0
+        self._counts: dict[tuple[str, str], StatisticSet] = {}  #: (endpoint, metric) -> since then
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time for `put` of every endpoint; once each `EVERY_S`."""
+        if now < self._due_at:
+            return False
+        self._due_at = now + EVERY_S
+        for (endpoint, name), stats in self._counts.items():
+            self._put(endpoint, name, stats, now, "Milliseconds" if "Time" in name else "Count")
+        self._counts.clear()
+        return True
+
+    def at_once(self) -> None:
+        """Something happened that is worth a point of its own."""
+        self._due_at = 0.0
+
+    def put(self, endpoint: str, *, backlog: int, ready: int, age_s: float, now: float) -> None:
+        """What is there of an endpoint now. `age_s`: of its oldest request."""
+        values = {
+            "ApproximateBacklogSize": backlog,
+            "HasBacklogWithoutCapacity": int(backlog > 0 and not ready),
+        }
+        for name, value in values.items():
+            self._put(endpoint, name, StatisticSet.of(value), now, "Count")
+        age = StatisticSet.of(age_s)
+        self._put(endpoint, "ApproximateAgeOfOldestRequest", age, now, "Seconds")
+        if ready:
+            share = StatisticSet.of(backlog / ready)
+            self._put(endpoint, "ApproximateBacklogSizePerInstance", share, now, "Count")
+
+    def processed(self, endpoint: str, total_s: float) -> None:
+        """A request was answered, and its output written, `total_s` after it was accepted."""
+        self._count(endpoint, "InvocationsProcessed", 1.0)
+        self._count(endpoint, "TotalProcessingTime", 1e3 * total_s)
+
+    def failed(self, endpoint: str, reason: str) -> None:
+        """A request failed, or expired."""
+        self._count(
+            endpoint, "ExpiredRequests" if reason == "expired" else "InvocationFailures", 1.0
+        )
+
+    def _count(self, endpoint: str, name: str, value: float) -> None:
+        self._counts.setdefault((endpoint, name), StatisticSet()).add(value)
+
+    def _put(self, endpoint: str, name: str, stats: StatisticSet, now: float, unit: str) -> None:
+        key = metric_key(NAMESPACE, name, {"EndpointName": endpoint}, unit)
+        self._store.put(key, now, stats, now=now, high_resolution=True)

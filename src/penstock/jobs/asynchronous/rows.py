@@ -1,0 +1,231 @@
+"""What the queue reads and writes, each function one transaction on the database's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import RowMapping, delete, func, insert, select, update
+
+from penstock.control import rows
+from penstock.control.records import ENDPOINT
+from penstock.control.store import Store
+from penstock.core.endpoint_state import DELETING, FAILED
+from penstock.core.jobs.asynchronous_actions import Accepted
+from penstock.jobs.asynchronous.tables import async_bodies, async_notifications, async_requests
+
+_requests, _bodies, _notifications = async_requests.c, async_bodies.c, async_notifications.c
+
+
+class QueueId(NamedTuple):
+    """The queue of one endpoint, from its creation to its deletion."""
+
+    endpoint: str
+    born: float  #: wall s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncRequest:
+    """A request as it was accepted."""
+
+    endpoint: str
+    inference_id: str
+    accepted: float  #: wall s
+    expires: float  #: wall s
+    timeout_s: float
+    input_uri: str  #: empty: the body came with the request
+    body_bytes: int
+    meta: bytes
+    content_type: str
+    output_uri: str
+    failure_uri: str
+    success_topic: str
+    error_topic: str
+    answer_in_success: bool
+    answer_in_error: bool
+
+
+class Entered(NamedTuple):
+    """A request on its way into the record."""
+
+    request: AsyncRequest
+    body: bytes
+
+
+class Notification(NamedTuple):
+    """One that is to be sent."""
+
+    message_id: str
+    topic: str
+    message: str
+    made: float
+
+
+class Ended(NamedTuple):
+    """A request that has its outcome."""
+
+    number: int
+    notification: Notification | None
+
+
+class Due(NamedTuple):
+    number: int
+    notification: Notification
+    tries: int
+
+
+def enter(store: Store, entered: Sequence[Entered]) -> list[QueueId | None]:
+    """Puts requests into the record, in this order: None for those whose endpoint takes none."""
+    queues: dict[str, QueueId | None] = {}
+    taken: list[QueueId | None] = []
+    with store.begin() as db:
+        for one in entered:
+            name = one.request.endpoint
+            if name not in queues:
+                queues[name] = _queue_of(rows.find(db, ENDPOINT, name))
+            queue = queues[name]
+            taken.append(queue)
+            if queue is None:
+                continue
+            values = asdict(one.request) | {"endpoint": queue.endpoint, "born": queue.born}
+            added = db.execute(insert(async_requests).values(**values)).inserted_primary_key
+            assert added is not None, "the table numbers its rows"
+            if not one.request.input_uri:
+                db.execute(insert(async_bodies).values(number=added[0], body=one.body))
+    return taken
+
+
+def _queue_of(row: RowMapping | None) -> QueueId | None:
+    """The queue of an endpoint that takes requests: one that has been in service."""
+    if row is None or row["active_generation"] is None or row["status"] in (DELETING, FAILED):
+        return None
+    return QueueId(row["name"], row["created"])
+
+
+def queues(store: Store) -> dict[QueueId, int]:
+    """Every queue that has requests, and how many."""
+    with store.read() as db:
+        found = db.execute(
+            select(_requests.endpoint, _requests.born, func.count()).group_by(
+                _requests.endpoint, _requests.born
+            )
+        )
+        return {QueueId(endpoint, born): count for endpoint, born, count in found}
+
+
+def after(store: Store, queue: QueueId, number: int, count: int) -> list[Accepted]:
+    """The oldest requests of a queue with numbers above `number`."""
+    with store.read() as db:
+        found = db.execute(
+            select(_requests.number, _requests.expires, _requests.timeout_s)
+            .where(_requests.endpoint == queue.endpoint, _requests.born == queue.born)
+            .where(_requests.number > number)
+            .order_by(_requests.number)
+            .limit(count)
+        )
+        return [Accepted(*row) for row in found]
+
+
+def overdue(store: Store, queue: QueueId, now: float, count: int) -> list[Accepted]:
+    """Requests of a queue whose time is over, the longest first."""
+    with store.read() as db:
+        found = db.execute(
+            select(_requests.number, _requests.expires, _requests.timeout_s)
+            .where(_requests.endpoint == queue.endpoint, _requests.born == queue.born)
+            .where(_requests.expires <= now)
+            .order_by(_requests.expires, _requests.number)
+            .limit(count)
+        )
+        return [Accepted(*row) for row in found]
+
+
+def oldest(store: Store, queue: QueueId) -> float | None:
+    """When the oldest request of a queue was accepted; None: it is empty."""
+    with store.read() as db:
+        value: float | None = db.scalar(
+            select(func.min(_requests.accepted)).where(
+                _requests.endpoint == queue.endpoint, _requests.born == queue.born
+            )
+        )
+        return value
+
+
+def request(store: Store, number: int) -> AsyncRequest | None:
+    """A request without its body; None: the record no longer has it."""
+    with store.read() as db:
+        found = db.execute(select(async_requests).where(_requests.number == number))
+        row = found.mappings().first()
+        if row is None:
+            return None
+        fields: dict[str, Any] = {
+            name: value for name, value in row.items() if name not in ("number", "born")
+        }
+        for name in ("answer_in_success", "answer_in_error"):
+            fields[name] = bool(fields[name])
+        return AsyncRequest(**fields)
+
+
+def body(store: Store, number: int) -> bytes:
+    """The body that came with a request."""
+    with store.read() as db:
+        return bytes(db.scalar(select(_bodies.body).where(_bodies.number == number)) or b"")
+
+
+def end(store: Store, ended: Sequence[Ended]) -> None:
+    """Takes requests out of the record, and puts their notifications down. Idempotent."""
+    with store.begin() as db:
+        for one in ended:
+            gone = db.execute(delete(async_requests).where(_requests.number == one.number))
+            db.execute(delete(async_bodies).where(_bodies.number == one.number))
+            if gone.rowcount and one.notification is not None:
+                message = one.notification._asdict()
+                db.execute(
+                    insert(async_notifications).values(**message, due=message["made"], tries=0)
+                )
+
+
+def exists(store: Store, queue: QueueId) -> bool:
+    """Whether the endpoint of a queue is still there, and not on its way out."""
+    with store.read() as db:
+        row = rows.find(db, ENDPOINT, queue.endpoint)
+        return row is not None and row["created"] == queue.born and row["status"] != DELETING
+
+
+# Notifications
+
+
+def due(store: Store, now: float, count: int) -> tuple[list[Due], float | None]:
+    """Notifications to send now, the longest due first, and when the next is due if none is."""
+    with store.read() as db:
+        found = db.execute(
+            select(async_notifications)
+            .where(_notifications.due <= now)
+            .order_by(_notifications.due, _notifications.number)
+            .limit(count)
+        ).mappings()
+        ready = [
+            Due(
+                row["number"],
+                Notification(row["message_id"], row["topic"], row["message"], row["made"]),
+                row["tries"],
+            )
+            for row in found
+        ]
+        return ready, db.scalar(select(func.min(_notifications.due)))
+
+
+def sent(store: Store, number: int) -> None:
+    """A notification was delivered, or is given up."""
+    with store.begin() as db:
+        db.execute(delete(async_notifications).where(_notifications.number == number))
+
+
+def put_off(store: Store, number: int, due_at: float, tries: int) -> None:
+    """A notification was not delivered."""
+    with store.begin() as db:
+        db.execute(
+            update(async_notifications)
+            .where(_notifications.number == number)
+            .values(due=due_at, tries=tries)
+        )

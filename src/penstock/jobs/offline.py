@@ -1,0 +1,56 @@
+"""Offline work of one server, put together: what runs without anybody waiting for an answer."""
+
+from __future__ import annotations
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import Clock
+from penstock.config import ServerConfig
+from penstock.control.plane import ControlPlane
+from penstock.gateway.dispatcher import Dispatcher
+from penstock.jobs.asynchronous.driver import CapacityWanted
+from penstock.jobs.asynchronous.parts import asynchronous_work
+from penstock.jobs.schedules.driver import Call, SchedulesDriver
+from penstock.jobs.schedules.service import Schedules
+from penstock.jobs.transform.driver import TransformDriver
+from penstock.metrics.store import MetricStore
+
+
+class OfflineWork:
+    """Its drivers. `start` once the control plane is open, then `close` before it."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        plane: ControlPlane,
+        clock: Clock,
+        *,
+        call: Call,
+        dispatcher: Dispatcher,
+        metrics: MetricStore,
+        capacity_wanted: CapacityWanted,
+    ) -> None:
+        """`call`: a call of the control plane's API, as a client would make it."""
+        self.transform = TransformDriver(
+            plane=plane,
+            clock=clock,
+            settings=ArtifactSettings.from_config(config.control),
+            jobs_dir=config.state_dir / "jobs",
+            metrics=metrics,
+        )
+        self.asynchronous = asynchronous_work(
+            config, plane, dispatcher, metrics, clock, capacity_wanted
+        )
+        driver = SchedulesDriver(database=plane.database, call=call, clock=clock)
+        self.schedules = Schedules(plane.database, driver, call, clock)
+
+    async def start(self) -> None:
+        """Takes up what is on record."""
+        await self.transform.start()
+        await self.asynchronous.start()
+        self.schedules.driver.start()
+
+    async def close(self) -> None:
+        """What is under way is gone on with at the next start. Idempotent."""
+        await self.schedules.driver.close()
+        await self.asynchronous.close()
+        await self.transform.close()

@@ -1,0 +1,180 @@
+"""The driver of `core/jobs/schedules`: waits for what is due, and begins its jobs.
+
+A run is written down before its job is asked for, and its job's name follows from schedule and due
+time. So a kill before the first leaves it due, one after it leaves a run that is begun again on the
+next start, and a job that is there already is that run's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final, Protocol
+
+from penstock.clock import Clock
+from penstock.control.store_thread import StoreThread
+from penstock.core.jobs import run_template, schedules
+from penstock.core.timetable.cron import CronError
+from penstock.errors import PenstockError
+from penstock.jobs.schedules import book
+from penstock.jobs.schedules.records import (
+    COMPLETED,
+    FAILED,
+    RUNNING,
+    STARTING,
+    STOPPED,
+    RunRecord,
+    ScheduleRecord,
+)
+
+_log = logging.getLogger(__name__)
+
+#: While runs have not ended: how they are is asked for as often.
+LOOK_EVERY_S: Final = 1.0
+#: At most: a wall clock may be set, and a machine that slept doesn't know how long.
+SLEEP_S_MAX: Final = 20.0
+
+#: TransformJobStatus -> what its run has come to
+_ENDS: Final = {"Completed": COMPLETED, "Failed": FAILED, "Stopped": STOPPED}
+
+
+class Call(Protocol):
+    """A call of the SageMaker control plane; raises CallerError as a client would see it."""
+
+    async def __call__(
+        self, operation: str, members: dict[str, Any], *, owner: str = ""
+    ) -> dict[str, Any]:
+        """`owner`: id of the key whose call it is; empty: nobody's."""
+
+
+class SchedulesDriver:
+    """All schedules of one server. `start`, then `close`; tests call `tick` instead."""
+
+    def __init__(self, *, database: StoreThread, call: Call, clock: Clock) -> None:
+        self._database = database
+        self._call = call
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Takes up what is on record, with the runs that were under way."""
+        self._task = asyncio.create_task(self._run(), name="schedules")
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    def changed(self) -> None:
+        """Schedules or runs are not what they were."""
+        self._wake.set()
+
+    async def tick(self) -> float:
+        """One look at everything; returns in how many seconds the next is due."""
+        records, runs = await self._database.call(book.open_work)
+        by_key = {record.key: record for record in records}
+        for run in runs:
+            await self._follow(by_key[run.schedule_key], run)
+        now = self._clock.wall()
+        began = False
+        for record in records:
+            if record.due is not None and now >= record.due:
+                began |= await self._decide(record)
+        records, runs = await self._database.call(book.open_work)
+        if began:
+            by_key = {record.key: record for record in records}
+            for run in (one for one in runs if one.state == STARTING):
+                await self._follow(by_key[run.schedule_key], run)
+        return self._sleep_s(records, bool(runs))
+
+    async def _run(self) -> None:
+        while True:
+            sleep_s = LOOK_EVERY_S
+            self._wake.clear()
+            try:
+                sleep_s = await self.tick()
+            except PenstockError as error:
+                _log.warning("schedules: %s: %s", error.code, error.message)
+            except Exception:
+                _log.exception("a look at the schedules failed")
+            try:
+                async with asyncio.timeout(sleep_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _decide(self, record: ScheduleRecord) -> bool:
+        """Whether there is a run to begin."""
+        try:
+            decision = await self._database.call(book.decide, record.name, now=self._clock.wall())
+        except CronError as error:  # a zone that this machine no longer knows costs its own
+            _log.warning("schedule %s: %s", record.name, error)
+            return False
+        actions = decision.actions if decision is not None else ()
+        for action in actions:
+            _log.info("schedule %s: %s", record.name, action)
+        return bool(actions)
+
+    async def _follow(self, record: ScheduleRecord, run: RunRecord) -> None:
+        if run.state == STARTING:
+            await self._begin(record, run)
+        else:
+            await self._look(run)
+
+    async def _begin(self, record: ScheduleRecord, run: RunRecord) -> None:
+        try:
+            job = run_template.job_of(record.job, record.name, run.due, record.zone())
+            await self._call("CreateTransformJob", job, owner=record.owner)
+        except CronError as error:
+            await self._settle(run, FAILED, message=str(error))
+            return
+        except PenstockError as error:
+            judged = schedules.judge_start(
+                error.code,
+                is_there=await self._is_there(run),
+                begun=run.begun,
+                now=self._clock.wall(),
+            )
+            message = "" if judged == RUNNING else f"{error.code}: {error.message}"
+            await self._settle(run, judged, message=message)
+            return
+        await self._settle(run, RUNNING)
+
+    async def _is_there(self, run: RunRecord) -> bool:
+        """Whether the run began before a kill: whatever Create says now, its job is there."""
+        try:
+            await self._call("DescribeTransformJob", {"TransformJobName": run.job})
+        except PenstockError:
+            return False
+        return True
+
+    async def _look(self, run: RunRecord) -> None:
+        try:
+            described = await self._call("DescribeTransformJob", {"TransformJobName": run.job})
+        except PenstockError as error:
+            _log.warning("job %s: %s: %s", run.job, error.code, error.message)
+            return
+        state = _ENDS.get(described.get("TransformJobStatus", ""))
+        if state is not None:
+            await self._settle(run, state, message=described.get("FailureReason", ""))
+
+    async def _settle(self, run: RunRecord, state: str, *, message: str = "") -> None:
+        ended = None if state in (STARTING, RUNNING) else self._clock.wall()
+        if (state, message) != (run.state, run.message):
+            await self._database.call(book.settle, run, state, message=message, ended=ended)
+
+    def _sleep_s(self, records: list[ScheduleRecord], open_runs: bool) -> float:
+        now = self._clock.wall()
+        looks = [_next_look(record) for record in records if not record.paused]
+        sleeps = [max(0.0, look - now) for look in looks if look is not None]
+        return min((*sleeps, LOOK_EVERY_S if open_runs else SLEEP_S_MAX, SLEEP_S_MAX))
+
+
+def _next_look(record: ScheduleRecord) -> float | None:
+    try:
+        return schedules.next_look(record.spec(), record.seen())
+    except CronError:
+        return None

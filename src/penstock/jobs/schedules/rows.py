@@ -1,0 +1,182 @@
+"""Schedules and runs as rows: functions of an open transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import Connection, RowMapping, delete, func, insert, select, update
+
+from penstock.control.rows import to_json
+from penstock.jobs.schedules import tables
+from penstock.jobs.schedules.records import (
+    OPEN,
+    NoSuchSchedule,
+    RunRecord,
+    ScheduleExists,
+    ScheduleRecord,
+    key_of,
+)
+
+_schedules = tables.schedules
+_runs = tables.schedule_runs
+_owners = tables.schedule_owners
+#: With whose they are.
+_SELECT: Final = select(_schedules, _owners.c.owner).join_from(
+    _schedules, _owners, _owners.c.schedule_key == _schedules.c.key, isouter=True
+)
+
+#: Of each schedule; older ones that have ended are forgotten.
+RUNS_KEPT: Final = 200
+
+
+def create(db: Connection, record: ScheduleRecord) -> None:
+    """Raises `ScheduleExists`."""
+    if _row(db, record.name) is not None:
+        raise ScheduleExists(record.name)
+    db.execute(
+        insert(_schedules).values(
+            key=record.key,
+            name=record.name,
+            expression=record.expression,
+            timezone=record.timezone,
+            missed=record.missed,
+            overlap=int(record.overlap),
+            starts=record.starts,
+            ends=record.ends,
+            job=to_json(record.job),
+            paused=int(record.paused),
+            due=record.due,
+            created=record.created,
+        )
+    )
+    if record.owner:
+        db.execute(insert(_owners).values(schedule_key=record.key, owner=record.owner))
+
+
+def require(db: Connection, name: str) -> ScheduleRecord:
+    """Raises `NoSuchSchedule`."""
+    row = _row(db, name)
+    if row is None:
+        raise NoSuchSchedule(name)
+    return _record(row, open_counts(db).get(row["key"], 0))
+
+
+def everything(db: Connection) -> list[ScheduleRecord]:
+    """By name."""
+    counts = open_counts(db)
+    found = db.execute(_SELECT.order_by(_schedules.c.key)).mappings()
+    return [_record(row, counts.get(row["key"], 0)) for row in found]
+
+
+def set_paused(db: Connection, key: str, paused: bool, due: float | None) -> None:
+    db.execute(
+        update(_schedules).where(_schedules.c.key == key).values(paused=int(paused), due=due)
+    )
+
+
+def set_due(db: Connection, key: str, due: float | None) -> None:
+    db.execute(update(_schedules).where(_schedules.c.key == key).values(due=due))
+
+
+def remove(db: Connection, key: str) -> None:
+    """With the story of its runs; their jobs stay."""
+    db.execute(delete(_runs).where(_runs.c.schedule_key == key))
+    db.execute(delete(_owners).where(_owners.c.schedule_key == key))
+    db.execute(delete(_schedules).where(_schedules.c.key == key))
+
+
+def open_counts(db: Connection) -> dict[str, int]:
+    """Schedule -> its runs that have not ended."""
+    found = db.execute(
+        select(_runs.c.schedule_key, func.count())
+        .where(_runs.c.state.in_(OPEN))
+        .group_by(_runs.c.schedule_key)
+    )
+    return {key: count for key, count in found}
+
+
+def open_runs(db: Connection) -> list[RunRecord]:
+    """Of all schedules, in the order of their due times."""
+    found = db.execute(
+        select(_runs).where(_runs.c.state.in_(OPEN)).order_by(_runs.c.due, _runs.c.schedule_key)
+    )
+    return [RunRecord(**row) for row in found.mappings()]
+
+
+def runs(db: Connection, key: str, count: int) -> list[RunRecord]:
+    """The latest of one schedule, latest first."""
+    found = db.execute(
+        select(_runs).where(_runs.c.schedule_key == key).order_by(_runs.c.due.desc()).limit(count)
+    )
+    return [RunRecord(**row) for row in found.mappings()]
+
+
+def add_runs(db: Connection, records: Sequence[RunRecord]) -> None:
+    """What has a row already keeps it: a due time is decided on once."""
+    for record in records:
+        there = select(_runs.c.due).where(
+            _runs.c.schedule_key == record.schedule_key, _runs.c.due == record.due
+        )
+        if db.execute(there).first() is None:
+            db.execute(insert(_runs).values(**_values(record)))
+    for key in sorted({record.schedule_key for record in records}):
+        _forget(db, key)
+
+
+def set_state(
+    db: Connection,
+    run: RunRecord,
+    state: str,
+    *,
+    message: str = "",
+    ended: float | None = None,
+) -> None:
+    db.execute(
+        update(_runs)
+        .where(_runs.c.schedule_key == run.schedule_key, _runs.c.due == run.due)
+        .values(state=state, message=message, ended=ended)
+    )
+
+
+def _forget(db: Connection, key: str) -> None:
+    oldest = db.execute(
+        select(_runs.c.due)
+        .where(_runs.c.schedule_key == key)
+        .order_by(_runs.c.due.desc())
+        .offset(RUNS_KEPT)
+        .limit(1)
+    ).scalar()
+    if oldest is not None:
+        db.execute(
+            delete(_runs).where(
+                _runs.c.schedule_key == key, _runs.c.due <= oldest, _runs.c.state.not_in(OPEN)
+            )
+        )
+
+
+def _row(db: Connection, name: str) -> RowMapping | None:
+    return db.execute(_SELECT.where(_schedules.c.key == key_of(name))).mappings().first()
+
+
+def _record(row: RowMapping, open_runs: int) -> ScheduleRecord:
+    return ScheduleRecord(
+        name=row["name"],
+        expression=row["expression"],
+        timezone=row["timezone"],
+        missed=row["missed"],
+        overlap=bool(row["overlap"]),
+        starts=row["starts"],
+        ends=row["ends"],
+        job=orjson.loads(row["job"]),
+        paused=bool(row["paused"]),
+        due=row["due"],
+        created=row["created"],
+        owner=row["owner"] or "",
+        open_runs=open_runs,
+    )
+
+
+def _values(record: RunRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _runs.c.keys()}  # noqa: SIM118 - of a table

@@ -1,0 +1,1 @@
+"""Batch transform: the record of jobs, their capacity, and what drives them to their end."""

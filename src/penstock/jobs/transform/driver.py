@@ -1,0 +1,239 @@
+"""Drives every transform job of one server: checks it, lets it begin in its turn, shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import Clock
+from penstock.control.plane import ControlPlane
+from penstock.core.jobs import queue
+from penstock.core.jobs.progress import Pace
+from penstock.core.jobs.queue import JobRunning, JobWaiting
+from penstock.core.jobs.spec import TransformSpec
+from penstock.errors import PenstockError
+from penstock.jobs.transform import transactions
+from penstock.jobs.transform.capacity import instances_max
+from penstock.jobs.transform.progress import progress_of
+from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord
+from penstock.jobs.transform.run import TransformRun
+from penstock.jobs.transform.usage import JobUsage
+from penstock.metrics.store import MetricStore
+from penstock.records.filters import Processing
+from penstock.records.objects import list_objects
+from penstock.records.output import check_apart, check_writable
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 5.0  #: whoever recorded a wish may have been cut off before it said so
+_RETRY_S: Final = 5.0
+_MEASURE_EVERY_S: Final = 10.0  #: what instances use is published as often
+#: A prefix that is listed for longer is there; what is wrong with it the job itself finds out.
+_CHECK_S_MAX: Final = 20.0
+
+
+class TransformDriver:
+    """The jobs of one server. `start`, then `close`."""
+
+    def __init__(
+        self,
+        *,
+        plane: ControlPlane,
+        clock: Clock,
+        settings: ArtifactSettings,
+        jobs_dir: Path,
+        metrics: MetricStore,
+    ) -> None:
+        """`jobs_dir`: where the output of spans is until its object is complete."""
+        self._plane = plane
+        self._clock = clock
+        self._settings = settings
+        self._jobs_dir = jobs_dir
+        self._runs: dict[str, TransformRun] = {}  #: by name in lower case
+        self._waits: dict[str, str] = {}  #: the same -> why it has not begun
+        self._checks: set[asyncio.Future[Any]] = set()
+        self._wake = asyncio.Event()
+        self._usage = JobUsage(plane, metrics, clock)
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+
+    async def start(self) -> None:
+        """Goes on with every job that has not ended."""
+        going = await self._plane.database.call(transactions.going)
+        kept = {record.name.lower() for record in going}
+        await asyncio.to_thread(_sweep, self._jobs_dir, kept)
+        self._tasks = (
+            asyncio.create_task(self._run(), name="transform-jobs"),
+            asyncio.create_task(self._measure(), name="transform-jobs-usage"),
+        )
+
+    async def close(self) -> None:
+        """Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = ()
+        await asyncio.gather(*(run.close() for run in self._runs.values()))
+        self._runs.clear()
+
+    async def check(self, spec: TransformSpec) -> None:
+        """What can be known before any work: the instance type, the filters, that the output can be
+        written and the input is there.
+
+        Raises CallerError, and NotNowError where a store does not answer.
+        """
+        self._plane.catalogue.resolve(spec.instance_type)
+        checking = asyncio.ensure_future(asyncio.to_thread(_check, spec, self._settings))
+        self._checks.add(checking)
+        checking.add_done_callback(self._checked)
+        done, _ = await asyncio.wait([checking], timeout=_CHECK_S_MAX)
+        if done:
+            checking.result()
+
+    def notify(self, job: str) -> None:
+        """A job was created, or is to be stopped."""
+        self._wake.set()
+
+    def progress(self, record: JobRecord) -> dict[str, Any]:
+        """PenstockProgress of DescribeTransformJob."""
+        key = record.name.lower()
+        run = self._runs.get(key)
+        if run is None:
+            waits = self._waits.get(key, "others-first") if record.status in GOING else ""
+            return progress_of(record.totals, Pace(None, None), instances=0, waits=waits)
+        run.capacity.count()
+        so_far = run.tally.so_far(instance_s=run.capacity.instance_s, cost=run.capacity.cost)
+        waits = "room" if run.capacity.short_since is not None else ""
+        return progress_of(
+            so_far,
+            run.tally.pace(now=self._clock.monotonic()),
+            instances=run.capacity.instances,
+            waits=waits,
+        )
+
+    def _checked(self, future: asyncio.Future[Any]) -> None:
+        self._checks.discard(future)
+        if not future.cancelled():
+            future.exception()  # whoever still waits for it raises it
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            pause_s = _LOOK_EVERY_S
+            try:
+                pause_s = await self._turn()
+            except PenstockError as error:
+                _log.warning("transform jobs: %s: %s", error.code, error.message)
+                pause_s = _RETRY_S
+            except Exception:
+                _log.exception("transform jobs could not be looked at")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+
+    async def _measure(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_EVERY_S)
+            try:
+                await self._usage.sample([run.spec.job for run in self._runs.values()])
+            except Exception:
+                _log.exception("instances of transform jobs could not be measured")
+
+    async def _turn(self) -> float:
+        """Begins and stops what is to be; s until the next look."""
+        going = await self._plane.database.call(transactions.going)
+        for record in going:
+            if record.status == STOPPING:
+                await self._stop(record)
+        waiting = [
+            record
+            for record in going
+            if record.status != STOPPING and record.name.lower() not in self._runs
+        ]
+        now = self._clock.monotonic()
+        decision = queue.decide(
+            [_waiting(record, self._plane) for record in waiting],
+            [_running(key, run, self._plane) for key, run in self._runs.items()],
+            cores=self._plane.catalogue.machine.cores,
+            now=now,
+        )
+        records = {record.name: record for record in waiting}
+        for start in decision.starts:
+            _log.info("transform job %s begins (%s)", start.name, start.reason)
+            self._begin(records[start.name])
+        self._waits = {name.lower(): why for name, why in decision.waits}
+        if decision.next_deadline is None:
+            return _LOOK_EVERY_S
+        return min(_LOOK_EVERY_S, max(decision.next_deadline - now, 0.0))
+
+    async def _stop(self, record: JobRecord) -> None:
+        run = self._runs.get(record.name.lower())
+        if run is not None:
+            run.stop()
+        elif record.span_bytes:
+            self._begin(record)  # outputs that are whole are still put together
+        else:
+            await self._plane.database.call(
+                transactions.end,
+                record.name,
+                STOPPED,
+                reason="",
+                totals=record.totals,
+                now=self._clock.wall(),
+            )
+
+    def _begin(self, record: JobRecord) -> None:
+        key = record.name.lower()
+        run = TransformRun(
+            record,
+            plane=self._plane,
+            clock=self._clock,
+            settings=self._settings,
+            parts_uri=(self._jobs_dir / key).absolute().as_uri(),
+            ended=self._ended,
+        )
+        self._runs[key] = run
+        run.start(stopping=record.status == STOPPING)
+
+    def _ended(self, name: str) -> None:
+        self._runs.pop(name.lower(), None)
+        self._wake.set()
+
+
+def _check(spec: TransformSpec, settings: ArtifactSettings) -> None:
+    Processing(spec.processing, spec.input, spec.output)
+    check_writable(spec.output, settings)
+    check_apart(list_objects(spec.input, settings), spec.output, settings)
+
+
+def _waiting(record: JobRecord, plane: ControlPlane) -> JobWaiting:
+    return JobWaiting(
+        name=record.name,
+        owner=record.spec.owner,
+        priority=record.spec.priority,
+        created=record.created,
+        instances=instances_max(record.spec, plane),
+        begun=record.started is not None,
+    )
+
+
+def _running(key: str, run: TransformRun, plane: ControlPlane) -> JobRunning:
+    return JobRunning(
+        name=key,
+        owner=run.spec.owner,
+        instances=instances_max(run.spec, plane),
+        short_since=run.capacity.short_since,
+    )
+
+
+def _sweep(jobs_dir: Path, kept: set[str]) -> None:
+    """Parts of jobs that have ended: a kill between their end and its record leaves none, one in
+    the middle of removing them may."""
+    for folder in jobs_dir.iterdir() if jobs_dir.is_dir() else ():
+        if folder.name not in kept:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,79 @@
+"""Outputs of one job, put together on threads; and what is put down where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.core.jobs.job_actions import NotDone
+from penstock.errors import PenstockError
+from penstock.jobs.transform.outcomes import kind_of_output, reason_of
+from penstock.jobs.transform.records import JobRecord
+from penstock.jobs.transform.refusals import put_errors
+from penstock.jobs.transform.work import JobWork
+from penstock.records.output import assemble
+from penstock.records.parts import forget
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 2
+
+
+class JobOutputs:
+    """Of one job that runs."""
+
+    def __init__(
+        self, record: JobRecord, work: JobWork, parts_uri: str, settings: ArtifactSettings
+    ) -> None:
+        self._record = record
+        self._parts_uri = parts_uri
+        self._settings = settings
+        self._objects = {one.number: one for one in work.objects}
+        self._spans = work.spans_of()
+        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._in_place = set(work.assembled)
+        self._refused = {(one.object, one.span) for one in work.done if one.refused}
+
+    async def assemble(self, number: int) -> NotDone | None:
+        """None: it is in its place. Doing it again does no harm."""
+        async with self._places:
+            try:
+                await asyncio.to_thread(
+                    assemble,
+                    self._objects[number],
+                    self._spans[number],
+                    self._parts_uri,
+                    self._record.spec.output,
+                    self._settings,
+                    processing=self._record.spec.processing,
+                )
+            except PenstockError as error:
+                return NotDone(kind_of_output(error), reason_of(error))
+        self._in_place.add(number)
+        return None
+
+    def refused(self, number: int, span: int) -> None:
+        """Records of a committed part were."""
+        self._refused.add((number, span))
+
+    async def finish(self) -> None:
+        """Tells why objects have no output, and removes all parts. Harmless twice."""
+        await asyncio.to_thread(self._finish)
+
+    def _finish(self) -> None:
+        for number in sorted({one for one, _ in self._refused} - self._in_place):
+            self._put_errors(number, (span for one, span in self._refused if one == number))
+        forget(self._parts_uri)
+
+    def _put_errors(self, number: int, spans: Iterable[int]) -> None:
+        wanted = set(spans)
+        refused = [span for span in self._spans[number] if span.number in wanted]
+        spec = self._record.spec
+        try:
+            put_errors(self._objects[number], refused, self._parts_uri, spec.output, self._settings)
+        except PenstockError as error:
+            name = self._record.name
+            _log.warning("transform job %s: no errors are written: %s", name, error.message)

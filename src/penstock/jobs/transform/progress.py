@@ -1,0 +1,28 @@
+"""PenstockProgress, the member of DescribeTransformJob that AWS has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.core.jobs.progress import Pace
+from penstock.jobs.transform.records import JobTotals
+
+
+def progress_of(totals: JobTotals, pace: Pace, *, instances: int, waits: str) -> dict[str, Any]:
+    """`waits`: why it does not run now; empty: it does, or has ended."""
+    told: dict[str, Any] = {
+        "Objects": totals.objects,
+        "Spans": totals.spans,
+        "SpansDone": totals.spans_done,
+        "Records": totals.records,
+        "RefusedRecords": totals.refused,
+        "BytesIn": totals.bytes_in,
+        "BytesTotal": totals.bytes_total,
+        "BytesOut": totals.bytes_out,
+        "RecordsPerSecond": pace.records_per_s,
+        "EtaSeconds": pace.left_s,
+        "CostSoFar": round(totals.cost, 6),
+        "InstanceSeconds": round(totals.instance_s, 3),
+        "Instances": instances,
+    }
+    return told | ({"Waiting": waits} if waits else {})

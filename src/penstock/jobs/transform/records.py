@@ -1,0 +1,61 @@
+"""A transform job as it is on record, with its words and its errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.core.jobs.spec import TransformSpec
+from penstock.errors import CallerError
+
+# SageMaker's words (TransformJobStatus).
+IN_PROGRESS: Final = "InProgress"
+STOPPING: Final = "Stopping"
+COMPLETED: Final = "Completed"
+FAILED: Final = "Failed"
+STOPPED: Final = "Stopped"
+GOING: Final = (IN_PROGRESS, STOPPING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTotals:
+    """What a job has done so far, or in all."""
+
+    objects: int = 0
+    spans: int = 0
+    spans_done: int = 0
+    records: int = 0  #: read
+    refused: int = 0  #: of them
+    bytes_in: int = 0
+    bytes_total: int = 0
+    bytes_out: int = 0
+    instance_s: float = 0.0  #: that instances were held, together
+    cost: float = 0.0  #: of them, US dollars
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One job."""
+
+    name: str
+    arn: str
+    request: dict[str, Any]  #: the create call's members, as given
+    spec: TransformSpec
+    status: str
+    failure_reason: str
+    created: float  #: seconds since the epoch, as all times here
+    modified: float
+    started: float | None  #: None while it waits for its turn
+    ended: float | None
+    span_bytes: int  #: 0: its objects are not listed yet
+    totals: JobTotals
+
+
+class JobNotRunning(CallerError):
+    """Only a job that is InProgress can be stopped."""
+
+    def __init__(self, name: str, status: str) -> None:
+        super().__init__(
+            "transform-job-ended",
+            f"The request was rejected because the transform job {name!r} is in status {status}",
+        )

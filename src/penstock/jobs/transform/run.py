@@ -1,0 +1,339 @@
+"""One transform job while it runs: the driver of its machine (`core/jobs/job.py`).
+
+What happens comes to one inbox and is told to the machine in that order; what the machine says is
+carried out, long things as tasks that come back to the inbox. What the machine is told of is on
+record first, so a run may end at any moment and be begun anew from there: so it is done after a
+kill, and here when the database or the code fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.clock import Clock
+from penstock.control.plane import ControlPlane
+from penstock.core.jobs.capacity import HOPELESS
+from penstock.core.jobs.job import TransformJob
+from penstock.core.jobs.job_actions import (
+    FAILED,
+    STOPPED,
+    Action,
+    AssembleObject,
+    EndJob,
+    FailObject,
+    KeepCase,
+    NotDone,
+    ReleaseCapacity,
+    RunSpan,
+    StopSpans,
+)
+from penstock.errors import CallerError, PenstockError
+from penstock.jobs.transform import transactions, work
+from penstock.jobs.transform.capacity import JobCapacity, deployment_name, instances_max
+from penstock.jobs.transform.outcomes import reason_of
+from penstock.jobs.transform.outputs import JobOutputs
+from penstock.jobs.transform.records import JobRecord, JobTotals
+from penstock.jobs.transform.refusals import first_refusal
+from penstock.jobs.transform.spans import SpanCalls
+from penstock.jobs.transform.tally import Tally
+
+_log = logging.getLogger(__name__)
+
+_TICK_S: Final = 1.0  #: what is counted is looked at as often
+_KEPT_EVERY_S: Final = 10.0  #: what a job has cost so far is written down as often
+_RETRY_S: Final = 1.0  #: when the database could not be written
+_BUG_RETRY_S: Final = 5.0
+_LISTING_ATTEMPTS_MAX: Final = 5
+
+_Told = Callable[[TransformJob], list[Action]]
+
+
+class TransformRun:
+    """Of one job. `start`; `ended` is called once it is over. `close` leaves it as it is."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        *,
+        plane: ControlPlane,
+        clock: Clock,
+        settings: ArtifactSettings,
+        parts_uri: str,
+        ended: Callable[[str], None],
+    ) -> None:
+        self._record = record
+        self.spec = record.spec
+        self._plane = plane
+        self._clock = clock
+        self._settings = settings
+        self._parts_uri = parts_uri
+        self._ended = ended
+        self._inbox: asyncio.Queue[_Told] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._looks = False  #: a look at its copies is in the inbox
+        self._task: asyncio.Task[None] | None = None
+        self._calls: SpanCalls | None = None
+        self._outputs: JobOutputs | None = None
+        self.tally = Tally(record.totals)
+        self.capacity = JobCapacity(
+            record.spec, plane, clock,
+            instance_s=record.totals.instance_s, cost=record.totals.cost,
+        )  # fmt: skip
+
+    def start(self, *, stopping: bool) -> None:
+        self._stopping = stopping
+        self._task = asyncio.create_task(self._run(), name=f"transform-job {self._record.name}")
+
+    def stop(self) -> None:
+        """As StopTransformJob asks. Idempotent."""
+        if not self._stopping:
+            self._stopping = True
+            self._tell(lambda machine: machine.stop(now=self._clock.monotonic()))
+
+    async def close(self) -> None:
+        """The server ends: what runs is done again from the record."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        await self._cancel()
+
+    # the life of the run
+
+    async def _run(self) -> None:
+        name = self._record.name
+        again = False
+        while True:
+            try:
+                if again:
+                    database = self._plane.database
+                    self._record = await database.call(transactions.describe, name)
+                await self._once()
+                break
+            except PenstockError as error:
+                _log.warning("transform job %s: %s: %s", name, error.code, error.message)
+                pause_s = _RETRY_S
+            except Exception:
+                _log.exception("transform job %s failed and is taken up again", name)
+                pause_s = _BUG_RETRY_S
+            await self._cancel()
+            if self._calls is not None:  # what nobody hears of any more would be in the way
+                await self._calls.stop()
+            await asyncio.sleep(pause_s)
+            again = True
+        self._ended(name)
+
+    async def _once(self) -> None:
+        """From what is on record to the end."""
+        todo = await self._work()
+        if todo is None:
+            return
+        machine = await asyncio.to_thread(work.machine_of, self._record, todo, self._parts_uri)
+        now = self._clock.monotonic()
+        self._outputs = JobOutputs(self._record, todo, self._parts_uri, self._settings)
+        objects = {one.number: one for one in todo.objects}
+        self._calls = SpanCalls(
+            self._plane, self._record, objects, self._parts_uri, self._settings,
+            hosted=deployment_name(self.spec.job),
+        )  # fmt: skip
+        self.tally.begin(todo, now=now)
+        self._inbox = asyncio.Queue()
+        self._looks = False
+        if machine.waiting and not self._stopping:
+            count = min(instances_max(self.spec, self._plane), machine.waiting)
+            self.capacity.ask(count, self._changed, self._on_event)
+            self._changed()
+        await self._carry_out(machine, machine.begin(now=now))
+        if self._stopping:
+            await self._carry_out(machine, machine.stop(now=now))
+        await self._loop(machine)
+
+    async def _work(self) -> work.JobWork | None:
+        """None: there is none, and the job has ended."""
+        record, database = self._record, self._plane.database
+        if record.span_bytes:
+            return await work.take_up(record, database, self._parts_uri)
+        if self._stopping:
+            await self._end(EndJob(STOPPED, "", "stop-asked"))
+            return None
+        for attempt in range(1, _LISTING_ATTEMPTS_MAX + 1):
+            try:
+                return await work.begin(record, database, self._settings, now=self._clock.wall())
+            except PenstockError as error:
+                if isinstance(error, CallerError) or attempt == _LISTING_ATTEMPTS_MAX:
+                    await self._end(EndJob(FAILED, reason_of(error), "input-wrong"))
+                    return None
+                await asyncio.sleep(_RETRY_S * 2**attempt)
+        raise AssertionError("the last attempt ends the job")
+
+    async def _loop(self, machine: TransformJob) -> None:
+        kept_at = self._clock.monotonic()
+        while not machine.ended:
+            told = await self._next(machine)
+            await self._carry_out(machine, told(machine))
+            self.capacity.count()
+            if self._clock.monotonic() >= kept_at + _KEPT_EVERY_S:
+                kept_at = self._clock.monotonic()
+                await self._plane.database.call(
+                    transactions.set_totals, self._record.name, self.totals()
+                )
+
+    async def _next(self, machine: TransformJob) -> _Told:
+        """What happens next; time that passes, if nothing does."""
+        now = self._clock.monotonic()
+        deadline = machine.next_deadline()
+        until = now + _TICK_S if deadline is None else min(deadline, now + _TICK_S)
+        try:
+            async with asyncio.timeout(max(until - now, 0.0)):
+                return await self._inbox.get()
+        except TimeoutError:
+            return lambda one: one.on_timer(now=self._clock.monotonic())
+
+    # what happens
+
+    def _tell(self, told: _Told) -> None:
+        self._inbox.put_nowait(told)
+
+    def _changed(self) -> None:
+        """Of its capacity there is something else to see."""
+        if not self._looks:
+            self._looks = True
+            self._tell(self._look)
+
+    def _look(self, machine: TransformJob) -> list[Action]:
+        self._looks = False
+        now = self._clock.monotonic()
+        copies, verdict = self.capacity.look()
+        self._spans.copies = {one.copy: one.instance_id for one in copies}
+        if verdict.outcome == HOPELESS:
+            return machine.hopeless(verdict.message, now=now)
+        return machine.copies([one.copy for one in copies], now=now)
+
+    def _on_event(self, event: dict[str, Any]) -> None:
+        self.tally.under_way(event, now=self._clock.monotonic())
+
+    # what is to be done
+
+    async def _carry_out(self, machine: TransformJob, actions: list[Action]) -> None:
+        name = self._record.name
+        for action in actions:
+            _log.debug("transform job %s: %s", name, action)
+            match action:
+                case RunSpan():
+                    self._begin(self._run_span(action))
+                case StopSpans():
+                    self._begin(self._spans.stop())
+                case AssembleObject(object=number):
+                    self._begin(self._assemble(number))
+                case FailObject(object=number, message=message, reason=reason):
+                    _log.info("transform job %s: %s (%s)", name, message, reason)
+                    await self._plane.database.call(
+                        transactions.set_object, name, number, failure=message
+                    )
+                case KeepCase(object=number, span=span, case=found):
+                    if found.refused:
+                        _log.info(
+                            "transform job %s: records %s of span %d of object %d end instances",
+                            name, [one for one, _ in found.refused], span, number,
+                        )  # fmt: skip
+                    await self._plane.database.call(
+                        transactions.keep_case, name, number, span, found
+                    )
+                case ReleaseCapacity():
+                    self.capacity.count()
+                    self.capacity.release()
+                case EndJob():
+                    await self._end(action)
+
+    def _begin(self, doing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._tell(lambda machine: _raise(error))  # the run is begun anew
+
+    async def _run_span(self, action: RunSpan) -> None:
+        span, key = action.span, (action.span.object, action.span.number)
+        result = await self._spans.run(action.copy, span, action.case)
+        now = self._clock.monotonic()
+        if isinstance(result, NotDone):
+            why = result
+            self.tally.not_done(key, now=now)
+            # A copy that has just gone must not be given the next span.
+            self._tell(self._look)
+            self._tell(lambda machine: machine.not_done(span, why, now=self._clock.monotonic()))
+            return
+        if result is None:
+            self.tally.not_done(key, now=now)
+            self._tell(lambda machine: machine.passed(span, now=self._clock.monotonic()))
+            return
+        done = result
+        await self._plane.database.call(transactions.add_spans, self._record.name, [done])
+        self.tally.done(done, now=now)
+        refusal = ""
+        if done.refused:
+            self._put_together.refused(*key)
+            refusal = await asyncio.to_thread(first_refusal, self._parts_uri, span)
+        self._tell(lambda machine: machine.done(span, done, refusal, now=self._clock.monotonic()))
+
+    @property
+    def _spans(self) -> SpanCalls:
+        assert self._calls is not None, "nothing is done before the work is known"
+        return self._calls
+
+    @property
+    def _put_together(self) -> JobOutputs:
+        assert self._outputs is not None, "nothing is done before the work is known"
+        return self._outputs
+
+    async def _assemble(self, number: int) -> None:
+        why = await self._put_together.assemble(number)
+        if why is not None:
+            told = why
+            self._tell(
+                lambda machine: machine.not_assembled(number, told, now=self._clock.monotonic())
+            )
+            return
+        await self._plane.database.call(
+            transactions.set_object, self._record.name, number, assembled=True
+        )
+        self._tell(lambda machine: machine.assembled(number, now=self._clock.monotonic()))
+
+    async def _end(self, action: EndJob) -> None:
+        self.capacity.count()
+        self.capacity.release()
+        name = self._record.name
+        _log.info(
+            "transform job %s: %s (%s) %s", name, action.status, action.reason, action.message
+        )
+        if self._outputs is not None:
+            await self._outputs.finish()
+        await self._plane.database.call(
+            transactions.end,
+            name,
+            action.status,
+            reason=action.message,
+            totals=self.totals(),
+            now=self._clock.wall(),
+        )
+
+    async def _cancel(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def totals(self) -> JobTotals:
+        return self.tally.totals(instance_s=self.capacity.instance_s, cost=self.capacity.cost)
+
+
+def _raise(error: BaseException) -> list[Action]:
+    raise error

@@ -1,0 +1,109 @@
+"""Spans handed to the copies of one job, over the control connections of their instances."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.artifacts.source import ArtifactSettings
+from penstock.control.plane import ControlPlane
+from penstock.core.endpoint_state import STOPPING
+from penstock.core.jobs.crashes import CrashCase
+from penstock.core.jobs.job_actions import CRASH, NotDone
+from penstock.core.jobs.spec import InputObject, Span, SpanDone
+from penstock.errors import PenstockError
+from penstock.jobs.transform.outcomes import kind_of_span, reason_of
+from penstock.jobs.transform.records import JobRecord
+from penstock.records.at_work import forget_at_work, take_at_work
+from penstock.records.spec_json import from_dict, to_dict
+
+#: A span takes as long as its model does. One that hangs is ended by its instance; an instance that
+#: hangs is ended by the control plane, and its connection with it.
+_SPAN_S_MAX: Final = 7 * 86_400.0
+_STOP_S_MAX: Final = 60.0
+#: A fleet says why a process ended about when its connection breaks.
+_STORY_S_MAX: Final = 2.0
+_LOOK_S: Final = 0.02
+#: Reason of the failure of an instance that ended by itself.
+EXITED: Final = "instance-exit"
+
+
+class SpanCalls:
+    """Of one job."""
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        record: JobRecord,
+        objects: Mapping[int, InputObject],
+        parts_uri: str,
+        settings: ArtifactSettings,
+        *,
+        hosted: str,
+    ) -> None:
+        """`hosted`: what the job's deployment is called."""
+        self._plane = plane
+        self._job = record.name
+        self._objects = objects
+        self._parts_uri = parts_uri
+        self._hosted = hosted
+        self._call: dict[str, Any] = {
+            "op": "transform",
+            "job": record.name,
+            "spec": to_dict(record.spec),
+            "parts_uri": parts_uri,
+            "settings": settings.to_dict(),
+        }
+        self.copies: dict[int, str] = {}  #: copy -> its instance, of those that answer
+
+    async def run(
+        self, copy: int, span: Span, case: CrashCase | None = None
+    ) -> SpanDone | NotDone | None:
+        """What came of it; None: its suspects were run apart.
+
+        Args:
+            case: what is known of the span, where instances have ended over it.
+        """
+        instance_id = self.copies.get(copy, "")
+        begun = bool(instance_id) and self._plane.answers(instance_id)
+        call = self._call | {
+            "copy": copy,
+            "object": to_dict(self._objects[span.object]),
+            "span": to_dict(span),
+        }
+        if case is not None:
+            await asyncio.to_thread(forget_at_work, self._parts_uri, span)
+            call |= {"noted": True, "apart": case.parts(), "refused": case.refused}
+        try:
+            reply = await self._plane.call_instance(instance_id, call, timeout_s=_SPAN_S_MAX)
+        except PenstockError as error:
+            stopped = self._plane.instance_phase(instance_id) == STOPPING
+            kind = kind_of_span(error, begun=begun, stopped=stopped)
+            if kind != CRASH:
+                return NotDone(kind, reason_of(error))
+            story = await self._story(instance_id) or reason_of(error)
+            noted = await asyncio.to_thread(take_at_work, self._parts_uri, span)
+            return NotDone(kind, story, noted if case is not None else ())
+        return None if "passed" in reply else from_dict(SpanDone, reply)
+
+    async def _story(self, instance_id: str) -> str:
+        """How an instance ended that has broken its connection, once it is known."""
+        left = round(_STORY_S_MAX / _LOOK_S)
+        while left and self._plane.instance_phase(instance_id):
+            await asyncio.sleep(_LOOK_S)
+            left -= 1
+        seen = self._plane.hosted(self._hosted)
+        failures = [one for one in seen.failures if one.reason == EXITED] if seen else []
+        return max(failures, key=lambda one: one.at).message if failures else ""
+
+    async def stop(self) -> None:
+        """Ends the job's spans on every instance; each call ends by it."""
+        stops = [self._stop(instance_id) for instance_id in dict.fromkeys(self.copies.values())]
+        await asyncio.gather(*stops)
+
+    async def _stop(self, instance_id: str) -> None:
+        call = {"op": "transform-stop", "job": self._job}
+        with contextlib.suppress(PenstockError):  # one that has ended has stopped
+            await self._plane.call_instance(instance_id, call, timeout_s=_STOP_S_MAX)

@@ -1,0 +1,263 @@
+"""What is read and written of transform jobs: each function is one transaction on the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import RowMapping, delete, insert, select, update
+
+from penstock.control import paging, rows
+from penstock.control.records import TRANSFORM_JOB, ListQuery, Page
+from penstock.control.store import Store
+from penstock.control.transform_tables import (
+    transform_crashes,
+    transform_jobs,
+    transform_objects,
+    transform_spans,
+)
+from penstock.core.jobs.crashes import CrashCase
+from penstock.core.jobs.spec import InputObject, SpanDone, TransformSpec
+from penstock.jobs.transform.records import (
+    GOING,
+    IN_PROGRESS,
+    STOPPING,
+    JobNotRunning,
+    JobRecord,
+    JobTotals,
+)
+from penstock.records.spec_json import from_dict, to_dict
+
+_INSERTED_AT_ONCE: Final = 1000
+
+
+def create(
+    store: Store,
+    spec: TransformSpec,
+    request: Mapping[str, Any],
+    *,
+    arn: str,
+    now: float,
+    tags: Mapping[str, str],
+) -> None:
+    """Status InProgress. Raises `AlreadyExists`: no name is used twice."""
+    extra = {
+        "status": IN_PROGRESS,
+        "failure_reason": "",
+        "owner": spec.owner,
+        "priority": spec.priority,
+        "spec": rows.to_json(to_dict(spec)),
+        "span_bytes": 0,
+        "totals": rows.to_json({}),
+    }
+    with store.begin() as db:
+        rows.create(db, TRANSFORM_JOB, spec.job, request, arn, now, tags, extra)
+
+
+def describe(store: Store, name: str) -> JobRecord:
+    """Raises `NotFound`."""
+    with store.read() as db:
+        return _record(rows.require(db, TRANSFORM_JOB, name))
+
+
+def page(store: Store, query: ListQuery) -> Page[JobRecord]:
+    """Raises `InvalidToken`."""
+    with store.read() as db:
+        found = db.execute(paging.filtered(transform_jobs, query)).mappings().all()
+        return paging.page(transform_jobs, query, found, _record)
+
+
+def going(store: Store) -> list[JobRecord]:
+    """Those that have not ended, oldest first."""
+    columns = transform_jobs.c
+    with store.read() as db:
+        found = db.execute(
+            select(transform_jobs)
+            .where(columns.status.in_(GOING))
+            .order_by(columns.created, columns.key)
+        )
+        return [_record(row) for row in found.mappings()]
+
+
+def begin_stop(store: Store, name: str, *, now: float) -> None:
+    """Status Stopping; a second call changes nothing. Raises `NotFound`, `JobNotRunning`."""
+    with store.begin() as db:
+        row = rows.require(db, TRANSFORM_JOB, name)
+        if row["status"] not in GOING:
+            raise JobNotRunning(row["name"], row["status"])
+        if row["status"] != STOPPING:
+            _write(db, row["key"], status=STOPPING, modified=now)
+
+
+def begin(
+    store: Store,
+    name: str,
+    objects: Sequence[InputObject],
+    *,
+    span_bytes: int,
+    totals: JobTotals,
+    now: float,
+) -> None:
+    """The objects of a job, once and for all: what is read of them from now on is this version."""
+    key = name.lower()
+    values = [
+        {
+            "job_key": key,
+            "number": one.number,
+            "object_key": one.key,
+            "uri": one.uri,
+            "size": one.size,
+            "stamp": one.stamp,
+            "assembled": 0,
+            "failure": "",
+        }
+        for one in objects
+    ]
+    with store.begin() as db:
+        db.execute(delete(transform_objects).where(transform_objects.c.job_key == key))
+        for at in range(0, len(values), _INSERTED_AT_ONCE):
+            db.execute(insert(transform_objects), values[at : at + _INSERTED_AT_ONCE])
+        _write(
+            db, key, started=now, modified=now, span_bytes=span_bytes,
+            totals=rows.to_json(asdict(totals)),
+        )  # fmt: skip
+
+
+def work_of(
+    store: Store, name: str
+) -> tuple[list[InputObject], dict[int, str], set[int], list[SpanDone]]:
+    """(objects, those that get no output with the reason, those whose output is in its place,
+    spans that are done) of a job that has begun."""
+    key = name.lower()
+    with store.read() as db:
+        found = db.execute(
+            select(transform_objects)
+            .where(transform_objects.c.job_key == key)
+            .order_by(transform_objects.c.number)
+        ).mappings()
+        objects, failures, assembled = [], {}, set()
+        for row in found:
+            objects.append(
+                InputObject(
+                    number=row["number"],
+                    key=row["object_key"],
+                    uri=row["uri"],
+                    size=row["size"],
+                    stamp=row["stamp"],
+                )
+            )
+            if row["failure"]:
+                failures[row["number"]] = row["failure"]
+            if row["assembled"]:
+                assembled.add(row["number"])
+        spans = db.execute(
+            select(transform_spans)
+            .where(transform_spans.c.job_key == key)
+            .order_by(transform_spans.c.object, transform_spans.c.span)
+        ).mappings()
+        return objects, failures, assembled, [_span_done(row) for row in spans]
+
+
+def add_spans(store: Store, name: str, done: Sequence[SpanDone]) -> None:
+    """Spans whose output is committed. One that is there already stays as it is."""
+    key, columns = name.lower(), transform_spans.c
+    with store.begin() as db:
+        for one in done:
+            db.execute(
+                delete(transform_spans).where(
+                    columns.job_key == key,
+                    columns.object == one.object,
+                    columns.span == one.span,
+                )
+            )
+            db.execute(insert(transform_spans).values(job_key=key, **asdict(one)))
+
+
+def set_object(
+    store: Store, name: str, number: int, *, assembled: bool = False, failure: str = ""
+) -> None:
+    """Its output is in its place, or it gets none."""
+    columns = transform_objects.c
+    values: dict[str, Any] = {"assembled": 1} if assembled else {"failure": failure}
+    with store.begin() as db:
+        db.execute(
+            update(transform_objects)
+            .where(columns.job_key == name.lower(), columns.number == number)
+            .values(**values)
+        )
+
+
+def keep_case(store: Store, name: str, number: int, span: int, case: CrashCase) -> None:
+    """What is known of the records of a span over which instances ended."""
+    key, columns = name.lower(), transform_crashes.c
+    of_span = columns.job_key == key, columns.object == number, columns.span == span
+    with store.begin() as db:
+        db.execute(delete(transform_crashes).where(*of_span))
+        text = rows.to_json(asdict(case))
+        db.execute(
+            insert(transform_crashes).values(job_key=key, object=number, span=span, crash_case=text)
+        )
+
+
+def cases_of(store: Store, name: str) -> dict[tuple[int, int], CrashCase]:
+    """Of a job that has begun: (object, span) -> what `keep_case` kept last."""
+    with store.read() as db:
+        found = db.execute(
+            select(transform_crashes).where(transform_crashes.c.job_key == name.lower())
+        ).mappings()
+        return {(row["object"], row["span"]): _case(row["crash_case"]) for row in found}
+
+
+def set_totals(store: Store, name: str, totals: JobTotals) -> None:
+    with store.begin() as db:
+        _write(db, name.lower(), totals=rows.to_json(asdict(totals)))
+
+
+def end(
+    store: Store, name: str, status: str, *, reason: str, totals: JobTotals, now: float
+) -> None:
+    """The last change of a job: its objects and spans are forgotten, its totals stay."""
+    key = name.lower()
+    with store.begin() as db:
+        for table in (transform_crashes, transform_spans, transform_objects):
+            db.execute(delete(table).where(table.c.job_key == key))
+        _write(
+            db, key, status=status, failure_reason=reason, ended=now, modified=now,
+            totals=rows.to_json(asdict(totals)),
+        )  # fmt: skip
+
+
+def _write(db: Any, key: str, **values: Any) -> None:
+    db.execute(update(transform_jobs).where(transform_jobs.c.key == key).values(**values))
+
+
+def _record(row: RowMapping) -> JobRecord:
+    return JobRecord(
+        name=row["name"],
+        arn=row["arn"],
+        request=orjson.loads(row["request"]),
+        spec=from_dict(TransformSpec, orjson.loads(row["spec"])),
+        status=row["status"],
+        failure_reason=row["failure_reason"],
+        created=row["created"],
+        modified=row["modified"],
+        started=row["started"],
+        ended=row["ended"],
+        span_bytes=row["span_bytes"],
+        totals=JobTotals(**orjson.loads(row["totals"])),
+    )
+
+
+def _span_done(row: RowMapping) -> SpanDone:
+    fields = dict(row)
+    del fields["job_key"]
+    return SpanDone(**fields)
+
+
+def _case(text: str) -> CrashCase:
+    members = orjson.loads(text)
+    members["suspects"] = tuple(members["suspects"])
+    members["refused"] = tuple((number, story) for number, story in members["refused"])
+    return CrashCase(**members)

@@ -1,0 +1,164 @@
+"""The metrics of `/metrics`, pushed to an OpenTelemetry collector over OTLP.
+
+The families are those of the page, made by the same collector: names, labels and buckets are the
+catalogue's, so a dashboard is right for both ways. Counters and histograms are cumulative since the
+start of this process. A collector that is away costs what was to be sent then, nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from penstock.clock import Clock
+
+log = logging.getLogger(__name__)
+
+METRICS_PATH: Final = "/v1/metrics"
+#: A collector that takes longer is away for this time.
+EXPORT_S_MAX: Final = 10.0
+#: A server that stops waits so long at most for a collector that does not answer.
+STOP_S_MAX: Final = 3.0
+_SCOPE: Final = "penstock"
+_NS: Final = 1e9
+
+
+class OtlpMetrics:
+    """Sends what `collector` has, every so often. `start`, then `stop`, which sends a last time."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        collector: Collector,
+        clock: Clock,
+        *,
+        every_s: float,
+        resource: Mapping[str, str],
+    ) -> None:
+        """
+        Args:
+            endpoint: base URL of the collector's OTLP over HTTP.
+            resource: attributes of this process, `service.name` among them.
+
+        Raises:
+            ImportError: the extra `otel` is not installed.
+        """
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415
+            OTLPMetricExporter,
+        )
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+
+        self._exporter = OTLPMetricExporter(endpoint=endpoint.rstrip("/") + METRICS_PATH)
+        self._resource = Resource.create(dict(resource))
+        self._collector = collector
+        self._clock = clock
+        self._every_s = every_s
+        self._began = clock.wall()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="otlp-metrics")
+
+    async def stop(self) -> None:
+        """Idempotent."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+        await asyncio.to_thread(within, STOP_S_MAX, self._last)
+
+    def _last(self) -> None:
+        self._exporter.export(self._data(), EXPORT_S_MAX * 1e3)
+        self._exporter.shutdown()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                await self._export()
+            except Exception:  # one round's numbers; the next one has them all again
+                log.exception("metrics could not be sent")
+
+    async def _export(self) -> None:
+        data = self._data()  # on the loop, as what it reads is
+        await asyncio.to_thread(self._exporter.export, data, EXPORT_S_MAX * 1e3)
+
+    def _data(self) -> Any:
+        now = self._clock.wall()
+        return metrics_data(self._collector.collect(), self._resource, began=self._began, now=now)
+
+
+def within(seconds: float, work: Callable[[], object]) -> None:
+    """Waits for `work` so long at most; a thread of its own does it, that no exit waits for."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def metrics_data(families: Iterable[Metric], resource: Any, *, began: float, now: float) -> Any:
+    """Prometheus families as OpenTelemetry's metrics; `began`, `now`: wall s."""
+    from opentelemetry.sdk.metrics import export as sdk  # noqa: PLC0415
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope  # noqa: PLC0415
+
+    times = int(began * _NS), int(now * _NS)
+    found = []
+    for family in families:
+        data = _data_of(sdk, family, times)
+        if data is not None:
+            found.append(sdk.Metric(family.name, family.documentation, family.unit, data))
+    scope = sdk.ScopeMetrics(InstrumentationScope(_SCOPE), found, "")
+    return sdk.MetricsData([sdk.ResourceMetrics(resource, [scope], "")])
+
+
+def _data_of(sdk: Any, family: Metric, times: tuple[int, int]) -> Any:
+    cumulative = sdk.AggregationTemporality.CUMULATIVE
+    if family.type == "histogram":
+        points = _histogram_points(sdk, family, times)
+        return sdk.Histogram(points, cumulative) if points else None
+    points = [
+        sdk.NumberDataPoint(sample.labels, *times, float(sample.value))
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    ]
+    if not points:
+        return None
+    if family.type == "counter":
+        return sdk.Sum(points, cumulative, is_monotonic=True)
+    return sdk.Gauge(points)
+
+
+def _histogram_points(sdk: Any, family: Metric, times: tuple[int, int]) -> list[Any]:
+    """Prometheus's buckets hold all below their edge, OpenTelemetry's those since the last one."""
+    rows: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    for sample in family.samples:
+        labels = {key: value for key, value in sample.labels.items() if key != "le"}
+        row = rows.setdefault(
+            tuple(sorted(labels.items())), {"labels": labels, "buckets": [], "sum": 0.0}
+        )
+        if sample.name.endswith("_bucket"):
+            row["buckets"].append((float(sample.labels["le"]), sample.value))
+        elif sample.name.endswith("_sum"):
+            row["sum"] = sample.value
+    points = []
+    for row in rows.values():
+        buckets = sorted(row["buckets"])
+        counts, below = [], 0.0
+        for _, count in buckets:
+            counts.append(int(count - below))
+            below = count
+        edges = [edge for edge, _ in buckets[:-1]]
+        points.append(
+            sdk.HistogramDataPoint(
+                row["labels"], *times, int(below), row["sum"], counts, edges, 0.0, 0.0
+            )
+        )
+    return points

@@ -1,0 +1,260 @@
+"""The driver of traffic between regions: each request goes to one that has room, and ends once.
+
+What decides is `core/traffic`: this class asks it, sends, listens and reports back. A request's
+life:
+
+1. `take`: a region is chosen and a slot there reserved (`picking.py`); or it is held here
+   (`holding.py`); or refused at once.
+2. Sent over a connection of the region's pool. Its deadline goes with it.
+3. The region is lost before an answer was seen, or refuses: sent again, to another region first,
+   within its deadline. That holds for requests that may be computed twice; every inference may.
+4. The answer is passed on (`answering.py`). One that breaks in pieces is gone on with elsewhere,
+   where its protocol knows how (`Relay.continuation`), or ends with the protocol's own error.
+5. Its slot is free once the region's last byte is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.clock import Clock
+from penstock.config import LimitConfig
+from penstock.core.traffic.answers import Held, Refused, Sent
+from penstock.errors import PenstockError
+from penstock.gateway.call import Call
+from penstock.gateway.deadlines import Deadlines
+from penstock.gateway.draining import DrainWatch
+from penstock.gateway.invocation import ANSWERED, DONE, SENT, WAITING, Invocation
+from penstock.gateway.timers import Timers
+from penstock.orchestrator import refusals, requests
+from penstock.orchestrator.answering import Answering
+from penstock.orchestrator.asked import Asked
+from penstock.orchestrator.holding import Holding
+from penstock.orchestrator.passage import WHOLE, Passage
+from penstock.orchestrator.picking import fits_elsewhere, pick
+from penstock.orchestrator.recording import Recorder
+from penstock.orchestrator.region import Region
+from penstock.orchestrator.table import TrafficTable
+
+#: More than regions that could fail one after the other, and than tries at one that restarts.
+ATTEMPTS_MAX: Final = 16
+#: Before the same region is tried again; doubled each time, up to the most.
+AGAIN_S: Final = 0.05
+AGAIN_S_MAX: Final = 0.5
+
+
+class Forwarder:
+    """All requests of one orchestrator."""
+
+    #: headers that it wants to see of requests, beside what doors read
+    interest: tuple[bytes, ...] = ()
+
+    def __init__(
+        self,
+        table: TrafficTable,
+        regions: Mapping[str, Region],
+        *,
+        clock: Clock,
+        timers: Timers,
+        limits: LimitConfig,
+        recorder: Recorder,
+    ) -> None:
+        self._table = table
+        self._regions = regions
+        self._monotonic = clock.monotonic
+        self._timers = timers
+        self._timeout_s = limits.request_timeout_s
+        self._stream_timeout_s = max(limits.request_timeout_s, limits.stream_timeout_s)
+        self._recorder = recorder
+        self._deadlines = Deadlines(clock, timers, self._expire, limit_s=limits.request_timeout_s)
+        self._live = self._deadlines.live
+        self._answering = Answering(self, table, regions, clock=clock, recorder=recorder)
+        self._holding = Holding(table, self, clock=clock, timers=timers)
+        self.look = self._holding.look
+        self.look_all = self._holding.look_all
+        self._drain = DrainWatch(clock, timers)
+        self._stopping = False
+
+    @property
+    def in_flight(self) -> int:
+        """Requests taken and not yet written to the last byte."""
+        return len(self._live)
+
+    @property
+    def held(self) -> int:
+        """Those of them that wait here for a region with room."""
+        return len(self._holding)
+
+    @property
+    def accepting(self) -> bool:
+        return not self._stopping
+
+    # Requests
+
+    def take(self, call: Call, asked: Asked) -> None:
+        """Sees to the answer of a request, now or later."""
+        passage = Passage(self._answering, call, asked, self._table.of(asked.endpoint))
+        call.context = passage
+        call.endpoint = asked.endpoint
+        call.state = WAITING
+        limit_s = self._stream_timeout_s if asked.streams else self._timeout_s
+        own_s = asked.deadline_s
+        call.deadline = call.received + (limit_s if own_s is None else min(own_s, limit_s))
+        self._live[call.number] = call
+        self._deadlines.watch_own(call, call.deadline)
+        if self._stopping:
+            self.fail(passage, refusals.stopping())
+        else:
+            self.route(passage)
+
+    def written(self, call: Call) -> None:
+        """The last byte of the answer left."""
+        self._over(call, cancelled=False)
+
+    def abandoned(self, call: Call) -> None:
+        """The client is gone: its request ends everywhere."""
+        self._over(call, cancelled=True)
+
+    def _over(self, call: Call, *, cancelled: bool) -> None:
+        passage: Passage | None = call.context
+        if passage is None or self._live.pop(call.number, None) is None:
+            return
+        passage.done = True
+        call.state = DONE
+        self.let_go(passage, ok=None, outcome="client-gone")
+        self._recorder.ended(passage, now=self._monotonic(), cancelled=cancelled)
+        if self._drain.waits:
+            self._drain.look()
+
+    # To a region
+
+    def route(self, passage: Passage) -> None:
+        """Sends it to a region that has room, holds it here, or refuses it."""
+        now = self._monotonic()
+        answer = pick(self._table, passage, now=now)
+        if isinstance(answer, Sent):
+            self.send(passage, answer, now)
+        elif isinstance(answer, Held):
+            passage.ticket = answer.ticket
+            passage.route = answer.reason
+            passage.call.state = WAITING
+            passage.traffic.waiting[answer.ticket] = passage
+        else:
+            self.refused(passage, answer)
+
+    def refused(self, passage: Passage, refused: Refused) -> None:
+        """No region takes it: the client gets what a region said to that, or why."""
+        if passage.kept is not None and not passage.begun:
+            passage.call.state = ANSWERED
+            passage.mode = WHOLE
+            passage.give_whole(passage.kept)
+            return
+        self.fail(passage, refusals.no_region(passage.asked.endpoint, refused))
+
+    def send(self, passage: Passage, sent: Sent, now: float) -> None:
+        """Sends it to the region where it has a slot, at once unless that was asked before."""
+        passage.slot = passage.region = sent.region
+        passage.route = sent.reason
+        if sent.region not in passage.tried:
+            self._ask(passage, now)
+            return
+        # Every region that serves was asked before.
+        asked_enough = passage.kept is not None or passage.attempts >= ATTEMPTS_MAX
+        self.let_go(passage, ok=None, outcome="asked-before")
+        if asked_enough:
+            self.refused(passage, Refused("regions-lost", 1.0))
+            return
+        passage.attempts += 1
+        wait_s = min(AGAIN_S * 2**passage.attempts, AGAIN_S_MAX)
+        passage.retry_timer = self._timers.call_at(now + wait_s, lambda: self._again(passage))
+
+    def _again(self, passage: Passage) -> None:
+        """What failed everywhere is tried everywhere again."""
+        passage.retry_timer = None
+        passage.tried = ()
+        if not passage.done:
+            self.route(passage)
+
+    def _ask(self, passage: Passage, now: float) -> None:
+        call, region = passage.call, self._regions[passage.region]
+        passage.attempts += 1
+        passage.sent_at, passage.began_at = now, 0.0
+        passage.answer = None
+        call.state = SENT
+        assert call.deadline is not None
+        data = requests.written(
+            call,
+            passage.body,
+            region.access,
+            left_s=call.deadline - now,
+            asks_room=passage.asked.asks_room,
+        )
+        passage.exchange = region.pool.ask(
+            passage,
+            data,
+            head_only=call.method == b"HEAD",
+            repeatable=passage.asked.repeatable,
+        )
+
+    def leave(self, region: str, reason: str) -> None:
+        """Nothing is heard of a region: what waits for its answers goes where there is room.
+
+        Where no other region has any it stays: the silence may end.
+        """
+        for call in list(self._live.values()):
+            passage: Passage = call.context
+            waits = passage.slot == region and passage.exchange is not None
+            if not waits or not passage.may_leave:
+                continue
+            if fits_elsewhere(self._table, passage, region, now=self._monotonic()):
+                passage.stop()
+                self._answering.lost(passage, reason)
+
+    # Ends
+
+    def let_go(self, passage: Passage, *, ok: bool | None, outcome: str) -> None:
+        """Frees what it holds: its slot in a region, or its place in the queue here."""
+        passage.stop()
+        traffic = passage.traffic
+        if passage.ticket:
+            traffic.router.withdraw(passage.ticket)
+            traffic.waiting.pop(passage.ticket, None)
+            passage.ticket = 0
+        slot, passage.slot = passage.slot, ""
+        if slot:
+            first_byte_s = passage.began_at - passage.sent_at if passage.began_at else None
+            now = self._monotonic()
+            traffic.router.release(slot, ok=ok, first_byte_s=first_byte_s, now=now)
+            passage.tell(outcome, now)
+        self.look(traffic)
+
+    def fail(self, passage: Passage, error: PenstockError) -> None:
+        """The client gets an error of the orchestrator's own."""
+        if not passage.begun:
+            passage.answer = None  # half of one that nobody saw is not what the client got
+        passage.call.state = ANSWERED
+        passage.give_error(error)
+
+    def _expire(self, invocation: Invocation) -> None:
+        passage: Passage = invocation.context
+        waits = bool(passage.ticket)
+        self.let_go(passage, ok=None, outcome="deadline-passed")
+        self.fail(passage, refusals.deadline_passed(passage.asked.endpoint, held=waits))
+
+    # The end of all
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Refuses new requests from now on and waits for those in flight; False: out of time."""
+        self._stopping = True
+        return await self._drain.wait(lambda: not self._live, timeout_s)
+
+    def close(self) -> None:
+        """What is still in flight is told so."""
+        self._stopping = True
+        for call in list(self._live.values()):
+            passage: Passage = call.context
+            if call.state < ANSWERED:
+                self.let_go(passage, ok=None, outcome="stopping")
+                self.fail(passage, refusals.stopping())
+        self._deadlines.close()

@@ -1,0 +1,218 @@
+"""One request on its way through the orchestrator, and its answer on the way back.
+
+An answer whose length is known and small is gathered until it is whole: a region that breaks in the
+middle of it costs the client nothing then. Everything else is passed on as it comes, and the region
+is not read while the client can't take more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import PenstockError
+from penstock.gateway.asgi import head_of
+from penstock.gateway.call import Call
+from penstock.gateway.timers import TimerHandle
+from penstock.orchestrator.asked import Asked, Relay
+from penstock.orchestrator.upstream import Headers
+
+if TYPE_CHECKING:
+    from penstock.orchestrator.answering import Answering
+    from penstock.orchestrator.pool import Exchange
+    from penstock.orchestrator.table import EndpointTraffic
+
+#: Of an answer that is gathered; two of the largest tensors that fit into a frame of HTTP/2.
+WHOLE_BYTES_MAX: Final = 1 << 20
+#: Of a refusal that is kept while others are asked.
+REFUSAL_BYTES_MAX: Final = 65_536
+
+#: What becomes of the answer that comes.
+WHOLE: Final = "whole"
+PIECES: Final = "pieces"
+REFUSAL: Final = "refusal"  #: it is kept: another region may do better
+
+_HOP_BY_HOP: Final = frozenset(
+    (
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
+        b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+    )
+)  # fmt: skip
+REQUEST_ID: Final = b"x-amzn-requestid"
+ROOM: Final = b"x-penstock-room"
+_OPENAI_ID: Final = b"x-request-id"
+
+
+class Answer:
+    """Status, headers and the bytes of a body so far."""
+
+    __slots__ = ("body", "headers", "length", "status")
+
+    def __init__(self, status: int, headers: Headers, length: int | None) -> None:
+        self.status = status
+        self.headers = headers
+        self.length = length
+        self.body = bytearray()
+
+
+class Passage:
+    """A request of one client; the `Asker` of all its exchanges, one after the other."""
+
+    __slots__ = (
+        "answer", "answering", "asked", "attempts", "began_at", "body", "call", "done", "exchange",
+        "kept", "mode", "pausing", "region", "region_request_id", "relay", "resumed", "retry_timer",
+        "route", "sent_at", "slot", "story", "ticket", "traffic", "tried",
+    )  # fmt: skip
+
+    def __init__(
+        self, answering: Answering, call: Call, asked: Asked, traffic: EndpointTraffic
+    ) -> None:
+        self.answering = answering
+        self.call = call
+        self.asked = asked
+        self.traffic = traffic
+        self.body = call.body
+        self.exchange: Exchange | None = None
+        self.slot = ""  #: region that holds a slot for it; "" = none
+        self.region = ""  #: that it was sent to last
+        self.route = ""  #: why that one
+        self.ticket = 0  #: while it is held here
+        self.attempts = 0
+        self.tried: tuple[str, ...] = ()  #: regions that failed or refused it
+        self.sent_at = 0.0
+        self.began_at = 0.0  #: of the present answer's first byte; 0 = none yet
+        self.answer: Answer | None = None  #: the present one
+        self.mode = ""
+        self.kept: Answer | None = None  #: a refusal, to be told if no other region does better
+        self.region_request_id = ""
+        self.relay: Relay | None = None  #: of an answer in pieces that mean something
+        self.resumed = 0  #: times that a broken answer was gone on with elsewhere
+        self.pausing: asyncio.Task[None] | None = None
+        self.retry_timer: TimerHandle | None = None
+        self.story: list[dict[str, Any]] = []  #: of its attempts
+        self.done = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether the client has seen a part of an answer."""
+        return bool(self.call.started or self.call.finished)
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether another region could answer it in place of the one that was asked."""
+        if self.begun:
+            return self.relay is not None and self.mode == PIECES
+        return self.asked.repeatable
+
+    # Asker
+
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
+        self.answer = Answer(status, headers, length)
+        self.mode = self.answering.began(self)
+        if self.mode == PIECES and not self.begun:
+            if self.asked.relay_of is not None:
+                self.relay = self.asked.relay_of(self.call, headers)
+            self._start(length if self.relay is None else None)
+
+    def on_body(self, data: bytes) -> None:
+        answer = self.answer
+        assert answer is not None
+        if self.mode == PIECES:
+            relay = self.relay
+            piece = data if relay is None else relay.feed(data)
+            if piece:
+                self.call.send(piece)
+                self._ease()
+        elif self.mode == WHOLE or len(answer.body) < REFUSAL_BYTES_MAX:
+            answer.body += data
+
+    def on_end(self) -> None:
+        self.exchange = None
+        self.answering.over(self)
+
+    def on_lost(self, reason: str) -> None:
+        self.exchange = None
+        self.answering.lost(self, reason)
+
+    # What the forwarder has it do
+
+    def give_whole(self, answer: Answer) -> None:
+        """The client gets this answer."""
+        self.answer = answer
+        try:
+            self.call.answer(self.head(), bytes(answer.body))
+        except PenstockError as error:  # a header that spans lines
+            self.asked.speech.refuse(self.call, error)
+
+    def _start(self, length: int | None) -> None:
+        try:
+            head = self.head()
+        except PenstockError as error:
+            self.asked.speech.refuse(self.call, error)
+            self.call.abort()
+        else:
+            self.call.start(head, length=length)
+
+    def give_end(self) -> None:
+        """The client has had all pieces."""
+        if self.relay is not None:
+            self.call.send(self.relay.rest())
+        self.call.finish()
+
+    def give_error(self, error: PenstockError) -> None:
+        if self.call.started:
+            self.asked.speech.broken(self.call, error)
+        elif not self.call.finished:
+            self.asked.speech.refuse(self.call, error)
+
+    def head(self) -> bytes:
+        """Of the region's answer, without what concerns one connection only."""
+        answer = self.answer
+        assert answer is not None
+        headers = [
+            (name, value)
+            for name, value in answer.headers
+            if name not in _HOP_BY_HOP and name not in (ROOM, _OPENAI_ID)
+        ]
+        if any(name == _OPENAI_ID for name, _ in answer.headers) and self.call.connection:
+            headers.append((_OPENAI_ID, self.call.request_id.encode()))
+        if self.region:
+            headers.append((b"x-penstock-region", self.region.encode()))
+        return head_of(answer.status, headers)
+
+    def tell(self, outcome: str, now: float) -> None:
+        """Notes what became of an attempt."""
+        self.story.append(
+            {
+                "region": self.region,
+                "reason": self.route,
+                "outcome": outcome,
+                "ms": round((now - self.sent_at) * 1e3, 3) if self.sent_at else 0.0,
+            }
+        )
+
+    def stop(self) -> None:
+        """Nothing more is to come of any region for it."""
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.cancel()
+        for waits in (self.retry_timer, self.pausing):
+            if waits is not None:
+                waits.cancel()
+        self.retry_timer = self.pausing = None
+
+    def _ease(self) -> None:
+        """Reads no more of the region while the client is behind."""
+        connection, exchange = self.call.connection, self.exchange
+        if connection is None or exchange is None or self.pausing is not None:
+            return
+        if connection.unread_bytes or connection.current is not self.call:
+            exchange.pause()
+            self.pausing = asyncio.get_running_loop().create_task(self._resume(exchange))
+
+    async def _resume(self, exchange: Exchange) -> None:
+        connection = self.call.connection
+        if connection is not None:
+            await connection.wait_writable(self.call)
+        self.pausing = None
+        exchange.resume()

@@ -1,0 +1,108 @@
+"""What the orchestrator counts of requests, and tells of the last ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from penstock.clock import Clock
+from penstock.gateway.request_id import RequestIds
+from penstock.metrics.sketch import Sketch
+
+if TYPE_CHECKING:
+    from penstock.orchestrator.passage import Passage
+
+SIZE: Final = 16_384
+#: Strangers choose the names of endpoints that are not known.
+_OTHERS: Final = "(none)"
+
+
+class Recorder:
+    """Of one orchestrator.
+
+    Attributes:
+        requests: (endpoint, region, outcome) -> requests; "" = no region.
+        again: why requests were sent again -> times.
+        took_s: (endpoint, region) -> durations of answers.
+        first_byte_s: the same, to the first byte.
+    """
+
+    def __init__(self, clock: Clock, ids: RequestIds) -> None:
+        self._clock = clock
+        self._ids = ids
+        #: number and story, which is bytes: the garbage collector has nothing to walk then
+        self._rows: list[tuple[int, bytes] | None] = [None] * SIZE
+        self._trace_ids: dict[int, tuple[int, int]] = {}  #: the same of those that are recorded
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        self.again: Counter[str] = Counter()
+        self.took_s: dict[tuple[str, str], Sketch] = {}
+        self.first_byte_s: dict[tuple[str, str], Sketch] = {}
+
+    def sent_again(self, reason: str) -> None:
+        """A request left a region without an answer that could be given to its client."""
+        self.again[reason] += 1
+
+    def ended(self, passage: Passage, *, now: float, cancelled: bool) -> None:
+        """A request is over."""
+        call, answer = passage.call, passage.answer
+        answered = answer is not None and passage.mode != "refusal" and not cancelled
+        region = passage.region if answered else ""
+        status = answer.status if answered and answer is not None else 0
+        outcome = "cancelled" if cancelled else outcome_of(status)
+        endpoint = passage.traffic.name or _OTHERS
+        self.requests[endpoint, region, outcome] += 1
+        took_s = now - call.received
+        if region:
+            key = endpoint, region
+            self.took_s.setdefault(key, Sketch()).add(took_s)
+            if passage.began_at:
+                first = self.first_byte_s.setdefault(key, Sketch())
+                first.add(max(0.0, passage.began_at - call.received))
+        self._rows[call.number % SIZE] = (
+            call.number,
+            orjson.dumps(
+                {
+                    "endpoint": passage.asked.endpoint,
+                    "operation": passage.asked.operation,
+                    "status": status or None,
+                    "outcome": outcome,
+                    "region": region,
+                    "region_request_id": passage.region_request_id,
+                    "received": self._clock.wall() - took_s,
+                    "total_ms": round(took_s * 1e3, 3),
+                    "attempts": passage.story,
+                    "resumed": passage.resumed,
+                }
+            ),
+        )
+
+    def traced(self, number: int, trace_id: int) -> None:
+        """A request that is over is in a trace, too."""
+        self._trace_ids[number % SIZE] = (number, trace_id)
+
+    def explain(self, request_id: str) -> dict[str, Any] | None:
+        """Where a request went and why; None if it is unknown, under way, or too long ago."""
+        number = self._ids.number(request_id)
+        row = self._rows[number % SIZE] if number is not None else None
+        if row is None or row[0] != number:
+            return None
+        story: dict[str, Any] = orjson.loads(row[1])
+        known, trace_id = self._trace_ids.get(number % SIZE, (0, 0))
+        if known == number:
+            story["trace_id"] = f"{trace_id:032x}"
+        return {"request_id": request_id} | story
+
+
+def outcome_of(status: int) -> str:
+    """The one word for how a request ended."""
+    if not status:
+        return "no-region"
+    if status in (429, 503):
+        return "refused"
+    if status >= 500:
+        return "internal-error"
+    if status == 424:
+        return "model-error"
+    return "caller-error" if status >= 400 else "ok"

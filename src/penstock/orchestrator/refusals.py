@@ -1,0 +1,79 @@
+"""The errors that the orchestrator gives itself, each with what the caller can do about it."""
+
+from __future__ import annotations
+
+from penstock.core.traffic.answers import Refused
+from penstock.errors import CallerError, NotNowError, PenstockError
+
+_WHY = {
+    "held-too-many": "no region has room for it, and as many requests wait as may",
+    "held-too-long": "no region had room for it in the time that requests may wait",
+    "no-region-serves": "no region serves at present",
+    "regions-lost": "every region that was asked was lost or refused it",
+}
+
+
+def no_region(endpoint: str, refused: Refused) -> PenstockError:
+    """It could be sent to no region, or to none that answered."""
+    if refused.reason == "no-region-allowed":
+        return CallerError(
+            "no-region-allowed",
+            f"No region that {_whose(endpoint)} may go to has it.",
+            hint="'penstock traffic show' tells which regions have it, and what it is pinned to.",
+        )
+    why = _WHY.get(refused.reason, _WHY["no-region-serves"])
+    return NotNowError(
+        "no-region",
+        f"The request for {_whose(endpoint)} was not answered: {why}.",
+        hint="Try again in a moment; 'penstock traffic show' tells how the regions are.",
+        retry_after_s=refused.retry_after_s or 1.0,
+    )
+
+
+def deadline_passed(endpoint: str, *, held: bool) -> PenstockError:
+    what = "had no region with room" if held else "was not answered"
+    return NotNowError(
+        "deadline-passed",
+        f"The request for {_whose(endpoint)} {what} within the time that it allowed.",
+        hint="Allow more time, or send fewer requests at once.",
+    )
+
+
+def lost(endpoint: str, region: str) -> PenstockError:
+    return NotNowError(
+        "region-lost",
+        f"Region {region} was lost with a request for {_whose(endpoint)}, which it may have taken.",
+        hint="See whether it was done before you send it again.",
+    )
+
+
+def broken(endpoint: str, region: str) -> PenstockError:
+    return NotNowError(
+        "stream-broken",
+        f"Region {region}, which was answering for {_whose(endpoint)}, is gone; part of the answer"
+        " was sent.",
+        hint="Send the request again.",
+        retry_after_s=1.0,
+    )
+
+
+def stopping() -> PenstockError:
+    return NotNowError(
+        "stopping",
+        "The orchestrator is stopping.",
+        hint="Send the request to another one, or again in a moment.",
+        retry_after_s=1.0,
+    )
+
+
+def region_only(path: str) -> PenstockError:
+    return CallerError(
+        "region-only",
+        f"{path} is a region's own: the orchestrator does not pass it on.",
+        hint="Ask the region itself; 'penstock traffic show' names the addresses.",
+        status=404,
+    )
+
+
+def _whose(endpoint: str) -> str:
+    return f"endpoint {endpoint}" if endpoint else "no endpoint of its own"

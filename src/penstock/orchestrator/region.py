@@ -1,0 +1,270 @@
+"""One region as the orchestrator watches it: its feed, its probes, and why it is not used.
+
+The feed (`GET /penstock/v1/traffic`) is one answer without an end; whenever it breaks it is asked
+for again. A probe goes out every quarter of a second over a connection of its own, and measures the
+way there and back. What follows from an unanswered one is `core/traffic`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from penstock.clock import Clock
+from penstock.core.traffic.spec import HealthSpec
+from penstock.errors import CallerError
+from penstock.orchestrator import requests
+from penstock.orchestrator.pool import UNREACHABLE, UNTRUSTED, RegionPool
+from penstock.orchestrator.regions_file import RegionAccess
+from penstock.orchestrator.upstream import Headers
+from penstock.wire.server_sent_events import EventSplitter
+
+log = logging.getLogger(__name__)
+
+PROBE_EVERY_S: Final = 0.25
+#: More than a round trip around the earth: later answers are none.
+PROBE_S_MAX: Final = 0.5
+AGAIN_S: Final = 0.1
+AGAIN_S_MAX: Final = 1.0
+#: The feed speaks each second.
+SILENCE_S_MAX: Final = 3.0
+PROBES_LOST_MAX: Final = HealthSpec().probes_max
+_WAYS: Final = 16  #: probes whose shortest way counts
+
+FEED: Final = b"/penstock/v1/traffic"
+PING: Final = b"/ping"
+
+CONNECTING: Final = "connecting"
+FOLLOWED: Final = "followed"
+NO_FEED: Final = "no-traffic-feed"
+NOT_LET_IN: Final = "region-refused"
+FEED_LOST: Final = "feed-lost"
+
+OnEvent = Callable[["Region", Mapping[str, Any], bool], None]
+
+
+class Region:
+    """The region and what is known of its connection. `run` watches it until it is cancelled.
+
+    Attributes:
+        state: connecting | followed | region-unreachable | certificate-untrusted | no-traffic-feed
+            | region-refused | feed-lost
+    """
+
+    def __init__(
+        self,
+        access: RegionAccess,
+        clock: Clock,
+        *,
+        on_event: OnEvent,
+        on_probe: Callable[[Region, bool], None],
+    ) -> None:
+        """
+        Args:
+            on_event: is told what the feed tells, and whether that is of every endpoint.
+            on_probe: is told whether a probe was answered in time.
+        """
+        self.access = access
+        self.name = access.name
+        self.pool = RegionPool(access.address, clock)
+        self.state = CONNECTING
+        self.detail = ""  #: what a person needs to know of it
+        self.heard_at: float | None = None  #: monotonic s of the last event
+        self.probes_lost = 0  #: in a row
+        self._probes = RegionPool(access.address, clock)
+        self._monotonic = clock.monotonic
+        self._on_event = on_event
+        self._on_probe = on_probe
+        self._ways: deque[float] = deque(maxlen=_WAYS)
+
+    @property
+    def way_s(self) -> float:
+        """There and back, at its shortest lately."""
+        return min(self._ways, default=0.0)
+
+    def refused_us(self, status: int) -> None:
+        """It does not let the orchestrator in: perhaps its key was replaced."""
+        self._now(NOT_LET_IN, f"it answered {status}: its key is not, or no longer, the right one")
+        try:
+            self.access.credential.refresh()
+        except CallerError as error:
+            self.detail = error.message
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._follow())
+                    tasks.create_task(self._probe())
+            except* Exception as bugs:
+                # A region that nobody watches any more would never be used again.
+                log.exception("watching region %s failed, again", self.name, exc_info=bugs)
+            await asyncio.sleep(AGAIN_S_MAX)
+
+    async def close(self) -> None:
+        await self.pool.close()
+        await self._probes.close()
+
+    def snapshot(self) -> dict[str, Any]:
+        heard_at = self.heard_at
+        return {
+            "region": self.name,
+            "url": self.access.url,
+            "state": self.state,
+            "detail": self.detail,
+            "heard_s_ago": round(self._monotonic() - heard_at, 3) if heard_at else None,
+            "way_ms": round(self.way_s * 1e3, 3),
+        }
+
+    def _now(self, state: str, detail: str = "") -> None:
+        if state != self.state:
+            log.log(
+                logging.INFO if state == FOLLOWED else logging.WARNING,
+                "region %s: %s%s",
+                self.name,
+                state,
+                f" ({detail})" if detail else "",
+            )
+        self.state, self.detail = state, detail
+
+    # The feed
+
+    async def _follow(self) -> None:
+        wait_s = AGAIN_S
+        while True:
+            told = await self._follow_once()
+            wait_s = AGAIN_S if told else min(2 * wait_s, AGAIN_S_MAX)
+            self.pool.tidy()
+            await asyncio.sleep(wait_s)
+
+    async def _follow_once(self) -> bool:
+        """Returns when the feed has ended; whether it told anything."""
+        reader = _Feed(self._take)
+        request = requests.plain(FEED, self.access)
+        exchange = self.pool.ask(reader, request, repeatable=False)
+        try:
+            while not reader.ended.is_set():
+                before = reader.bytes_read
+                try:
+                    async with asyncio.timeout(SILENCE_S_MAX):
+                        await reader.ended.wait()
+                except TimeoutError:
+                    if reader.bytes_read == before:
+                        reader.why = "nothing was heard of it"
+                        break
+        finally:
+            exchange.cancel()
+        if reader.status in (401, 403):
+            self.refused_us(reader.status)
+        elif reader.status not in (0, 200):
+            self._now(NO_FEED, f"{FEED.decode()} was answered with status {reader.status}")
+        elif reader.why in (UNREACHABLE, UNTRUSTED):
+            self._now(reader.why, self.pool.fault)
+        else:
+            self._now(FEED_LOST, reader.why)
+        return reader.events > 0
+
+    def _take(self, event: Mapping[str, Any], first: bool) -> None:
+        self.heard_at = self._monotonic()
+        self._now(FOLLOWED)
+        self._on_event(self, event, first)
+
+    # Probes
+
+    async def _probe(self) -> None:
+        while True:
+            began = self._monotonic()
+            ok = await self._probe_once(began)
+            self.probes_lost = 0 if ok else self.probes_lost + 1
+            self._on_probe(self, ok)
+            took_s = self._monotonic() - began
+            await asyncio.sleep(max(0.0, PROBE_EVERY_S - took_s))
+
+    async def _probe_once(self, began: float) -> bool:
+        ping = _Ping()
+        exchange = self._probes.ask(ping, requests.plain(PING, self.access))
+        try:
+            # Probes that are not answered are to come as often as those that are.
+            async with asyncio.timeout(PROBE_S_MAX if not self.probes_lost else PROBE_EVERY_S):
+                await ping.ended.wait()
+        except TimeoutError:
+            return False
+        finally:
+            exchange.cancel()
+        if ping.ok:
+            self._ways.append(self._monotonic() - began)
+        return ping.ok
+
+    @property
+    def silent(self) -> bool:
+        """So many probes were lost in a row that it counts as gone."""
+        return self.probes_lost >= PROBES_LOST_MAX
+
+
+class _Feed:
+    """Reads a feed; the `Asker` of its exchange."""
+
+    def __init__(self, take: Callable[[Mapping[str, Any], bool], None]) -> None:
+        self.status = 0
+        self.events = 0
+        self.bytes_read = 0
+        self.why = "the region ended it"
+        self.ended = asyncio.Event()
+        self._take = take
+        self._splitter = EventSplitter()
+
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
+        self.status = status
+        if status != 200:
+            self.ended.set()
+
+    def on_body(self, data: bytes) -> None:
+        self.bytes_read += len(data)
+        if self.ended.is_set():
+            return
+        for event in self._splitter.feed(data):
+            if not event.startswith(b"data:"):
+                continue
+            try:
+                fields = orjson.loads(event[5:])
+            except ValueError:
+                fields = None
+            if not isinstance(fields, dict):
+                self.why = "it told what can't be read"
+                self.ended.set()
+                return
+            self.events += 1
+            self._take(fields, self.events == 1)
+
+    def on_end(self) -> None:
+        self.ended.set()
+
+    def on_lost(self, reason: str) -> None:
+        self.why = reason
+        self.ended.set()
+
+
+class _Ping:
+    """The `Asker` of a probe. Any answer but a failure is a sign of life."""
+
+    def __init__(self) -> None:
+        self.ok = False
+        self.ended = asyncio.Event()
+
+    def on_head(self, status: int, headers: Headers, length: int | None) -> None:
+        self.ok = status < 500
+
+    def on_body(self, data: bytes) -> None:
+        pass
+
+    def on_end(self) -> None:
+        self.ended.set()
+
+    def on_lost(self, reason: str) -> None:
+        self.ok = False
+        self.ended.set()

@@ -1,0 +1,64 @@
+"""A client's request as it is written to a region: its head without what was between us and them.
+
+The client's credentials stay here, the region's own go in their place. The deadline that is left
+goes with every attempt, so that no region computes what nobody waits for any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from penstock.gateway.call import Call
+from penstock.orchestrator.passage import ROOM
+from penstock.orchestrator.regions_file import RegionAccess
+
+_LEFT_OUT: Final = frozenset(
+    (
+        b"authorization", b"connection", b"content-length", b"expect", b"host", b"keep-alive",
+        b"proxy-authorization", b"proxy-connection", b"te", b"trailer", b"transfer-encoding",
+        b"upgrade", b"x-amz-content-sha256", b"x-amz-date", b"x-amz-security-token",
+        b"x-penstock-deadline-ms", ROOM,
+    )
+)  # fmt: skip
+
+
+def written(
+    call: Call, body: bytes, access: RegionAccess, *, left_s: float, asks_room: bool
+) -> bytes:
+    """The whole request; `left_s`: until its deadline."""
+    lines = [
+        b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (call.method, call.url, access.address.authority),
+        access.credential.line,
+    ]
+    named = {name.strip().lower() for name in _connection_options(call)}
+    for name, value in call.headers:
+        lower = name.lower()
+        if lower not in _LEFT_OUT and lower not in named:
+            lines.append(b"%b: %b\r\n" % (name, value))
+    if asks_room:
+        lines.append(b"%b: ?1\r\n" % ROOM)
+    lines.append(b"x-penstock-deadline-ms: %d\r\n" % max(1, int(left_s * 1000.0)))
+    if body or call.method not in (b"GET", b"HEAD"):
+        lines.append(b"content-length: %d\r\n" % len(body))
+    lines.append(b"\r\n")
+    lines.append(body)
+    return b"".join(lines)
+
+
+def plain(path: bytes, access: RegionAccess) -> bytes:
+    """A GET of the orchestrator's own."""
+    return b"GET %b HTTP/1.1\r\nhost: %b\r\n%b\r\n" % (
+        path,
+        access.address.authority,
+        access.credential.line,
+    )
+
+
+def _connection_options(call: Call) -> list[bytes]:
+    """Headers that are for this hop only, as the client says."""
+    return [
+        option
+        for name, value in call.headers
+        if name.lower() == b"connection"
+        for option in value.split(b",")
+    ]

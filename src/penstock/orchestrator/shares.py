@@ -1,0 +1,184 @@
+"""Shares of traffic: set by hand, with effect on the next request, and kept over restarts.
+
+What was set by hand stands above the file of regions until it is set anew: it lies in the state
+directory, and a change is on disk before it is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from penstock.clock import Clock
+from penstock.core.traffic.spec import AUTOMATIC, MANUAL, MODES, TrafficSpec
+from penstock.durable_files import replace_file
+from penstock.errors import CallerError, NotNowError
+from penstock.orchestrator.forwarder import Forwarder
+from penstock.orchestrator.region import Region
+from penstock.orchestrator.table import EndpointTraffic, TrafficTable
+
+log = logging.getLogger(__name__)
+
+FILE: Final = "traffic.json"
+CHANGES_MAX: Final = 256
+BY_HAND: Final = "by-hand"
+
+
+class Shares:
+    """The shares of one orchestrator."""
+
+    def __init__(
+        self,
+        table: TrafficTable,
+        regions: Mapping[str, Region],
+        forwarder: Forwarder,
+        clock: Clock,
+        state_dir: Path,
+    ) -> None:
+        self._table = table
+        self._regions = regions
+        self._forwarder = forwarder
+        self._clock = clock
+        self._path = state_dir / FILE
+        self._by_hand: dict[str, dict[str, Any]] = {}  #: endpoint -> mode, ratios
+        self.changes: deque[dict[str, Any]] = deque(maxlen=CHANGES_MAX)
+
+    def load(self) -> None:
+        """Takes what was set before the last stop. Regions that are gone since are left out."""
+        try:
+            kept: Any = orjson.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            log.warning("%s can't be read, ratios are those of the file: %s", self._path, error)
+            return
+        for endpoint, one in kept.items() if isinstance(kept, dict) else ():
+            ratios = {name: one["ratios"][name] for name in self._regions if name in one["ratios"]}
+            try:
+                self._replace(endpoint, ratios, one["mode"])
+            except (CallerError, KeyError, TypeError) as error:
+                log.warning("what was set by hand for %r no longer fits: %s", endpoint, error)
+            else:
+                self._by_hand[endpoint] = {"mode": one["mode"], "ratios": ratios}
+
+    def regions(self) -> list[dict[str, Any]]:
+        """JSON-ready: how each region is, and how it is reached."""
+        now = self._clock.monotonic()
+        known = {
+            one["region"]: one for one in self._table.unnamed.router.snapshot(now=now)["regions"]
+        }
+        return [
+            region.snapshot()
+            | {
+                "health": known[name]["reason"],
+                "endpoints": sorted(
+                    one.name for one in self._table.endpoints.values() if name in one.serving
+                ),
+            }
+            for name, region in self._regions.items()
+        ]
+
+    def told(self, endpoint: str | None = None) -> list[dict[str, Any]]:
+        """JSON-ready: the traffic of every endpoint, or of one ("" = those that are not known).
+
+        Raises CallerError (`endpoint-not-found`).
+        """
+        found = [one for one in self._table.all() if endpoint in (None, one.name)]
+        found.sort(key=lambda one: (not one.name, one.name))  # the one without a name last
+        if not found:
+            raise CallerError(
+                "endpoint-not-found",
+                f"No region has an endpoint {endpoint!r}.",
+                hint="'penstock traffic show' names those that there are.",
+                status=404,
+            )
+        return [self._told(one) for one in found]
+
+    def snapshots(self) -> list[dict[str, Any]]:
+        now = self._clock.monotonic()
+        return [one.router.snapshot(now=now) for one in self._table.all()]
+
+    def _told(self, one: EndpointTraffic) -> dict[str, Any]:
+        story = one.router.snapshot(now=self._clock.monotonic())
+        for region in story["regions"]:
+            seen = one.seen.get(region["region"])
+            region["has_it"] = region["region"] in one.serving or not one.name
+            region["room_told"] = seen.room if seen is not None else None
+            region["p99_s"] = seen.p99_s if seen is not None else None
+        spec = one.router.spec
+        story["pinned"] = sorted(spec.pinned)
+        story["home"] = spec.home
+        story["moving"] = one.moving
+        story["changes"] = [
+            change for change in self.changes if change["endpoint"] in (one.name, "")
+        ][-20:]
+        return story
+
+    def set_by_hand(
+        self, *, endpoint: str, ratios: Mapping[str, float], mode: str | None
+    ) -> dict[str, Any]:
+        """Sets shares, or gives them back to what moves them; in effect at once.
+
+        Args:
+            endpoint: "" = all that have none of their own.
+            ratios: of the regions that change.
+            mode: None: `manual` where there are ratios.
+
+        Raises:
+            CallerError: `invalid-traffic`.
+            NotNowError: `state-not-writable`; nothing was changed.
+        """
+        if mode is None:
+            mode = MANUAL if ratios else AUTOMATIC
+        if mode not in MODES:
+            raise CallerError(
+                "invalid-traffic", f"mode is {mode!r}, not {' or '.join(MODES)}.", hint="Name one."
+            )
+        before = self._table.spec_of(endpoint)
+        after = before.with_ratios(ratios, mode=mode)
+        by_hand = self._by_hand | {endpoint: {"mode": mode, "ratios": after.ratios()}}
+        try:
+            replace_file(self._path, (orjson.dumps(by_hand),))
+        except OSError as error:
+            raise NotNowError(
+                "state-not-writable",
+                f"{self._path} can't be written: {error.strerror}",
+                hint="Free disk space, or correct the permissions of the state directory.",
+            ) from error
+        self._by_hand = by_hand
+        self._table.replace(endpoint, after)
+        self._note(before, after, dict.fromkeys(after.ratios(), BY_HAND))
+        self._forwarder.look_all()
+        return self._told(self._table.of(endpoint))
+
+    def moved(self, one: EndpointTraffic, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
+        """Shares that moved by themselves: in effect at once, and forgotten with a restart."""
+        before = one.router.spec
+        one.router.replace(after)
+        self._note(before, after, reasons)
+        self._forwarder.look(one)
+
+    def _note(self, before: TrafficSpec, after: TrafficSpec, reasons: Mapping[str, str]) -> None:
+        old, new = before.ratios(), after.ratios()
+        for region, ratio in new.items():
+            if ratio != old[region] or before.mode != after.mode:
+                change = {
+                    "at": self._clock.wall(),
+                    "endpoint": after.endpoint,
+                    "region": region,
+                    "before": round(old[region], 4),
+                    "after": round(ratio, 4),
+                    "mode": after.mode,
+                    "reason": reasons.get(region, BY_HAND),
+                }
+                self.changes.append(change)
+                log.info("traffic of %s: %s", after.endpoint or "all endpoints", change)
+
+    def _replace(self, endpoint: str, ratios: Mapping[str, float], mode: str) -> None:
+        spec = self._table.spec_of(endpoint)
+        self._table.replace(endpoint, spec.with_ratios(ratios, mode=mode))

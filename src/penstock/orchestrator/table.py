@@ -1,0 +1,190 @@
+"""The routers of all endpoints, and what regions tell that concerns them.
+
+An endpoint has a `TrafficRouter` of its own once a region has told of it. What is for no endpoint,
+or for one that no region has, goes through the router without a name: any region can say what is to
+be said of it. Which regions have an endpoint is kept here, for a request must not go to one that
+would answer that it knows no such endpoint.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from penstock.clock import Clock
+from penstock.core.traffic.router import TrafficRouter
+from penstock.core.traffic.seen import RegionSeen
+from penstock.core.traffic.spec import TrafficSpec
+from penstock.orchestrator.regions_file import Regions
+
+#: Of the router without a name: what it sends costs a region next to nothing.
+_ROOM_UNNAMED: Final = 256
+#: News that an endpoint is as it was matter while something may be on its way there.
+_ASKED_LATELY_S: Final = 5.0
+#: Tables of regions are bounded as regions are believed: more endpoints than any has.
+ENDPOINTS_MAX: Final = 20_000
+
+
+class EndpointTraffic:
+    """One endpoint, or all that none is known of."""
+
+    __slots__ = ("asked_at", "moving", "name", "router", "seen", "serving", "waiting")
+
+    def __init__(self, name: str, router: TrafficRouter) -> None:
+        self.name = name
+        self.router = router
+        self.seen: dict[str, RegionSeen] = {}  #: region -> its last news
+        self.serving: frozenset[str] = frozenset()  #: regions that have it
+        self.asked_at = float("-inf")  #: when a region was last chosen
+        self.moving = ""  #: what was last decided of shares that move by themselves
+        self.waiting: dict[int, Any] = {}  #: ticket -> the request that is held
+
+    def allowed(self) -> frozenset[str] | None:
+        """Regions that requests may go to, as far as it is not the spec that says so."""
+        return self.serving if self.name else None
+
+
+class TrafficTable:
+    """Routers by endpoint."""
+
+    def __init__(self, regions: Regions, rng: random.Random, clock: Clock) -> None:
+        self._regions = regions
+        self._rng = rng
+        self._monotonic = clock.monotonic
+        self._accepting: dict[str, bool] = {}
+        self._asleep: dict[str, set[str]] = {}  #: endpoint -> regions where it has no copy
+        self.unnamed = EndpointTraffic("", TrafficRouter(regions.spec, rng))
+        self.endpoints: dict[str, EndpointTraffic] = {}
+
+    def of(self, endpoint: str) -> EndpointTraffic:
+        """The traffic that a request for `endpoint` is part of."""
+        return self.endpoints.get(endpoint) or self.unnamed
+
+    def pinned(self, endpoint: str) -> frozenset[str] | None:
+        """Regions that data of an endpoint may go to, also while no region has it."""
+        spec = self._regions.endpoints.get(endpoint)
+        return spec.pinned or None if spec is not None else None
+
+    def all(self) -> list[EndpointTraffic]:
+        """Those with a name, and the one without."""
+        return [*self.endpoints.values(), self.unnamed]
+
+    def heard(self, region: str, event: Mapping[str, Any], *, way_s: float, whole: bool) -> None:
+        """An event of a region's feed, which began its way `way_s` ago at the earliest.
+
+        `whole`: it tells of every endpoint that the region has.
+        """
+        now = self._monotonic()
+        said_at = now - way_s
+        accepting = event.get("accepting") is not False
+        self._accepting[region] = accepting
+        told = event.get("endpoints")
+        changes: Mapping[str, Any] = told if isinstance(told, dict) else {}
+        for name, load in changes.items():
+            if isinstance(load, dict):
+                self._take(region, name, load, said_at=said_at, now=now)
+            else:
+                self._gone(region, name, now)
+        for one in self.endpoints.values():
+            if region in one.serving and one.name not in changes:
+                if whole:
+                    self._gone(region, one.name, now)
+                elif now < one.asked_at + _ASKED_LATELY_S:
+                    self._tell(one, region, replace(one.seen[region], said_at=said_at), now)
+        unnamed = RegionSeen(name=region, room=_ROOM_UNNAMED if accepting else 0, said_at=said_at)
+        self.unnamed.seen[region] = unnamed
+        self.unnamed.router.heard(unnamed, now=now)
+
+    def room_told(self, one: EndpointTraffic, region: str, room: int, *, way_s: float) -> None:
+        """A region said with an answer how many more requests it takes."""
+        before = one.seen.get(region)
+        if before is not None and one.name:
+            now = self._monotonic()
+            self._tell(one, region, replace(before, room=room, said_at=now - way_s), now)
+
+    def probed(self, region: str, *, ok: bool) -> None:
+        """A probe of a region was answered, or was not in time."""
+        now = self._monotonic()
+        for one in (*self.endpoints.values(), self.unnamed):
+            one.router.probed(region, ok, now=now)
+
+    def replace(self, endpoint: str, spec: TrafficSpec) -> None:
+        """Other ratios or another mode by hand; "": for all that have none of their own."""
+        if endpoint:
+            self._regions.endpoints[endpoint] = spec
+        else:
+            self._regions = Regions(self._regions.access, spec, self._regions.endpoints)
+        for one in (*self.endpoints.values(), self.unnamed):
+            own = one.name in self._regions.endpoints
+            if one.name == endpoint or not (endpoint or own):
+                one.router.replace(self._regions.spec_of(one.name))
+
+    def spec_of(self, endpoint: str) -> TrafficSpec:
+        """As it is now, with what has moved by itself."""
+        found = self.endpoints.get(endpoint)
+        return found.router.spec if found is not None else self._regions.spec_of(endpoint)
+
+    def _take(
+        self, region: str, name: str, load: dict[str, Any], *, said_at: float, now: float
+    ) -> None:
+        one = self.endpoints.get(name)
+        if one is None:
+            if len(self.endpoints) >= ENDPOINTS_MAX:
+                return
+            router = TrafficRouter(self._regions.spec_of(name), self._rng)
+            one = self.endpoints[name] = EndpointTraffic(name, router)
+        asleep = self._asleep.setdefault(name, set())
+        if _count(load.get("copies")):
+            asleep.discard(region)
+        else:
+            asleep.add(region)
+        one.serving |= {region}
+        seen = RegionSeen(
+            name=region,
+            room=_count(load.get("room")),
+            said_at=said_at,
+            waiting=_count(load.get("waiting")),
+            in_flight=_count(load.get("in_flight")),
+            p50_s=_number(load.get("p50_s")),
+            p99_s=_number(load.get("p99_s")),
+            error_share=min(1.0, _number(load.get("error_share"))),
+            capacity_rps=_number(load.get("capacity_rps")),
+            cache_tokens=_count(load.get("cache_tokens")),
+        )
+        self._tell(one, region, seen, now)
+
+    def _tell(self, one: EndpointTraffic, region: str, seen: RegionSeen, now: float) -> None:
+        """News for the router. A region that sleeps has no room while another is awake, and one
+        that drains has none at all."""
+        one.seen[region] = seen
+        asleep = self._asleep[one.name]
+        sleeps = region in asleep and bool(one.serving - asleep)
+        if sleeps or not self._accepting[region]:
+            seen = replace(seen, room=0)
+        one.router.heard(seen, now=now)
+
+    def _gone(self, region: str, name: str, now: float) -> None:
+        one = self.endpoints.get(name)
+        if one is None or region not in one.serving:
+            return
+        one.serving -= {region}
+        self._asleep[name].discard(region)
+        one.seen.pop(region, None)
+        one.router.heard(RegionSeen(name=region, room=0, said_at=now), now=now)
+
+    def forget_unserved(self) -> None:
+        """Endpoints that no region has any more leave, once nothing waits for them."""
+        for one in list(self.endpoints.values()):
+            if not one.serving and not one.waiting:
+                del self.endpoints[one.name]
+                del self._asleep[one.name]
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and 0 < value < 1e12 else 0.0

@@ -1,0 +1,29 @@
+"""pyarrow, which is an extra and is imported when it is first needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from penstock.errors import CallerError
+
+
+def arrow() -> Any:
+    """The package. Raises `CallerError` (`parquet-missing`)."""
+    return _module("pyarrow")
+
+
+def arrow_parquet() -> Any:
+    """Its part that reads and writes Parquet. Raises `CallerError` (`parquet-missing`)."""
+    return _module("pyarrow.parquet")
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise CallerError(
+            "parquet-missing",
+            f"Parquet needs pyarrow, which this server lacks: {error}",
+            hint="Install the extra on the server: pip install 'penstock[parquet]'.",
+        ) from error

@@ -1,0 +1,123 @@
+"""Records into request bodies, and answers back into one for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import orjson
+
+from penstock.core.jobs.spans import is_parquet
+from penstock.core.jobs.spec import (
+    INPUT,
+    LINE,
+    NONE,
+    RECORD_IO,
+    SINGLE_RECORD,
+    TF_RECORD,
+    TransformSpec,
+)
+from penstock.errors import CallerError, ModelError
+from penstock.records import record_io, tf_record
+from penstock.records.formats import format_of, is_json
+from penstock.records.reader import RECORD_BYTES_MAX
+
+
+class Bodies:
+    """How a job's requests are made of records (as `Processing.model_input` gives them).
+
+    A body of several lines has them as lines again; one of several RecordIO or TFRecord records has
+    their frames again. A body of one record is the record.
+    """
+
+    def __init__(self, spec: TransformSpec) -> None:
+        table = is_parquet(spec.output.accept)
+        # Rows of Parquet are given to models as lines.
+        self._split = LINE if is_parquet(spec.input.content_type) else spec.input.split
+        self._single = spec.strategy == SINGLE_RECORD or self._split == NONE
+        self._bytes_max = spec.payload_bytes_max or RECORD_BYTES_MAX
+        answered = format_of(spec.output.accept or spec.input.content_type)
+        self._json = table or is_json(answered)
+        #: Whether each record needs an answer of its own; else a whole answer may be one output.
+        self.needs_parts: Final = (
+            table or spec.processing.join == INPUT or spec.processing.output_filter.strip() != "$"
+        )
+
+    def grouped(self, records: Iterable[bytes]) -> Iterator[list[bytes]]:
+        """Records for one body each: as many as MaxPayloadInMB allows, or one.
+
+        Raises:
+            CallerError: `record-too-large`.
+        """
+        group: list[bytes] = []
+        size = 0
+        for record in records:
+            need = len(self._framed(record)) if not self._single else len(record)
+            if len(record) > self._bytes_max:
+                raise CallerError(
+                    "record-too-large",
+                    f"a record has {len(record)} bytes, a request may have {self._bytes_max}",
+                    hint="Raise MaxPayloadInMB, or make the record smaller by an InputFilter.",
+                )
+            if group and (self._single or size + need > self._bytes_max):
+                yield group
+                group, size = [], 0
+            group.append(record)
+            size += need
+        if group:
+            yield group
+
+    def joined(self, records: list[bytes]) -> bytes:
+        """The body that asks for all of them."""
+        if self._single and len(records) == 1:
+            return records[0]
+        if self._split == LINE:
+            return b"\n".join(records) + (b"\n" if len(records) > 1 else b"")
+        return b"".join(map(self._framed, records))
+
+    def parted(self, answer: bytes, count: int) -> list[bytes]:
+        """An answer for each record, in their order.
+
+        An answer to several records is as many lines, or an array of JSON with as many elements,
+        also as the only member of an object (`{"predictions": [...]}`).
+
+        Raises:
+            ModelError: `answers-miscounted`.
+        """
+        if count == 1:
+            return [answer[:-1] if answer.endswith(b"\n") else answer]
+        lines = answer.split(b"\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        if len(lines) == count:
+            return [line.removesuffix(b"\r") for line in lines]
+        if self._json and (elements := _elements(answer)) is not None and len(elements) == count:
+            return [orjson.dumps(element) for element in elements]
+        raise ModelError(
+            "answers-miscounted",
+            f"the model answered {count} records by {len(lines)} lines",
+            hint="Answer a line, or an element of a JSON array, for each record; or set "
+            "BatchStrategy to SingleRecord.",
+            original_status=200,
+        )
+
+    def whole(self, answer: bytes) -> bytes:
+        """An answer as one output: its last newline is the one that AssembleWith puts there."""
+        return answer[:-1] if answer.endswith(b"\n") else answer
+
+    def _framed(self, record: bytes) -> bytes:
+        if self._split == RECORD_IO:
+            return record_io.framed(record)
+        if self._split == TF_RECORD:
+            return tf_record.framed(record)
+        return record + b"\n"
+
+
+def _elements(answer: bytes) -> list[Any] | None:
+    try:
+        parsed = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return None
+    if isinstance(parsed, dict) and len(parsed) == 1:
+        [parsed] = parsed.values()
+    return parsed if isinstance(parsed, list) else None

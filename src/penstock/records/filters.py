@@ -1,0 +1,212 @@
+"""What of a record the model is given, and what of both is written: DataProcessing.
+
+InputFilter selects of the record, JoinSource puts the record and its answer together, OutputFilter
+selects of what is then there. JSON is joined by the attribute `SageMakerOutput`, under which an
+attribute of the record's own is lost; a record that is no object becomes `SageMakerInput`. A row of
+CSV is an array, to whose end the answer is joined. Where nothing is selected and nothing joined,
+bytes go through as they are.
+(docs.aws.amazon.com/sagemaker/latest/dg/batch-transform-data-processing.html)
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from penstock.core.jobs.spec import (
+    INPUT,
+    NONE,
+    DataProcessing,
+    TransformInput,
+    TransformOutput,
+)
+from penstock.errors import CallerError
+from penstock.records import json_path, texts
+from penstock.records.arrow import arrow
+from penstock.records.formats import (
+    CSV,
+    INPUT_KEY,
+    JSON_LINES,
+    OTHER,
+    OUTPUT_KEY,
+    PARQUET,
+    format_of,
+)
+from penstock.records.tables import selected_columns
+
+
+class Processing:
+    """What a job does to each record and answer. Any number of threads.
+
+    Raises:
+        CallerError: `filter-invalid`, `processing-unsupported`: the job can't be.
+    """
+
+    def __init__(
+        self, processing: DataProcessing, data: TransformInput, output: TransformOutput
+    ) -> None:
+        kind = format_of(data.content_type)
+        self._input = json_path.parse(processing.input_filter, "InputFilter")
+        self._output = json_path.parse(processing.output_filter, "OutputFilter")
+        self._joins = processing.join == INPUT
+        self._columns = data.columns
+        self._csv_in = kind == CSV
+        #: An answer is of the kind that was asked for, else of the record's.
+        answered = format_of(output.accept) or kind
+        self._answers_csv = answered == CSV
+        self._writes_table = format_of(output.accept) == PARQUET
+        #: What a model is asked to answer: rows of a table are made of JSON.
+        self.accept: Final = "application/json" if self._writes_table else output.accept
+        #: Content type of what `model_input` gives; a row of columns is one of CSV.
+        self.body_type: Final = _body_type(kind, data)
+        #: Whether a model may be given the record as it is, and its answer written as it is.
+        self.is_plain: Final = (
+            self._input.is_all
+            and self._output.is_all
+            and not self._joins
+            and not self._writes_table
+            and not data.columns
+        )
+        #: Whether all of a record is needed, not only what the model is given of it.
+        self.needs_whole_records: Final = (
+            self._joins and not self._writes_table
+        ) or not data.columns
+        if kind == PARQUET and data.compression != NONE:
+            raise _unsupported("Parquet is compressed in itself, not by Gzip")
+        self._check(kind, answered)
+
+    def _check(self, kind: str, answered: str) -> None:
+        looked_into = not self._input.is_all or self._joins or bool(self._columns)
+        if looked_into and kind == OTHER:
+            raise _unsupported("ContentType is neither text/csv, JSON nor JSON Lines")
+        if not self._output.is_all and answered == OTHER:
+            raise _unsupported("Accept is neither text/csv, JSON nor JSON Lines")
+        if self._columns and kind not in (JSON_LINES, PARQUET):
+            raise _unsupported("columns have names in JSON Lines and Parquet only")
+        if self._columns and not self._input.is_all:
+            raise _unsupported("an InputFilter and columns both say what the model is given")
+        if self._writes_table and kind != PARQUET:
+            raise _unsupported("Parquet is written for Parquet only, as its rows are")
+        if self._writes_table and self._joins:
+            selected_columns(self._output)
+        if kind == PARQUET:
+            arrow()  # before any work
+
+    def model_input(self, record: bytes) -> bytes:
+        """What the model is given of a record.
+
+        Raises:
+            CallerError: `record-invalid`: this record has not what is selected, or is not of the
+                content type.
+        """
+        if self._columns:
+            return texts.csv_line(_columns_of(texts.json_value(record), self._columns))
+        if self._input.is_all:
+            return record
+        if self._csv_in:
+            rows = [self._selected(row, "InputFilter") for row in texts.csv_rows(record)]
+            return texts.csv_lines(rows)
+        return texts.json_bytes(self._picked(self._input, texts.json_value(record), "InputFilter"))
+
+    def output(self, record: bytes, answer: bytes) -> bytes:
+        """What is written for a record, whose answer this is. A newline at its end is not told
+        apart from none.
+
+        Raises:
+            CallerError: `record-invalid`, or `answer-invalid`, where it can't be joined.
+        """
+        if self._writes_table:
+            return self._row(answer)
+        if not self._joins and self._output.is_all:
+            return answer
+        answer = answer.removesuffix(b"\n").removesuffix(b"\r")
+        if not self._joins:
+            return self._of_answer(answer)
+        if self._csv_in:
+            return self._csv_joined(record, answer)
+        if self._output.is_all and not self._answers_csv:
+            return texts.json_joined(record, answer, OUTPUT_KEY, INPUT_KEY)
+        value = self._answer_value(answer)
+        given = texts.json_value(record)
+        joined = given if isinstance(given, dict) else {INPUT_KEY: given}
+        return texts.json_bytes(
+            self._picked(self._output, {**joined, OUTPUT_KEY: value}, "OutputFilter")
+        )
+
+    def _row(self, answer: bytes) -> bytes:
+        """What an answer gives of a row: its keys are columns, unless the row's own are there."""
+        value = texts.json_value(answer, texts.ANSWER)
+        if self._joins:
+            return texts.json_bytes({OUTPUT_KEY: value})
+        value = self._picked(self._output, value, "OutputFilter")
+        return texts.json_bytes(value if isinstance(value, dict) else {OUTPUT_KEY: value})
+
+    def _of_answer(self, answer: bytes) -> bytes:
+        if self._answers_csv:
+            rows = texts.csv_rows(answer, texts.ANSWER)
+            return texts.csv_lines([self._selected(row, "OutputFilter") for row in rows])
+        value = texts.json_value(answer, texts.ANSWER)
+        return texts.json_bytes(self._picked(self._output, value, "OutputFilter"))
+
+    def _csv_joined(self, record: bytes, answer: bytes) -> bytes:
+        rows = texts.csv_rows(record)
+        answers = self._answer_rows(answer, len(rows))
+        if len(answers) != len(rows):
+            raise texts.invalid(
+                texts.ANSWER, f"it has {len(answers)} rows for {len(rows)} of the record"
+            )
+        joined = [[*row, *added] for row, added in zip(rows, answers, strict=True)]
+        if not self._output.is_all:
+            joined = [self._selected(row, "OutputFilter") for row in joined]
+        return texts.csv_lines(joined)
+
+    def _answer_rows(self, answer: bytes, count: int) -> list[list[str]]:
+        if self._answers_csv:
+            return texts.csv_rows(answer, texts.ANSWER)
+        value = texts.json_value(answer, texts.ANSWER)
+        values = value if count > 1 and isinstance(value, list) else [value]
+        return [
+            [texts.cell(part) for part in (one if isinstance(one, list) else [one])]
+            for one in values
+        ]
+
+    def _answer_value(self, answer: bytes) -> Any:
+        if not self._answers_csv:
+            return texts.json_value(answer, texts.ANSWER)
+        rows = texts.csv_rows(answer, texts.ANSWER)
+        return rows[0] if len(rows) == 1 else rows
+
+    def _selected(self, row: list[str], which: str) -> list[str]:
+        path = self._input if which == "InputFilter" else self._output
+        found = self._picked(path, row, which)
+        return found if isinstance(found, list) else [found]
+
+    @staticmethod
+    def _picked(path: json_path.JsonPath, value: Any, which: str) -> Any:
+        try:
+            return path.of(value)
+        except json_path.NotThereError as error:
+            raise texts.invalid(texts.RECORD, f"{which} {path.text}: {error}") from None
+
+
+def _columns_of(value: Any, columns: tuple[str, ...]) -> list[str]:
+    if not isinstance(value, dict):
+        raise texts.invalid(texts.RECORD, "it is no object, and columns are asked for")
+    for name in columns:
+        if name not in value:
+            raise texts.invalid(texts.RECORD, f"the column {name!r} is missing")
+    return [texts.cell(value[name]) for name in columns]
+
+
+def _body_type(kind: str, data: TransformInput) -> str:
+    if data.columns:
+        return "text/csv"
+    return "application/jsonlines" if kind == PARQUET else data.content_type
+
+
+def _unsupported(cause: str) -> CallerError:
+    return CallerError(
+        "processing-unsupported",
+        f"DataProcessing of this kind is not possible: {cause}",
+        hint="Filters and joins are for text/csv, application/json, application/jsonlines and "
+        "application/x-parquet.",
+    )

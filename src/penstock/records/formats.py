@@ -1,0 +1,34 @@
+"""What content types mean where records are looked into."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CSV: Final = "csv"
+JSON: Final = "json"
+JSON_LINES: Final = "json-lines"
+PARQUET: Final = "parquet"
+OTHER: Final = ""
+
+#: Under which a record that is no object, and an answer, are joined in JSON.
+INPUT_KEY: Final = "SageMakerInput"
+OUTPUT_KEY: Final = "SageMakerOutput"
+
+_TYPES: Final = {
+    "text/csv": CSV,
+    "application/json": JSON,
+    "application/jsonlines": JSON_LINES,
+    "application/x-jsonlines": JSON_LINES,
+    "application/jsonl": JSON_LINES,
+    "application/x-ndjson": JSON_LINES,
+    "application/x-parquet": PARQUET,
+    "application/vnd.apache.parquet": PARQUET,
+}
+
+
+def format_of(content_type: str) -> str:
+    return _TYPES.get(content_type.partition(";")[0].strip().lower(), OTHER)
+
+
+def is_json(kind: str) -> bool:
+    return kind in (JSON, JSON_LINES)

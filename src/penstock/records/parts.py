@@ -1,0 +1,210 @@
+"""What came of one span, in one file: there whole or not at all, and the same if done again.
+
+A part is the outputs as they will stand in the object's output, then a line of JSON for each record
+that was refused, then a footer: a line of JSON, its length and a mark. It is written under a name
+that nobody else has, brought onto the disk and renamed, so that two writers of one span, of whom
+one was thought to be dead, can't mix what they write.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+from urllib.parse import unquote, urlsplit
+
+import orjson
+
+from penstock.artifacts.budget import disk_errors
+from penstock.core.jobs.spans import is_parquet
+from penstock.core.jobs.spec import LINE, Span, TransformOutput
+from penstock.durable_files import sync
+from penstock.errors import InternalError
+
+_TAIL: Final = struct.Struct("<I8s")
+_MARK: Final = b"PNSTPRT1"
+_BUFFER_BYTES: Final = 1024 * 1024
+#: Of a footer: a few numbers.
+_FOOTER_BYTES_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSummary:
+    """The footer of a part."""
+
+    object: int
+    span: int
+    records: int  #: of the input, answered or refused
+    refused: int
+    bytes_in: int
+    bytes_out: int  #: of the outputs, with what stands between them
+    errors_bytes: int
+    crc32: int  #: of outputs and errors
+
+
+class PartWriter:
+    """Takes what came of a span's records, in their order. For one thread.
+
+    All methods raise `CallerError` (`artifact-disk-full` ...) where the disk fails; then, and
+    wherever the span is given up, `abandon`.
+    """
+
+    def __init__(self, parts_uri: str, span: Span, output: TransformOutput) -> None:
+        self._path = part_path(parts_uri, span.object, span.number)
+        self._span = span
+        # Rows of a table are lines until the object's output is made of them.
+        self._end = b"\n" if output.assemble == LINE or is_parquet(output.accept) else b""
+        self._records = 0
+        self._refused = 0
+        self._bytes_out = 0
+        self._crc32 = 0
+        self._errors: BinaryIO | None = None  #: made with the first record that is refused
+        with self._disk():
+            folder = self._path.parent
+            if not folder.is_dir():
+                folder.mkdir(parents=True, exist_ok=True)
+                sync(folder.parent)  # else a power cut could take it back, and all parts with it
+            descriptor, draft = tempfile.mkstemp(prefix=".draft-", dir=folder)
+            self._draft = Path(draft)
+            self._file = open(descriptor, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
+
+    def write(self, outputs: Iterable[bytes], *, records: int | None = None) -> None:
+        """Outputs of the next records.
+
+        Args:
+            records: how many records they answer; None: each answers one.
+        """
+        answers = list(outputs)
+        self._records += len(answers) if records is None else records
+        end = self._end
+        data = end.join(answers) + end if answers else b""
+        self._bytes_out += len(data)
+        self._crc32 = zlib.crc32(data, self._crc32)
+        with self._disk():
+            self._file.write(data)
+
+    def refuse(self, index: int, record_offset: int, error: Mapping[str, Any]) -> None:
+        """The next record has no output.
+
+        Args:
+            index: of the record in the span, from 0.
+            record_offset: where it begins, in bytes from the object's start.
+            error: what was wrong with it, as `PenstockError.to_dict` has it.
+        """
+        line = orjson.dumps({"index": index, "offset": record_offset, "error": dict(error)}) + b"\n"
+        self._records += 1
+        self._refused += 1
+        with self._disk():
+            if self._errors is None:
+                # Without a name: nothing to tidy up.
+                self._errors = tempfile.TemporaryFile(dir=self._path.parent)  # noqa: SIM115
+            self._errors.write(line)
+
+    def commit(self) -> PartSummary:
+        """Makes the part of all that was written, over one that may be there. It survives a power
+        cut."""
+        with self._disk():
+            errors_bytes = self._append_errors()
+            summary = PartSummary(
+                object=self._span.object,
+                span=self._span.number,
+                records=self._records,
+                refused=self._refused,
+                bytes_in=self._span.stop - self._span.start,
+                bytes_out=self._bytes_out,
+                errors_bytes=errors_bytes,
+                crc32=self._crc32,
+            )
+            footer = orjson.dumps(asdict(summary)) + b"\n"
+            self._file.write(footer + _TAIL.pack(len(footer), _MARK))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._draft.replace(self._path)
+            sync(self._path.parent)
+        return summary
+
+    def abandon(self) -> None:
+        """Nothing of it stays. Harmless after `commit`, and twice."""
+        if self._errors is not None:
+            self._errors.close()
+        with suppress(OSError):  # what a full disk could not take stays in the file's buffer
+            self._file.close()
+        with suppress(OSError):
+            self._draft.unlink(missing_ok=True)
+
+    def _append_errors(self) -> int:
+        if self._errors is None:
+            return 0
+        size = self._errors.tell()
+        self._errors.seek(0)
+        while chunk := self._errors.read(_BUFFER_BYTES):
+            self._crc32 = zlib.crc32(chunk, self._crc32)
+            self._file.write(chunk)
+        self._errors.close()
+        return size
+
+    def _disk(self) -> Any:
+        return disk_errors("a part of the job's output", self._path.parent)
+
+
+def part_path(parts_uri: str, one: int, span: int) -> Path:
+    return parts_folder(parts_uri) / f"{one:06d}-{span:06d}.part"
+
+
+def parts_folder(parts_uri: str) -> Path:
+    """Parts lie on this machine: they are the server's own, written and read by its processes."""
+    parts = urlsplit(parts_uri)
+    assert parts.scheme == "file", parts_uri
+    return Path(unquote(parts.path))
+
+
+def part_summary(parts_uri: str, one: int, span: int) -> PartSummary | None:
+    """That of a committed part; None where there is none.
+
+    Raises:
+        InternalError: `part-damaged`.
+    """
+    try:
+        with open(part_path(parts_uri, one, span), "rb") as file:
+            return read_footer(file)
+    except FileNotFoundError:
+        return None
+
+
+def read_footer(file: BinaryIO) -> PartSummary:
+    """The summary at the end of a part. Leaves the file at its start."""
+    size = file.seek(0, os.SEEK_END)
+    footer_bytes, mark = 0, b""
+    if size >= _TAIL.size:
+        file.seek(size - _TAIL.size)
+        footer_bytes, mark = _TAIL.unpack(file.read(_TAIL.size))
+    rest = size - _TAIL.size - footer_bytes
+    if mark != _MARK or footer_bytes > _FOOTER_BYTES_MAX or rest < 0:
+        raise damaged(file, "it has no footer")
+    file.seek(rest)
+    summary = PartSummary(**orjson.loads(file.read(footer_bytes)))
+    if summary.bytes_out + summary.errors_bytes != rest:
+        raise damaged(file, f"it has {rest} bytes before its footer")
+    file.seek(0)
+    return summary
+
+
+def damaged(file: BinaryIO, how: str) -> InternalError:
+    return InternalError(
+        "part-damaged",
+        f"the part {getattr(file, 'name', '')} of a job's output is damaged: {how}",
+        hint="Check the disk that holds the server's state, then start the job again.",
+    )
+
+
+def forget(parts_uri: str) -> None:
+    """Removes all parts of a job, also those that were never committed. Harmless twice."""
+    shutil.rmtree(parts_folder(parts_uri), ignore_errors=True)

@@ -1,0 +1,188 @@
+"""Where outputs go: a folder of this machine or the prefix of a bucket. What is put there is there
+whole or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from penstock.artifacts.budget import disk_errors
+from penstock.artifacts.fetch import local_path, s3_parts
+from penstock.artifacts.object_store import remote_error, s3_store
+from penstock.artifacts.source import ArtifactSettings
+from penstock.core.jobs.spec import TransformOutput
+from penstock.durable_files import replace_file
+from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.records.local_objects import file_uri
+from penstock.records.sources import budget_for
+
+#: Larger ones go in parts, and a part that fails is sent again.
+_PART_BYTES: Final = 16 * 1024 * 1024
+#: Parts on their way at once: they are what memory holds.
+_PARTS_AT_ONCE: Final = 2
+
+
+class Place(Protocol):
+    """Names are safe relative paths. All methods raise `PenstockError`."""
+
+    def try_out(self) -> None:
+        """Puts something there and removes it. Raises `CallerError` (`output-unwritable`)."""
+
+    def uri(self, name: str) -> str:
+        """Where something of this name is."""
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Puts it there, instead of one that may be there. Holds a few pieces at a time. What
+        `pieces` raises goes through, and then nothing changed."""
+
+    def remove(self, name: str) -> None:
+        """Nothing if it is gone."""
+
+
+def place_of(output: TransformOutput, settings: ArtifactSettings) -> Place:
+    """Raises `CallerError` (`output-scheme`, `artifact-uri-invalid`)."""
+    budget = budget_for(output.uri)
+    path = local_path(output.uri, settings, budget)
+    if path is not None:
+        return _Folder(path, budget.what)
+    if output.uri[:5].lower() == "s3://":
+        return _Prefix(output.uri, settings)
+    raise CallerError(
+        "output-scheme",
+        f"{budget.what}: outputs can't be written there",
+        hint="Use s3:// or file://.",
+    )
+
+
+def canonical(uri: str, settings: ArtifactSettings) -> str:
+    """Equal for the same object, whatever links lead to its folder."""
+    path = local_path(uri, settings, budget_for(uri))
+    if path is None:
+        return uri
+    return file_uri(Path(os.path.realpath(path.parent)) / path.name)
+
+
+class _Folder:
+    def __init__(self, path: Path, what: str) -> None:
+        self._path = path
+        self._what = what
+
+    def try_out(self) -> None:
+        probe = self._path / _probe_name()
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            probe.write_bytes(b"\n")
+            probe.unlink()
+        except OSError as error:
+            with suppress(OSError):
+                probe.unlink()
+            raise _unwritable(self._what, str(error.strerror or error)) from error
+
+    def uri(self, name: str) -> str:
+        return file_uri(self._path / name)
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        with disk_errors(self._what, self._path):
+            replace_file(self._made(name), pieces, mode=None)
+
+    def remove(self, name: str) -> None:
+        with disk_errors(self._what, self._path):
+            self._made(name).unlink(missing_ok=True)
+
+    def _made(self, name: str) -> Path:
+        """The path of a name, its folder there. A link must not lead out of the place."""
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        top, folder = os.path.realpath(self._path), os.path.realpath(path.parent)
+        if folder != top and not folder.startswith(top.rstrip(os.sep) + os.sep):
+            raise _unwritable(self._what, f"{path.parent} is a link that leads out of it")
+        return path
+
+
+class _Prefix:
+    def __init__(self, uri: str, settings: ArtifactSettings) -> None:
+        budget = budget_for(uri)
+        bucket, prefix = s3_parts(uri, budget)
+        self._bucket = bucket
+        self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+        self._what = budget.what
+        self._store = s3_store(bucket, endpoint=settings.s3_endpoint, budget=budget)
+        self._obstore: Any = importlib.import_module("obstore")
+
+    def try_out(self) -> None:
+        name = _probe_name()
+        try:
+            self._obstore.put(self._store, self._prefix + name, b"\n")
+        except Exception as error:
+            told = remote_error(self._what, error)
+            if isinstance(told, NotNowError):
+                raise told from error
+            raise _unwritable(self._what, told.message) from error
+        with suppress(PenstockError):  # who may write there need not be allowed to remove
+            self.remove(name)
+
+    def uri(self, name: str) -> str:
+        return f"s3://{self._bucket}/{self._prefix}{name}"
+
+    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+        failed: list[BaseException] = []
+        try:
+            self._obstore.put(
+                self._store,
+                self._prefix + name,
+                _watched(_filled(pieces), failed),
+                use_multipart=True,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_PARTS_AT_ONCE,
+            )
+        except Exception as error:
+            if failed:
+                raise failed[0] from error
+            raise remote_error(f"{self._what} ({name})", error) from error
+
+    def remove(self, name: str) -> None:
+        try:
+            self._obstore.delete(self._store, self._prefix + name)
+        except Exception as error:
+            told = remote_error(f"{self._what} ({name})", error)
+            if told.code != "artifact-not-found":
+                raise told from error
+
+
+def _filled(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """In pieces that are worth a call."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= 1024 * 1024:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
+
+
+def _watched(pieces: Iterator[bytes], failed: list[BaseException]) -> Iterator[bytes]:
+    """Keeps what making the pieces raised: the store would tell it as its own."""
+    try:
+        yield from pieces
+    except Exception as error:
+        failed.append(error)
+        raise
+
+
+def _probe_name() -> str:
+    return f".penstock-{uuid.uuid4().hex}"
+
+
+def _unwritable(what: str, cause: str) -> CallerError:
+    return CallerError(
+        "output-unwritable",
+        f"{what}: outputs can't be written there: {cause}",
+        hint="Give the server's user or credentials write access, or name another S3OutputPath.",
+    )

@@ -1,0 +1,130 @@
+"""Records of one span, in blocks, whatever parts them. Memory does not grow with the object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from penstock.artifacts.source import ArtifactSettings, shown_uri
+from penstock.core.jobs.spans import is_parquet
+from penstock.core.jobs.spec import (
+    GZIP,
+    LINE,
+    RECORD_IO,
+    TF_RECORD,
+    InputObject,
+    Span,
+    TransformInput,
+)
+from penstock.records import record_io, tf_record
+from penstock.records.block import RecordBlock
+from penstock.records.forward import Forward
+from penstock.records.gzipped import UnpackedBytes
+from penstock.records.lines import line_blocks
+from penstock.records.refusals import too_large
+from penstock.records.sources import CHUNK_BYTES, ObjectBytes, open_object
+
+#: AWS's largest MaxPayloadInMB: where a job sets no limit there is one nevertheless.
+RECORD_BYTES_MAX: Final = 100 * 1024 * 1024
+_FRAMES: Final = {RECORD_IO: record_io.next_record, TF_RECORD: tf_record.next_record}
+
+
+class RecordReader:
+    """Reads one span once. For one thread."""
+
+    def __init__(
+        self,
+        one: InputObject,
+        span: Span,
+        data: TransformInput,
+        settings: ArtifactSettings,
+        *,
+        record_bytes_max: int = 0,
+        whole_records: bool = True,
+    ) -> None:
+        """
+        Args:
+            record_bytes_max: of one record, as it is handed on; 0 = `RECORD_BYTES_MAX`.
+            whole_records: False: of Parquet only the columns that the model is given are read.
+        """
+        self._whole_records = whole_records
+        self._object = one
+        self._span = span
+        self._data = data
+        self._settings = settings
+        self._bytes_max = record_bytes_max or RECORD_BYTES_MAX
+        self._what = shown_uri(one.uri)
+
+    def blocks(self) -> Iterator[RecordBlock]:
+        """The records that begin in the span, in their order.
+
+        Close it (`contextlib.closing`) where it is left before its end.
+
+        Raises:
+            CallerError: `record-too-large`, `input-changed`, also after the last record, and those
+                of a source that can't be read. What was read until then must not be committed.
+            NotNowError: the network or a store failed; reading the span again may pass.
+        """
+        with open_object(self._object, self._settings) as stored:
+            if is_parquet(self._data.content_type):
+                from penstock.records.parquet import row_blocks  # noqa: PLC0415 - an extra
+
+                yield from row_blocks(
+                    stored,
+                    self._span,
+                    self._data.columns,
+                    whole=self._whole_records or not self._data.columns,
+                    record_bytes_max=self._bytes_max,
+                    what=self._what,
+                )
+                return
+            packed = self._data.compression == GZIP
+            source = UnpackedBytes(stored, self._what) if packed else stored
+            if self._data.split == LINE:
+                yield from line_blocks(
+                    source, self._span_of(source), record_bytes_max=self._bytes_max, what=self._what
+                )
+            elif self._data.split in _FRAMES:
+                yield from self._framed(source)
+            else:
+                yield from self._whole(source)
+
+    def _span_of(self, source: ObjectBytes) -> Span:
+        """The span, in bytes of what is read: a packed object is one span of what it holds."""
+        if self._data.compression == GZIP:
+            return replace(self._span, start=0, stop=source.size)
+        return self._span
+
+    def _whole(self, source: ObjectBytes) -> Iterator[RecordBlock]:
+        """The object is the record. An empty one has none."""
+        pieces: list[bytes] = []
+        size = 0
+        for chunk in source.chunks(0, source.size):
+            pieces.append(chunk)
+            size += len(chunk)
+            if size > self._bytes_max:
+                raise too_large(self._what, 0, self._bytes_max)
+        if pieces:
+            yield RecordBlock(records=[b"".join(pieces)], first=0, start=0, offsets=(0,))
+
+    def _framed(self, source: ObjectBytes) -> Iterator[RecordBlock]:
+        stream = Forward(source.chunks(0, source.size))
+        next_record = _FRAMES[self._data.split]
+        first = 0
+        more = True
+        while more:
+            records: list[bytes] = []
+            offsets: list[int] = []
+            begin = stream.at
+            while more and stream.at - begin < CHUNK_BYTES:
+                at = stream.at
+                record = next_record(stream, record_bytes_max=self._bytes_max, what=self._what)
+                if record is None:
+                    more = False
+                else:
+                    records.append(record)
+                    offsets.append(at)
+            if records:
+                yield RecordBlock(records=records, first=first, start=begin, offsets=tuple(offsets))
+                first += len(records)

@@ -1,0 +1,56 @@
+"""What an engine process is told when it starts, and what it finds in its environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from penstock.artifacts.description import EngineOptions
+from penstock.runtimes.base import LoadContext
+from penstock.runtimes.environment import for_models
+
+#: The cache where nothing is said: a part of the instance's memory, and at most this.
+CACHE_BYTES_MAX = 4 << 30
+_CACHE_SHARE = 4  #: a fourth of the memory
+
+
+def init_message(context: LoadContext) -> dict[str, Any]:
+    description = context.description
+    options = description.engine or EngineOptions()
+    return {
+        "engine": description.runtime,
+        "model_dir": str(context.model_dir),
+        "python": options.python,
+        "settings": dataclasses.asdict(options)
+        | {
+            "cache_bytes": options.cache_bytes or _cache_bytes(context.memory_bytes_max),
+            "precision": description.precision,
+            "threads": description.threads_per_lane or max(1, int(context.cores)),
+            "accelerators": context.accelerators,
+        },
+    }
+
+
+def _cache_bytes(memory_bytes_max: int) -> int:
+    whole = memory_bytes_max or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(CACHE_BYTES_MAX, whole // _CACHE_SHARE)
+
+
+def engine_environment(context: LoadContext, scratch: Path) -> dict[str, str]:
+    """What models may see of the server's environment, then what the model was given.
+
+    Its home stays: engines keep there what they compiled.
+    """
+    threads = context.description.threads_per_lane or max(1, int(context.cores))
+    return {
+        **for_models(),
+        "TMPDIR": str(scratch),
+        "OMP_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_OFFLINE": "1",  # what is not in the artifact is not fetched behind our back
+        **context.description.environment,
+        **context.environment,
+        "PYTHONPATH": "",  # the engine's interpreter may be another than ours
+    }

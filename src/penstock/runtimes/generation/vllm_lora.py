@@ -1,0 +1,123 @@
+"""LoRA adapters of a vLLM engine: which it has, and what a request of each is given.
+
+vLLM keeps as many on the device as `max_loras` says, and loads others from their folders. It tells
+adapters apart by numbers, and so do its caches of prefixes by names.
+
+Its arithmetic for processors (0.32) takes the last adapter in a batch for tokens that have none, so
+what a base answers would depend on its batch mates. There the base gets an adapter too, one of
+zeros, and the batch a place more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import CallerError, ModelError, plain
+
+_CONFIG = "adapter_config.json"
+_WEIGHTS = "adapter_model.safetensors"
+#: Layers that every model of transformers has one of.
+_LINEAR = ("q_proj", "o_proj", "qkv_proj", "query_key_value", "down_proj", "c_proj")
+
+
+def prepared(arguments: Any) -> Any:
+    """Of the engine arguments: with a place for the base where it needs an adapter of its own."""
+    if arguments.enable_lora and _is_cpu():
+        arguments.max_loras += 1
+        if arguments.max_cpu_loras is not None:
+            arguments.max_cpu_loras += 1
+    return arguments
+
+
+class VllmAdapters:
+    """Of one engine."""
+
+    def __init__(self, engine: Any, model_dir: Path, scratch: Path) -> None:
+        """`scratch`: a folder that stays. Raises ModelError where the base can't have any."""
+        self._engine = engine
+        self._made = importlib.import_module("vllm.lora.request").LoRARequest
+        self._loaded: dict[str, Any] = {}
+        self._last = 0  #: numbers are never used again
+        self._base: Any = None
+        if _is_cpu():
+            self._base = self._add("base", _zeros(model_dir, scratch))
+
+    def load(self, key: str, folder: Path) -> None:
+        """Raises CallerError (`adapter-mismatch`)."""
+        self._loaded[key] = self._add(f"adapter-{key}", folder)
+
+    def unload(self, key: str) -> None:
+        request = self._loaded.pop(key, None)
+        if request is not None:
+            self._engine.remove_lora(request.lora_int_id)
+
+    def of(self, key: str) -> Any:
+        """What a request names; None: no adapter. Raises ModelError (`adapter-unknown`)."""
+        if not key:
+            return self._base
+        if key not in self._loaded:
+            raise ModelError("adapter-unknown", "the adapter is not loaded in this engine")
+        return self._loaded[key]
+
+    def _add(self, name: str, folder: Path) -> Any:
+        self._last += 1
+        request = self._made(name, self._last, str(folder))
+        try:
+            self._engine.add_lora(request)
+        except Exception as error:  # vLLM has kinds of its own for what it does not take
+            raise CallerError(
+                "adapter-mismatch",
+                f"the adapter does not fit its base: vLLM says: {plain(error, 400)}",
+                hint="An adapter fits the model that it was trained on. Its rank is bounded by the "
+                "option max_lora_rank.",
+            ) from None
+        return request
+
+
+def _is_cpu() -> bool:
+    return bool(importlib.import_module("vllm.platforms").current_platform.is_cpu())
+
+
+def _zeros(model_dir: Path, scratch: Path) -> Path:
+    """An adapter that adds nothing, to one layer of the model."""
+    module, (rows, columns) = _linear(model_dir)
+    folder = scratch / "base-adapter"
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "peft_type": "LORA", "r": 1, "lora_alpha": 1, "bias": "none",
+        "target_modules": [module.rpartition(".")[2]],
+    }  # fmt: skip
+    (folder / _CONFIG).write_text(json.dumps(config))
+    name, cut, size = f"base_model.model.{module}", 4 * columns, 4 * (columns + rows)
+    header = json.dumps(
+        {
+            f"{name}.lora_A.weight": {
+                "dtype": "F32", "shape": [1, columns], "data_offsets": [0, cut],
+            },
+            f"{name}.lora_B.weight": {
+                "dtype": "F32", "shape": [rows, 1], "data_offsets": [cut, size],
+            },
+        }
+    ).encode()  # fmt: skip
+    data = len(header).to_bytes(8, "little") + header + bytes(size)
+    (folder / _WEIGHTS).write_bytes(data)
+    return folder
+
+
+def _linear(model_dir: Path) -> tuple[str, tuple[int, int]]:
+    for path in sorted(model_dir.glob("*.safetensors")):
+        with open(path, "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, told in sorted(header.items()):
+            module = name.removesuffix(".weight")
+            if module.rpartition(".")[2] in _LINEAR and len(told.get("shape", ())) == 2:
+                rows, columns = told["shape"]
+                return module, (int(rows), int(columns))
+    raise ModelError(
+        "adapters-unsupported",
+        "no layer of the base is known that an adapter could be on",
+        hint="Leave the option enable_lora out.",
+    )

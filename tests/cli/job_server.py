@@ -1,0 +1,93 @@
+"""A control plane with one transform job that goes on with each look at it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+
+def progress(**members: Any) -> dict[str, Any]:
+    """PenstockProgress, half through unless said otherwise."""
+    return {
+        "Spans": 2,
+        "SpansDone": 1,
+        "Records": 5_000,
+        "RefusedRecords": 0,
+        "BytesIn": 50,
+        "BytesTotal": 100,
+        "RecordsPerSecond": 1250.4,
+        "EtaSeconds": 65.0,
+        "CostSoFar": 0.0123,
+        "Instances": 2,
+    } | members
+
+
+class JobServer:
+    """Answers SageMaker's calls about jobs; `looks` are Describe's answers, the last one stays."""
+
+    def __init__(self) -> None:
+        self.looks: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.url = ""
+
+    def say(self, status: str, reason: str = "", **members: Any) -> None:
+        told = {
+            "TransformJobName": "j",
+            "TransformJobStatus": status,
+            "TransformOutput": {"S3OutputPath": "file:///out"},
+            "PenstockProgress": progress(**members),
+        }
+        self.looks.append(told | ({"FailureReason": reason} if reason else {}))
+
+    def operations(self) -> list[str]:
+        return [operation for operation, _ in self.asked]
+
+    def answer(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((operation, members))
+        if operation == "StopTransformJob":
+            self.looks.clear()
+            self.say("Stopping")
+            self.say("Stopped")
+        if operation == "DescribeTransformJob":
+            return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if operation == "ListTransformJobs":
+            return {
+                "TransformJobSummaries": [
+                    {"TransformJobName": "j", "TransformJobStatus": "Failed", "CreationTime": 1.0,
+                     "TransformEndTime": 2.0, "FailureReason": "it broke"}
+                ]
+            }  # fmt: skip
+        return {}
+
+
+@contextmanager
+def serving() -> Iterator[JobServer]:
+    server = JobServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            operation = self.headers["x-amz-target"].partition(".")[2]
+            answer = json.dumps(server.answer(operation, json.loads(body))).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            """Tests need no access log."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.url = f"http://127.0.0.1:{http.server_port}"
+    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()

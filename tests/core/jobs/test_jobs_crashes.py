@@ -1,0 +1,94 @@
+"""Which records of a span end instances: what is run after each death, until they are found."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.jobs.crashes import PARTS_MAX, CrashCase
+
+STORY = "signal 8"
+
+
+def test_of_a_span_that_was_not_noted_nobody_is_suspected() -> None:
+    case = CrashCase().died((), STORY)
+    assert case == CrashCase(deaths=1, tries=1)
+    assert case.parts() == ()  # the whole span again
+
+
+def test_a_record_from_its_first_death_to_its_refusal() -> None:
+    case = CrashCase().died((), STORY)
+    case = case.died((3, 7, 9), STORY)
+    assert case.parts() == ((3,), (7,), (9,))
+    case = case.died((7,), STORY)
+    assert case.parts() == ((7,), (3,), (9,))  # first, so that chance hardly can hit it again
+    case = case.died((7,), STORY)
+    assert case == CrashCase(suspects=(3, 9), refused=((7, STORY),))
+    assert case.parts() == ((3,), (9,))  # there may be more in the same batch
+    assert case.passed() == CrashCase(refused=((7, STORY),))
+
+
+def test_an_instance_that_was_killed_by_chance_costs_no_record() -> None:
+    case = CrashCase().died((), STORY).died((1, 2), STORY).died((2,), STORY)
+    assert case.suspects == (2, 1)
+    case = case.passed()
+    assert (case.suspects, case.refused, case.deaths) == ((), (), 2)
+
+
+def test_chance_that_hits_two_records_once_each_refuses_neither() -> None:
+    case = CrashCase().died((1, 2, 3), STORY).died((2,), STORY).died((3,), STORY)
+    assert (case.suspects, case.first_deaths, case.refused) == ((3, 2, 1), 1, ())
+
+
+def test_one_that_was_alone_at_work_needs_one_more_death() -> None:
+    case = CrashCase().died((5,), STORY)
+    assert case.parts() == ((5,),)
+    assert case.died((5,), STORY).refused == ((5, STORY),)
+
+
+def test_many_suspects_are_run_in_parts_and_a_death_leaves_one_of_them() -> None:
+    records = tuple(range(1000, 1000 + 10 * PARTS_MAX))
+    case = CrashCase().died(records, STORY)
+    parts = case.parts()
+    assert len(parts) == PARTS_MAX
+    assert tuple(one for part in parts for one in part) == records
+    assert case.died(parts[3], STORY).parts() == tuple((one,) for one in parts[3])
+
+
+def test_a_death_of_which_nobody_knows_what_was_at_work_counts_as_one_of_a_whole_run() -> None:
+    case = CrashCase().died((1, 2), STORY)
+    after = case.died((), STORY)
+    assert (after.suspects, after.deaths, after.tries) == ((1, 2), 2, 2)
+
+
+def test_nobody_is_suspected_again_who_is_refused_or_was_not_suspected() -> None:
+    case = CrashCase(suspects=(1, 2), refused=((7, STORY),))
+    assert case.died((7, 9), STORY).suspects == (1, 2)
+    assert CrashCase(refused=((7, STORY),)).died((7, 9), STORY).suspects == (9,)
+
+
+@given(
+    guilty=st.sets(st.integers(0, 59), min_size=1, max_size=5),
+    batch=st.integers(1, 60),
+)
+def test_whoever_ends_instances_every_time_is_found_and_nobody_else(
+    guilty: set[int], batch: int
+) -> None:
+    """The instance runs its records in batches, in order, and dies at the first guilty one."""
+    case = CrashCase().died((), STORY)
+    for _ in range(8 * len(guilty) + 1):
+        cleared = {record for record, _ in case.refused}
+        whole = [one for one in range(60) if one not in cleared]
+        parts = case.parts() or tuple(
+            tuple(whole[at : at + batch]) for at in range(0, len(whole), batch)
+        )
+        dead = next((part for part in parts if guilty & set(part)), None)
+        if dead is not None:
+            case = case.died(dead, STORY)
+            assert case.tries <= 6  # well below what a job puts up with
+            assert case.deaths <= 2
+        elif case.suspects:
+            case = case.passed()
+        else:
+            break
+    assert {record for record, _ in case.refused} == guilty

@@ -1,0 +1,505 @@
+"""One transform job, as timelines: what it says at each thing that it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.core.jobs.crashes import CrashCase
+from penstock.core.jobs.job import TransformJob
+from penstock.core.jobs.job_actions import (
+    COMPLETED,
+    CRASH,
+    FAILED,
+    LATER,
+    STOPPED,
+    TAKEN,
+    WRONG,
+    Action,
+    AssembleObject,
+    EndJob,
+    FailObject,
+    JobPolicy,
+    KeepCase,
+    NotDone,
+    ReleaseCapacity,
+    RunSpan,
+    StopSpans,
+)
+from penstock.core.jobs.spec import InputObject, Span, SpanDone
+
+RELEASE = ReleaseCapacity("no-span-left")
+DONE = EndJob(COMPLETED, "", "all-objects-done")
+PASSING = NotDone(LATER, "the disk was full")
+
+
+def span(one: int, number: int) -> Span:
+    return Span(object=one, number=number, start=number * 100, stop=number * 100 + 100)
+
+
+def done(one: int, number: int, refused: int = 0) -> SpanDone:
+    return SpanDone(
+        object=one, span=number, records=10, refused=refused, bytes_in=100, bytes_out=50, run_s=1.0
+    )
+
+
+class Job:
+    """A job over objects of so many spans each, called a, b, c; one span at once on a copy."""
+
+    def __init__(self, *counts: int, policy: JobPolicy | None = None, **recorded: Any) -> None:
+        objects = [
+            InputObject(number=at, key="abc"[at], uri="file:///x", size=100 * count, stamp="1")
+            for at, count in enumerate(counts)
+        ]
+        spans = [span(at, number) for at, count in enumerate(counts) for number in range(count)]
+        self.machine = TransformJob(
+            objects, spans, policy or JobPolicy(spans_at_once=1), **recorded
+        )
+
+    def checked(self, actions: Sequence[Action]) -> list[Action]:
+        self.machine.check_invariants()
+        return list(actions)
+
+    def begin(self, now: float = 0.0) -> list[Action]:
+        return self.checked(self.machine.begin(now=now))
+
+    def copies(self, *copies: int, now: float = 0.0) -> list[Action]:
+        return self.checked(self.machine.copies(copies, now=now))
+
+    def done(self, one: int, number: int, refused: int = 0, now: float = 0.0) -> list[Action]:
+        words = "record 3 at byte 30: no number" if refused else ""
+        result = done(one, number, refused)
+        return self.checked(self.machine.done(span(one, number), result, words, now=now))
+
+    def not_done(self, one: int, number: int, why: NotDone, now: float = 0.0) -> list[Action]:
+        return self.checked(self.machine.not_done(span(one, number), why, now=now))
+
+    def assembled(self, number: int, now: float = 0.0) -> list[Action]:
+        return self.checked(self.machine.assembled(number, now=now))
+
+    def not_assembled(self, number: int, why: NotDone, now: float = 0.0) -> list[Action]:
+        return self.checked(self.machine.not_assembled(number, why, now=now))
+
+    def timer(self, now: float) -> list[Action]:
+        return self.checked(self.machine.on_timer(now=now))
+
+
+def run(
+    copy: int,
+    one: int,
+    number: int,
+    reason: str = "next-in-share",
+    case: CrashCase | None = None,
+) -> RunSpan:
+    return RunSpan(copy, span(one, number), reason, case)
+
+
+def keep(one: int, number: int, case: CrashCase, reason: str = "instance-ended") -> KeepCase:
+    return KeepCase(one, number, case, reason)
+
+
+def deaths(count: int) -> CrashCase:
+    """So many, and nothing was noted."""
+    return CrashCase(deaths=count, tries=count)
+
+
+def whole(number: int) -> AssembleObject:
+    return AssembleObject(number, "object-whole")
+
+
+def test_a_job_from_its_first_span_to_its_end() -> None:
+    job = Job(2, 1)
+    assert job.begin() == []  # no copy yet
+    assert job.copies(7) == [run(7, 0, 0)]
+    assert job.done(0, 0) == [run(7, 0, 1)]
+    assert job.done(0, 1) == [run(7, 1, 0), whole(0)]
+    assert job.done(1, 0) == [whole(1), RELEASE]  # outputs need no copies
+    assert job.assembled(1) == []
+    assert job.assembled(0) == [DONE]
+    assert job.machine.ended
+    assert job.copies(7) == []
+
+
+def test_the_next_span_is_read_while_one_runs() -> None:
+    job = Job(5, policy=JobPolicy(spans_at_once=2))
+    job.begin()
+    assert job.copies(1, 2) == [run(1, 0, 0), run(2, 0, 3), run(1, 0, 1), run(2, 0, 4)]
+    assert job.done(0, 0) == [run(1, 0, 2)]
+
+
+def test_of_few_spans_each_copy_has_one_before_any_has_two() -> None:
+    job = Job(2, policy=JobPolicy(spans_at_once=2))
+    job.begin()
+    assert job.copies(1, 2) == [run(1, 0, 0), run(2, 0, 1)]
+
+
+def test_a_copy_that_comes_late_steals() -> None:
+    job = Job(5)
+    job.begin()
+    assert job.copies(1) == [run(1, 0, 0)]
+    assert job.copies(1, 2) == [run(2, 0, 3, "stolen")]
+
+
+def test_what_an_instance_had_when_it_was_taken_away_is_done_again_at_once_and_often() -> None:
+    """Online work needed its memory: nobody's fault, so nobody counts."""
+    job = Job(1)
+    job.begin()
+    job.copies(1)
+    for copy in range(1, 50):
+        job.copies(now=1.0)
+        assert job.not_done(0, 0, NotDone(TAKEN, "gone"), now=1.0) == []
+        assert job.copies(copy + 1, now=1.0) == [run(copy + 1, 0, 0, "again")]
+
+
+def test_a_span_that_can_not_be_done_now_waits_longer_each_time_then_fails_its_object() -> None:
+    job = Job(1, policy=JobPolicy(spans_at_once=1, attempts_max=4))
+    job.begin()
+    job.copies(1)
+    now = 10.0
+    for pause_s in (0.5, 1.0, 2.0):
+        assert job.not_done(0, 0, PASSING, now=now) == []
+        assert job.machine.next_deadline() == now + pause_s
+        assert job.timer(now + pause_s - 0.1) == []
+        now += pause_s
+        assert job.timer(now) == [run(1, 0, 0, "again")]
+        assert job.machine.next_deadline() is None
+    why = "a: bytes 0 to 100: tried 4 times: the disk was full"
+    assert job.not_done(0, 0, PASSING, now=now) == [
+        FailObject(0, why, "span-attempts"),
+        RELEASE,
+        EndJob(FAILED, why, "objects-failed"),
+    ]
+
+
+def test_the_pause_has_an_upper_bound() -> None:
+    job = Job(1, policy=JobPolicy(spans_at_once=1, attempts_max=100))
+    job.begin()
+    job.copies(1)
+    now, pauses = 0.0, []
+    for _ in range(9):
+        job.not_done(0, 0, PASSING, now=now)
+        due = job.machine.next_deadline()
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+        assert job.timer(now) == [run(1, 0, 0, "again")]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+def test_a_span_whose_instance_crashed_is_done_again_alone() -> None:
+    """Two spans were on it; the second one is the cause, and the first is not blamed for it."""
+    job = Job(4, policy=JobPolicy(spans_at_once=2, crashes_max=3))
+    job.begin()
+    assert job.copies(1) == [run(1, 0, 0), run(1, 0, 1)]
+    crash = NotDone(CRASH, "signal 11")
+    job.copies(now=1.0)
+    assert job.not_done(0, 0, crash, now=1.0) == [keep(0, 0, deaths(1))]
+    assert job.not_done(0, 1, crash, now=1.0) == [keep(0, 1, deaths(1))]
+    assert job.copies(2, now=2.0) == [run(2, 0, 0, "again", deaths(1))]  # nothing beside it
+    assert job.done(0, 0, now=3.0) == [run(2, 0, 1, "again", deaths(1))]
+    job.copies(now=4.0)
+    assert job.not_done(0, 1, crash, now=4.0) == [keep(0, 1, deaths(2))]
+    assert job.copies(3, now=6.0) == [run(3, 0, 1, "again", deaths(2))]
+    job.copies(now=7.0)
+    why = "a: bytes 100 to 200: 3 instances ended while they had it: signal 11"
+    assert job.not_done(0, 1, crash, now=7.0) == [
+        FailObject(0, why, "span-crashes"),
+        RELEASE,
+        EndJob(FAILED, why, "objects-failed"),
+    ]
+
+
+def test_a_record_that_ends_instances_is_found_and_the_others_are_written() -> None:
+    job = Job(1, policy=JobPolicy(refused_max=1))
+    job.begin()
+    job.copies(1)
+    cases = [
+        deaths(1),
+        CrashCase(deaths=2, tries=2, suspects=(4, 5, 6)),
+        CrashCase(deaths=2, tries=3, suspects=(5, 4, 6), first_deaths=1),
+        CrashCase(suspects=(4, 6), refused=((5, "signal 8"),)),
+    ]
+    for copy, (at_work, case) in enumerate(
+        zip(((), (4, 5, 6), (5,), (5,)), cases, strict=True), start=2
+    ):
+        job.copies()
+        assert job.not_done(0, 0, NotDone(CRASH, "signal 8", at_work), now=copy) == [
+            keep(0, 0, case)
+        ]
+        reason = "suspects-apart" if case.suspects else "again"
+        assert job.copies(copy, now=copy + 0.5) == [run(copy, 0, 0, reason, case)]
+    found = CrashCase(refused=((5, "signal 8"),))
+    assert job.checked(job.machine.passed(span(0, 0), now=9.0)) == [
+        keep(0, 0, found, "suspects-passed"),
+        run(5, 0, 0, "again", found),
+    ]
+    assert job.done(0, 0, refused=1, now=9.0) == [whole(0), RELEASE]
+
+
+def test_one_record_too_many_that_ends_instances_ends_the_search() -> None:
+    """What is left is run once, for the object's errors; another death then is enough."""
+    job = Job(1)
+    job.begin()
+    job.copies(1)
+    found = CrashCase(refused=((5, "signal 8"),))
+    for at_work in ((), (4, 5, 6), (5,)):
+        job.not_done(0, 0, NotDone(CRASH, "signal 8", at_work))
+        job.timer(1.0)
+    assert job.not_done(0, 0, NotDone(CRASH, "signal 8", (5,)), now=1.0) == [
+        keep(0, 0, found),
+        run(1, 0, 0, "again", found),
+    ]
+    why = "a: bytes 0 to 100: record 5 of them ends the instances that have it: signal 8"
+    assert job.not_done(0, 0, NotDone(CRASH, "signal 8", (6,)), now=2.0) == [
+        FailObject(0, why, "span-crashes"),
+        RELEASE,
+        EndJob(FAILED, why, "objects-failed"),
+    ]
+
+
+def test_instances_that_end_again_and_again_over_suspects_who_pass_are_given_up() -> None:
+    """Each record is innocent by itself: it takes two of them, or a machine that is failing."""
+    job = Job(1, policy=JobPolicy(refused_max=None, crashes_max=100, crash_tries_max=4))
+    job.begin()
+    job.copies(1)
+    for now in (1.0, 2.0, 3.0):
+        job.not_done(0, 0, NotDone(CRASH, "signal 8", (4, 5)), now=now)
+        job.timer(now + 0.9)
+    why = "a: bytes 0 to 100: 4 instances ended while they had it: signal 8"
+    assert job.not_done(0, 0, NotDone(CRASH, "signal 8", (4, 5)), now=5.0)[0] == (
+        FailObject(0, why, "span-crashes")
+    )
+
+
+def test_what_was_found_out_of_a_span_outlives_the_server() -> None:
+    found = CrashCase(suspects=(4, 6), refused=((5, "signal 8"),))
+    job = Job(2, cases={(0, 1): found})
+    job.begin()
+    assert job.copies(1, now=1.0) == [run(1, 0, 0)]
+    assert job.done(0, 0, now=1.0) == [run(1, 0, 1, "suspects-apart", found)]
+    job = Job(2, cases={(0, 1): found}, done=[done(0, 1, refused=1)])
+    assert job.copies(1, now=1.0) == [run(1, 0, 0)]
+
+
+def test_suspects_that_pass_after_a_stop_change_nothing_more() -> None:
+    job = Job(1, cases={(0, 0): CrashCase(suspects=(4,))})
+    job.begin()
+    job.copies(1)
+    job.machine.stop(now=1.0)
+    assert job.checked(job.machine.passed(span(0, 0), now=2.0)) == [
+        RELEASE,
+        EndJob(STOPPED, "", "stop-asked"),
+    ]
+
+
+def test_others_are_done_while_a_crashed_span_waits_for_an_idle_copy() -> None:
+    job = Job(6, policy=JobPolicy(spans_at_once=2))
+    job.begin()
+    job.copies(1, 2)  # 0 and 1 on the first, 3 and 4 on the second
+    job.copies(2)
+    job.not_done(0, 0, NotDone(CRASH, "x"), now=0.0)
+    assert job.not_done(0, 1, NotDone(TAKEN, "x"), now=0.0) == []
+    assert job.done(0, 3, now=1.0) == [run(2, 0, 1, "again")]  # the other one needs a copy alone
+    assert job.done(0, 4, now=1.0) == [run(2, 0, 5)]
+    assert job.done(0, 1, now=1.0) == [run(2, 0, 2)]
+    assert job.done(0, 5, now=1.0) == []
+    assert job.done(0, 2, now=1.0) == [run(2, 0, 0, "again", deaths(1))]
+    assert job.done(0, 0, now=1.0) == [whole(0), RELEASE]
+
+
+def test_an_object_that_can_not_be_read_fails_and_the_others_are_gone_on_with() -> None:
+    """As in SageMaker: the job has failed, what was processed whole has its output."""
+    job = Job(3, 1, 1)
+    job.begin()
+    job.copies(1)
+    why = "a: it was changed while it was read. Start anew."
+    assert job.not_done(0, 0, NotDone(WRONG, "it was changed while it was read. Start anew.")) == [
+        FailObject(0, why, "span-wrong"),
+        run(1, 1, 0),
+    ]
+    assert job.done(1, 0) == [run(1, 2, 0), whole(1)]
+    assert job.not_done(2, 0, NotDone(WRONG, "not UTF-8")) == [
+        FailObject(2, "c: not UTF-8", "span-wrong"),
+        RELEASE,
+    ]
+    assert job.assembled(1) == [
+        EndJob(FAILED, f"{why} (1 other object failed too)", "objects-failed")
+    ]
+
+
+def test_a_refused_record_fails_its_object_where_none_may_be_refused() -> None:
+    job = Job(2, 1)
+    job.begin()
+    job.copies(1)
+    why = "a: record 3 at byte 30: no number"
+    assert job.done(0, 0, refused=2) == [FailObject(0, why, "records-refused"), run(1, 1, 0)]
+    assert job.done(1, 0) == [whole(1), RELEASE]
+    assert job.assembled(1) == [EndJob(FAILED, why, "objects-failed")]
+
+
+def test_what_still_runs_of_a_failed_object_changes_nothing_more() -> None:
+    job = Job(3, policy=JobPolicy(spans_at_once=2))
+    job.begin()
+    job.copies(1)
+    assert job.done(0, 0, refused=1) == [
+        FailObject(0, "a: record 3 at byte 30: no number", "records-refused")
+    ]
+    assert job.done(0, 1, refused=1) == [
+        RELEASE,
+        EndJob(FAILED, "a: record 3 at byte 30: no number", "objects-failed"),
+    ]
+
+
+def test_up_to_so_many_refused_records_the_job_goes_on() -> None:
+    job = Job(2, 1, policy=JobPolicy(spans_at_once=1, refused_max=5))
+    job.begin()
+    job.copies(1)
+    assert job.done(0, 0, refused=3) == [run(1, 0, 1)]
+    assert job.done(0, 1, refused=2) == [run(1, 1, 0), whole(0)]
+    assert job.done(1, 0) == [whole(1), RELEASE]
+    job.assembled(0)
+    assert job.assembled(1) == [DONE]
+
+
+def test_one_refused_record_too_many_ends_the_job() -> None:
+    """What runs is stopped; an output that can still be put together is."""
+    job = Job(1, 3, policy=JobPolicy(spans_at_once=1, refused_max=5))
+    job.begin()
+    job.copies(1, 2)
+    assert job.done(0, 0, refused=6) == [
+        StopSpans("refused-too-many"),
+        whole(0),
+    ]
+    assert job.not_done(1, 1, NotDone(TAKEN, "stopped")) == [RELEASE]
+    message = "6 records were refused, one of a: record 3 at byte 30: no number"
+    assert job.assembled(0) == [EndJob(FAILED, message, "refused-too-many")]
+
+
+def test_any_number_may_be_refused_where_it_is_said_so() -> None:
+    job = Job(1, policy=JobPolicy(refused_max=None))
+    job.begin()
+    job.copies(1)
+    assert job.done(0, 0, refused=10) == [whole(0), RELEASE]
+
+
+def test_a_stop_ends_what_runs_and_keeps_what_is_whole() -> None:
+    job = Job(1, 2)
+    job.begin()
+    job.copies(1, 2)
+    assert job.done(0, 0) == [run(1, 1, 0), whole(0)]
+    assert job.checked(job.machine.stop(now=1.0)) == [StopSpans("stop-asked")]
+    assert job.checked(job.machine.stop(now=1.0)) == []
+    assert job.not_done(1, 0, NotDone(TAKEN, "stopped")) == []
+    assert job.copies(1, 2, 3) == []  # nothing is begun any more
+    assert job.done(1, 1) == [RELEASE]  # it was quicker
+    assert job.assembled(0) == [EndJob(STOPPED, "", "stop-asked")]
+
+
+def test_what_does_not_stop_is_ended_with_its_instance() -> None:
+    """A model's own code may take ten minutes for a request."""
+    job = Job(1, policy=JobPolicy(stop_s_max=30.0))
+    job.begin()
+    job.copies(1)
+    assert job.machine.next_deadline() is None
+    assert job.checked(job.machine.stop(now=5.0)) == [StopSpans("stop-asked")]
+    assert job.machine.next_deadline() == 35.0
+    assert job.timer(34.9) == []
+    assert job.timer(35.0) == [ReleaseCapacity("stop-overdue")]
+    assert job.machine.next_deadline() is None
+    assert job.copies(now=35.1) == []
+    assert job.not_done(0, 0, NotDone(TAKEN, "gone"), now=35.2) == [
+        EndJob(STOPPED, "", "stop-asked")
+    ]
+
+
+def test_a_stop_before_anything_runs() -> None:
+    job = Job(2)
+    job.begin()
+    assert job.checked(job.machine.stop(now=1.0)) == [
+        RELEASE,
+        EndJob(STOPPED, "", "stop-asked"),
+    ]
+
+
+def test_a_job_without_hope_of_a_copy_ends_with_the_reason() -> None:
+    job = Job(2)
+    job.begin()
+    assert job.checked(job.machine.hopeless("the model is no model", now=1.0)) == [
+        RELEASE,
+        EndJob(FAILED, "the model is no model", "hopeless"),
+    ]
+
+
+def test_an_output_that_can_not_be_written_now_is_tried_again() -> None:
+    job = Job(1, policy=JobPolicy(attempts_max=3))
+    job.begin()
+    job.copies(1)
+    assert job.done(0, 0) == [whole(0), RELEASE]
+    assert job.not_assembled(0, PASSING, now=10.0) == []
+    assert job.machine.next_deadline() == 10.5
+    assert job.timer(10.5) == [whole(0)]
+    assert job.machine.next_deadline() is None
+    assert job.not_assembled(0, PASSING, now=11.0) == []
+    assert job.timer(12.0) == [whole(0)]
+    assert job.not_assembled(0, PASSING, now=13.0) == [
+        FailObject(0, "a: the disk was full", "output-attempts"),
+        EndJob(FAILED, "a: the disk was full", "objects-failed"),
+    ]
+
+
+def test_an_output_that_never_can_be_written_fails_its_object_at_once() -> None:
+    job = Job(1)
+    job.begin()
+    job.copies(1)
+    job.done(0, 0)
+    assert job.not_assembled(0, NotDone(WRONG, "read-only")) == [
+        FailObject(0, "a: read-only", "output-wrong"),
+        EndJob(FAILED, "a: read-only", "objects-failed"),
+    ]
+
+
+def test_it_goes_on_from_what_is_on_record() -> None:
+    """Killed with one object in its place, one that had failed, and one half done."""
+    job = Job(
+        1, 2, 2,
+        done=[done(0, 0), done(2, 0)], failed={1: "b: not UTF-8"}, assembled=[0],
+    )  # fmt: skip
+    assert job.begin() == []
+    assert job.copies(1) == [run(1, 2, 1)]
+    assert job.done(2, 1) == [whole(2), RELEASE]
+    assert job.assembled(2) == [EndJob(FAILED, "b: not UTF-8", "objects-failed")]
+
+
+def test_killed_when_all_spans_were_done_it_needs_no_copy() -> None:
+    job = Job(1, 1, done=[done(0, 0), done(1, 0)], assembled=[0])
+    assert job.begin() == [whole(1), RELEASE]
+    assert job.assembled(1) == [DONE]
+
+
+def test_killed_before_its_end_was_recorded() -> None:
+    assert Job(1, done=[done(0, 0)], assembled=[0]).begin() == [RELEASE, DONE]
+
+
+def test_killed_before_the_failure_of_an_object_with_refused_records_was_recorded() -> None:
+    job = Job(2, done=[done(0, 0, refused=1)], refusals={0: "record 4 at byte 9: no"})
+    why = "a: record 4 at byte 9: no"
+    assert job.begin() == [
+        FailObject(0, why, "records-refused"),
+        RELEASE,
+        EndJob(FAILED, why, "objects-failed"),
+    ]
+
+
+def test_killed_after_one_refused_record_too_many() -> None:
+    policy = JobPolicy(refused_max=2)
+    job = Job(2, policy=policy, done=[done(0, 0, refused=3)], refusals={0: "record 4: no"})
+    message = "3 records were refused, one of a: record 4: no"
+    assert job.begin() == [RELEASE, EndJob(FAILED, message, "refused-too-many")]
+
+
+def test_refused_records_that_may_be_do_not_end_it_after_a_restart() -> None:
+    policy = JobPolicy(refused_max=3)
+    job = Job(2, policy=policy, done=[done(0, 0, refused=3)], refusals={0: "record 4: no"})
+    assert job.begin() == []
+    assert job.machine.waiting == 1
+    assert job.machine.running() == {}

@@ -1,0 +1,150 @@
+"""Properties of pools: whatever types have room when, every instance that is wished comes.
+
+The world of `test_core_reconcile_properties`, on a machine that has few instances of each type, and
+not always as many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.test_core_reconcile_properties import COUNTS, EVENTS, SPEC, World
+
+from penstock.core.deployment import DeploymentSpec, PoolSpec
+from penstock.core.endpoint_state import (
+    FAILED,
+    IN_SERVICE,
+    STOPPING,
+    Action,
+    EndpointDesired,
+    EndpointObserved,
+    PoolShortage,
+    RefuseInstance,
+    SlotFailure,
+    StartInstance,
+)
+from penstock.core.instance_pools import shortage_of
+
+TYPES = ("ml.big", "ml.middle", "ml.small")
+
+
+def pooled(spec: DeploymentSpec | None) -> DeploymentSpec | None:
+    if spec is None:
+        return None
+    pools = tuple(PoolSpec(instance_type=kind) for kind in TYPES)
+    return replace(spec, variants=tuple(replace(one, pools=pools) for one in spec.variants))
+
+
+class Pools(World):
+    """`room`: instances of each type that there may be now."""
+
+    def __init__(self, counts: tuple[int, ...], room: tuple[int, ...]) -> None:
+        self.shortages: dict[tuple[str, int, str], PoolShortage] = {}
+        self.room = dict(zip(TYPES, room, strict=True))
+        super().__init__(counts)
+        assert self.wish is not None
+        self.make_wish(self.wish)
+
+    def make_wish(self, wish: EndpointDesired) -> None:
+        made = replace(
+            wish,
+            active=pooled(wish.active),
+            target=pooled(wish.target),
+            previous=pooled(wish.previous),
+        )
+        self.shortages.clear()
+        super().make_wish(made)
+
+    def observed(self) -> EndpointObserved:
+        return replace(super().observed(), shortages=tuple(self.shortages.values()))
+
+    def of_type(self, kind: str) -> int:
+        return sum(one.instance_type == kind for one in self.instances.values())
+
+    def apply(self, action: Action) -> None:
+        if isinstance(action, RefuseInstance):
+            assert all(self.of_type(kind) >= self.room[kind] for kind in TYPES), "there is room"
+            slot = (action.generation, action.variant, action.ordinal)
+            before = self.failures.get(slot)
+            self.failures[slot] = SlotFailure(
+                variant=action.variant,
+                generation=action.generation,
+                ordinal=action.ordinal,
+                count=1 if before is None else before.count + 1,
+                at=self.now,
+                message=action.failure,
+                permanent=True,
+                reason=action.reason,
+            )
+        elif not isinstance(action, StartInstance):
+            super().apply(action)
+        elif self.of_type(action.instance_type) >= self.room[action.instance_type]:
+            key = action.variant, action.generation, action.instance_type
+            leaving = any(
+                one.instance_type == action.instance_type and one.phase == STOPPING
+                for one in self.instances.values()
+            )
+            found = PoolShortage(
+                variant=action.variant,
+                generation=action.generation,
+                instance_type=action.instance_type,
+                count=1,
+                at=self.now,
+                reason="type-limit",
+                message="CapacityError: full.",
+                waits=leaving,
+            )
+            self.shortages[key] = shortage_of(self.shortages.get(key), found, spec=SPEC)
+        else:
+            super().apply(action)
+            name = f"i{self.number}"
+            one = self.instances[name]
+            self.instances[name] = replace(one, instance_type=action.instance_type)
+
+    def restart(self) -> None:
+        super().restart()
+        self.shortages.clear()
+
+
+ROOMS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+
+
+@settings(max_examples=200, deadline=None)
+@given(COUNTS, ROOMS, st.lists(st.tuples(EVENTS, st.none() | ROOMS), max_size=40))
+def test_it_converges_whatever_has_room_when(
+    counts: tuple[int, ...],
+    room: tuple[int, ...],
+    events: list[tuple[tuple[str, int, object], tuple[int, ...] | None]],
+) -> None:
+    world = Pools(counts, room)
+    world.settle()
+    for (what, which, detail), more in events:
+        if more is not None:
+            world.room = dict(zip(TYPES, more, strict=True))
+        if what == "step" and world.instances:
+            assert isinstance(detail, str)
+            world.step(list(world.instances)[which % len(world.instances)], detail)
+        elif what == "time" and world.deadline is not None:
+            world.now = world.deadline
+        elif what == "calm":
+            world.calm()
+        elif what == "restart":
+            world.restart()
+        elif what in ("update", "counts", "delete"):
+            assert isinstance(detail, tuple)
+            world.ask(what, detail)
+        world.settle()
+        world.check()
+    world.room = dict.fromkeys(TYPES, 100)
+    world.heal()
+    wish = world.wish
+    if wish is None or wish.status == FAILED:
+        assert not world.instances
+        return
+    assert (wish.status, wish.target) == (IN_SERVICE, None)
+    assert wish.active is not None
+    there = Counter(one.variant for one in world.instances.values())
+    assert there == {one.name: one.instance_count for one in wish.active.variants}

@@ -1,0 +1,114 @@
+"""When what comes again is due: literal moments."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from penstock.control.zones import zone_of
+from penstock.core.timetable.cron import CronError, day_number, month_length
+from penstock.core.timetable.timetable import Timetable, Zone, parse
+
+BERLIN, GREENWICH = zone_of("Europe/Berlin"), zone_of("UTC")
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def due(text: str, after: str, zone: Zone = GREENWICH, **more: float) -> str | None:
+    """In UTC, without the zone."""
+    settings = {"since": at("2020-01-01T00:00:00")} | more
+    found = Timetable(parse(text, zone), **settings).next_due(after=at(after))
+    return None if found is None else datetime.fromtimestamp(found, UTC).isoformat()[:19]
+
+
+@pytest.mark.parametrize(
+    ("text", "after", "expected"),
+    [
+        ("cron(0 8 * * ? *)", "2026-03-02T07:59:59", "2026-03-02T08:00:00"),
+        ("cron(0 8 * * ? *)", "2026-03-02T08:00:00", "2026-03-03T08:00:00"),
+        ("cron(0/20 9-17 ? * MON-FRI *)", "2026-03-06T17:40:00", "2026-03-09T09:00:00"),
+        ("cron(30 6 ? * 1 *)", "2026-03-02T00:00:00", "2026-03-08T06:30:00"),  # 1 is Sunday
+        ("cron(0 0 L * ? *)", "2026-02-01T00:00:00", "2026-02-28T00:00:00"),
+        ("cron(0 0 LW * ? *)", "2026-02-01T00:00:00", "2026-02-27T00:00:00"),
+        ("cron(0 0 1W * ? *)", "2026-08-01T00:00:00", "2026-08-03T00:00:00"),  # 1st: a Saturday
+        ("cron(0 0 15W * ? *)", "2026-03-01T00:00:00", "2026-03-16T00:00:00"),  # 15th: a Sunday
+        ("cron(0 0 ? * 6L *)", "2026-03-01T00:00:00", "2026-03-27T00:00:00"),  # last Friday
+        ("cron(0 0 ? * MON#2 *)", "2026-03-01T00:00:00", "2026-03-09T00:00:00"),
+        ("cron(0 0 29 FEB ? *)", "2026-03-01T00:00:00", "2028-02-29T00:00:00"),
+        ("cron(0 0 1 1 ? 2199)", "2026-03-01T00:00:00", "2199-01-01T00:00:00"),
+        ("cron(5,10 0 1,15 */6 ? *)", "2026-03-01T00:00:00", "2026-07-01T00:05:00"),
+        ("at(2026-03-02T10:00:00)", "2026-03-02T09:00:00", "2026-03-02T10:00:00"),
+        ("at(2026-03-02T10:00:00)", "2026-03-02T10:00:00", None),
+        ("cron(0 0 1 1 ? 2025)", "2026-03-01T00:00:00", None),  # has been
+        ("cron(0 0 30 2 ? *)", "2026-03-01T00:00:00", None),  # never will be
+        ("cron(0 0 31W 4 ? *)", "2026-03-01T00:00:00", None),
+    ],
+)
+def test_the_next_time(text: str, after: str, expected: str | None) -> None:
+    assert due(text, after) == expected
+
+
+def test_a_rate_counts_from_its_start() -> None:
+    start = at("2026-03-02T10:00:30")
+    assert due("rate(5 minutes)", "2026-03-02T10:00:30", since=start) == "2026-03-02T10:05:30"
+    assert due("rate(5 minutes)", "2026-03-02T10:05:30", since=start) == "2026-03-02T10:10:30"
+    assert due("rate(1 day)", "2026-03-09T11:00:00", since=start) == "2026-03-10T10:00:30"
+    assert due("rate(1 hour)", "2026-03-01T00:00:00", since=start) == "2026-03-02T11:00:30"
+
+
+def test_nothing_is_due_before_its_start_or_after_its_end() -> None:
+    start, end = at("2026-03-10T08:00:00"), at("2026-03-11T08:00:00")
+    every_day = "cron(0 8 * * ? *)"
+    assert due(every_day, "2026-03-02T00:00:00", since=start) == "2026-03-10T08:00:00"
+    assert due(every_day, "2026-03-10T08:00:00", until=end) == "2026-03-11T08:00:00"
+    assert due(every_day, "2026-03-11T08:00:00", until=end) is None
+
+
+def test_the_clock_of_a_time_zone() -> None:
+    """Eight in the morning in Berlin: 7:00 UTC in winter, 6:00 in summer."""
+    assert due("cron(0 8 * * ? *)", "2026-03-27T12:00:00", BERLIN) == "2026-03-28T07:00:00"
+    assert due("cron(0 8 * * ? *)", "2026-03-28T12:00:00", BERLIN) == "2026-03-29T06:00:00"
+    assert due("at(2026-07-01T08:00:00)", "2026-01-01T00:00:00", BERLIN) == "2026-07-01T06:00:00"
+
+
+def test_a_time_that_the_clock_skips_is_due_as_if_it_went_on() -> None:
+    """29 March 2026: 2:00 becomes 3:00, and 2:30 is 3:30 then, 1:30 UTC; once, and the next day."""
+    text = "cron(30 2 * * ? *)"
+    assert due(text, "2026-03-28T12:00:00", BERLIN) == "2026-03-29T01:30:00"
+    assert due(text, "2026-03-29T01:10:00", BERLIN) == "2026-03-29T01:30:00"
+    assert due(text, "2026-03-29T01:30:00", BERLIN) == "2026-03-30T00:30:00"
+
+
+def test_a_time_that_comes_twice_counts_once() -> None:
+    """25 October 2026: 3:00 becomes 2:00. 2:30 comes at 0:30 UTC and again at 1:30."""
+    text = "cron(30 2 * * ? *)"
+    assert due(text, "2026-10-24T12:00:00", BERLIN) == "2026-10-25T00:30:00"
+    assert due(text, "2026-10-25T00:30:00", BERLIN) == "2026-10-26T01:30:00"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "every day", "cron(0 8 * * *)", "cron(60 8 * * ? *)", "cron(0 24 * * ? *)",
+        "cron(0 8 32 * ? *)", "cron(0 8 * 13 ? *)", "cron(0 8 ? * 8 *)", "cron(0 8 ? * ? *)",
+        "cron(0 8 * * ? 1969)", "cron(a 8 * * ? *)", "cron(9-5 8 * * ? *)", "cron(*/0 8 * * ? *)",
+        "cron(0 8 ? * MON#6 *)", "cron(² 8 * * ? *)", "cron(0 8 * * ? *", "rate(0 minutes)",
+        "rate(5 seconds)", "rate(-1 hour)", "rate(5minutes)", "at(tomorrow)",
+        "at(2026-02-30T00:00:00)", "at(2026-01-01)", "at(99999-01-01T00:00:00)",
+    ],
+)  # fmt: skip
+def test_what_can_not_be_read_is_refused(text: str) -> None:
+    with pytest.raises(CronError):
+        parse(text, GREENWICH)
+
+
+def test_days_are_those_of_the_calendar() -> None:
+    """Each day from 1970 to 2200, by the standard library's calendar."""
+    first = datetime(1970, 1, 1, tzinfo=UTC)
+    for number in range(84_000):
+        day = first + timedelta(days=number)
+        assert day_number(day.year, day.month, day.day) == number
+    assert [month_length(year, 2) for year in (2000, 2023, 2024, 2100)] == [29, 28, 29, 28]

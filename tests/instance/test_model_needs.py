@@ -1,0 +1,115 @@
+"""What a host expects a model to take: nothing is known of the first of its kind, and of others of
+its size what that one took."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tests.fakes import model_files
+
+from penstock.core.memory_need import MemorySeen
+from penstock.core.residency import Footprint
+from penstock.instance.loading.call import LoadCall
+from penstock.instance.loading.load import Prepared, prepared
+from penstock.instance.memory import records
+from penstock.instance.models.needs import Needs
+from penstock.instance.settings import InstanceSettings
+
+MIB = 2**20
+SEEN = MemorySeen(load_bytes_max=50 * MIB, own_bytes_max=30 * MIB, ran=False)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> InstanceSettings:
+    return InstanceSettings(
+        instance_id="i", address="unix:/none", cores=1.0, memory_bytes=0, cache_dir=tmp_path / "c"
+    )
+
+
+def brought(folder: Path, settings: InstanceSettings) -> Prepared:
+    source = {"uri": folder.as_uri()}
+    call = LoadCall.from_dict(
+        {"copy": 1, "endpoint": "e", "variant": "v", "source": source}, settings
+    )
+    return asyncio.run(prepared(call, settings))
+
+
+def forget_records(settings: InstanceSettings) -> None:
+    """Of one content, which all of these have."""
+    shutil.rmtree(settings.cache_dir / "memory-beside")
+
+
+def test_a_model_alike_in_kind_and_size_is_known_once_one_was_loaded_beside_others(
+    tmp_path: Path, settings: InstanceSettings
+) -> None:
+    """The first of its kind tells nothing: its libraries came with it."""
+    first, second, third = (
+        brought(model_files.affine(tmp_path / name), settings) for name in ("1", "2", "3")
+    )
+    needs = Needs(settings.cache_dir)
+    assert not needs.of(first).sized
+    needs.learn(first, MemorySeen(load_bytes_max=500 * MIB, own_bytes_max=300 * MIB, ran=False))
+    forget_records(settings)
+    assert not needs.of(second).sized
+    needs.learn(second, SEEN)
+    forget_records(settings)
+    expected = needs.of(third)
+    assert (expected.measured, expected.sized) == (False, True)
+    assert expected.need == Footprint(host_bytes=55 * MIB)
+    assert expected.kept == Footprint(host_bytes=30 * MIB)
+
+
+def test_of_code_no_size_of_files_tells_what_it_takes(
+    tmp_path: Path, settings: InstanceSettings
+) -> None:
+    code = "def predict_fn(data, model):\n    return data\n"
+    first = brought(model_files.code(tmp_path / "first", code), settings)
+    twin = brought(model_files.code(tmp_path / "twin", code + "\n"), settings)
+    needs = Needs(settings.cache_dir)
+    needs.learn(first, SEEN)
+    needs.learn(first, SEEN)
+    assert not needs.of(twin).sized
+    assert needs.of(first).sized, "it was measured itself"
+
+
+def test_what_was_measured_before_is_known_once_its_libraries_are_here(
+    tmp_path: Path, settings: InstanceSettings
+) -> None:
+    """They come with the first model of a kind, and what they take is seen then."""
+    model = brought(model_files.affine(tmp_path / "model"), settings)
+    Needs(settings.cache_dir).learn(model, SEEN)
+    after_a_restart = Needs(settings.cache_dir)
+    expected = after_a_restart.of(model)
+    assert (expected.measured, expected.sized) == (True, False)
+    assert expected.need == Footprint(host_bytes=50 * MIB)
+    after_a_restart.learn(model, SEEN)
+    assert after_a_restart.of(model).sized
+
+
+def test_what_one_thread_learns_disturbs_no_other_that_asks(
+    tmp_path: Path, settings: InstanceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models are prepared in threads while others have just been loaded."""
+    model = brought(model_files.affine(tmp_path / "model"), settings)
+    needs = Needs(settings.cache_dir)
+    monkeypatch.setattr(records, "read", lambda path: None)  # else nobody asks about its kin
+    monkeypatch.setattr(records, "write", lambda path, seen: None)
+    for _ in range(16):  # as many as are remembered
+        needs.learn(model, SEEN)
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            calls = []
+            for _ in range(1000):
+                calls.append(threads.submit(needs.of, model))
+                calls.append(threads.submit(needs.learn, model, SEEN))
+            errors = [each.exception() for each in calls]
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert errors == [None] * 2000

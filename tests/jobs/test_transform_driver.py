@@ -1,0 +1,415 @@
+"""The driver of transform jobs: what it does when things go wrong around it, and whose turn it is.
+
+Real parts but for the instances (`transform_plane.py`); `tests/system` has those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.control.test_control_plane import poll
+from tests.jobs.transform_plane import Site
+
+from penstock.core.endpoint_state import SlotFailure
+from penstock.core.jobs.spec import Span
+from penstock.errors import CallerError, InternalError, NotNowError
+from penstock.jobs.transform import transactions
+from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOPPED
+
+GONE = NotNowError("instance-gone", "the instance ended by signal 11")
+
+
+def run(folder: Path, test: Callable[[Site], Awaitable[None]], **options: float) -> None:
+    async def whole() -> None:
+        site = Site(folder, **options)
+        await site.open()
+        try:
+            await test(site)
+        finally:
+            await site.close()
+
+    asyncio.run(whole())
+
+
+def once(error: Exception, times: int = 1) -> Callable[[str, Span], Exception | None]:
+    """It befalls the first spans, and no other."""
+    left = [error] * times
+    return lambda job, span: left.pop() if left else None
+
+
+def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "two")
+        site.put("deep/b.txt", "three")
+        await site.create("j")
+        record = await site.ended("j")
+        assert (record.status, record.failure_reason) == (COMPLETED, "")
+        assert site.outputs("j") == {"a.txt.out": "ONE\nTWO\n", "deep/b.txt.out": "THREE\n"}
+        totals = record.totals
+        assert (totals.objects, totals.spans, totals.spans_done) == (2, 2, 2)
+        assert (totals.records, totals.bytes_in, totals.bytes_total) == (3, 14, 14)
+        assert 0 < totals.cost == pytest.approx(totals.instance_s * 0.01)
+        assert site.plane.hosts == {}  # its capacity is given back
+        assert list((tmp_path / "state" / "jobs").iterdir()) == []
+        assert site.driver.progress(record)["Instances"] == 0
+
+    run(tmp_path, test)
+
+
+def test_what_a_record_was_refused_for_is_told_and_written(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "two?", "three?")
+        site.put("b.txt", "four")
+        await site.create("j")
+        record = await site.ended("j")
+        assert record.status == FAILED
+        assert record.failure_reason == "a.txt: record 1 at byte 4: a question"
+        outputs = site.outputs("j")
+        assert sorted(outputs) == ["a.txt.errors", "b.txt.out"]
+        assert outputs["a.txt.errors"].count("\n") == 2
+        assert record.totals.refused == 2
+
+    run(tmp_path, test)
+
+
+def test_a_database_that_can_not_be_written_for_a_while_costs_nothing_but_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        failures = [NotNowError("state-not-writable", "the disk is full")] * 2
+        written = transactions.add_spans
+
+        def add_spans(*arguments: object) -> None:
+            if failures:
+                raise failures.pop()
+            written(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(transactions, "add_spans", add_spans)
+        await site.create("j")
+        assert (await site.ended("j")).status == COMPLETED
+        assert failures == []
+        assert site.outputs("j") == {"a.txt.out": "ONE\n"}
+
+    run(tmp_path, test)
+
+
+def test_an_instance_that_crashes_over_a_span_is_replaced_and_it_is_done_again(
+    tmp_path: Path,
+) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.befalls = once(GONE, 2)
+        await site.create("j")
+        assert (await site.ended("j")).status == COMPLETED
+        assert site.outputs("j") == {"a.txt.out": "ONE\n"}
+
+    run(tmp_path, test)
+
+
+def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.put("b.txt", "two")
+        site.plane.befalls = lambda job, span: GONE if span.object == 0 else None
+        await site.create("j")
+        record = await site.ended("j")
+        assert record.status == FAILED
+        assert record.failure_reason == (
+            "a.txt: bytes 0 to 4: 3 instances ended while they had it:"
+            " the instance ended by signal 11."
+        )
+        assert site.outputs("j") == {"b.txt.out": "TWO\n"}
+
+    run(tmp_path, test)
+
+
+def test_records_that_end_their_instances_are_refused_and_the_others_written(
+    tmp_path: Path,
+) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", *"ab!cdef!gh")
+        site.put("b.txt", "ten")
+        await site.create("j", refused_max=2)
+        record = await site.ended("j")
+        assert (record.status, record.totals.refused) == (COMPLETED, 2)
+        outputs = site.outputs("j")
+        assert outputs["a.txt.out"].split() == list("ABCDEFGH")
+        assert outputs["b.txt.out"] == "TEN\n"
+        refused = [json.loads(line) for line in outputs["a.txt.errors"].splitlines()]
+        assert [one["record"] for one in refused] == [2, 7]
+        # One that nothing was noted of, then three for each: noted, apart, by itself.
+        assert site.plane.deaths == 1 + 3 + 3
+        assert list((tmp_path / "state" / "jobs").iterdir()) == []
+
+    run(tmp_path, test)
+
+
+def test_one_record_that_ends_its_instances_fails_its_object_where_none_may_be_refused(
+    tmp_path: Path,
+) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "two!", "three")
+        site.put("b.txt", "four")
+        await site.create("j")
+        record = await site.ended("j")
+        assert record.status == FAILED
+        assert record.failure_reason == (
+            "a.txt: record 1 at byte 4: the instance ended by signal 8."
+        )
+        assert sorted(site.outputs("j")) == ["a.txt.errors", "b.txt.out"]
+
+    run(tmp_path, test)
+
+
+def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Path) -> None:
+    """It is restarted after each death, and needs none more than if it had been left alone."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "two!", "three")
+        await site.create("j", refused_max=1)
+        for deaths in range(1, 5):
+
+            async def died(count: int = deaths) -> bool:
+                cases = await site.database.call(transactions.cases_of, "j")
+                return any(case.tries + 4 * len(case.refused) >= count for case in cases.values())
+
+            await poll(died)
+            await site.restart()
+        assert (await site.ended("j")).status == COMPLETED
+        assert site.outputs("j")["a.txt.out"] == "ONE\nTHREE\n"
+        assert site.plane.deaths == 4
+        assert await site.database.call(transactions.cases_of, "j") == {}
+
+    run(tmp_path, test)
+
+
+def test_errors_that_may_pass_are_tried_again_and_ours_do_not_blame_the_data(
+    tmp_path: Path,
+) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.befalls = once(InternalError("internal", "a bug"))
+        await site.create("j")
+        assert (await site.ended("j")).status == COMPLETED
+        site.plane.befalls = once(CallerError("input-changed", "it was changed", hint="Go on."))
+        await site.create("k")
+        record = await site.ended("k")
+        assert (record.status, record.failure_reason) == (FAILED, "a.txt: it was changed. Go on.")
+
+    run(tmp_path, test)
+
+
+def test_an_input_that_goes_between_the_call_and_the_begin_fails_the_job(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        await site.create("first")  # takes the only core
+        await site.create("second", now=2.0)
+        shutil.rmtree(tmp_path / "in")
+        site.plane.hold.set()
+        await site.ended("first")
+        record = await site.ended("second")
+        assert record.status == FAILED
+        assert record.started is None
+        assert str(tmp_path / "in") in record.failure_reason
+
+    run(tmp_path, test, cores=1.0)
+
+
+def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        await site.create("j")
+        await site.until("j", lambda record: record.started is not None)
+        out = tmp_path / "out" / "j"
+        shutil.rmtree(out)
+        out.write_text("a file where the folder was")
+        site.plane.hold.set()
+        record = await site.ended("j")
+        assert record.status == FAILED
+        assert record.failure_reason.startswith("a.txt: ")
+        assert str(out) in record.failure_reason
+
+    run(tmp_path, test)
+
+
+def failed(reason: str, *, permanent: bool = True) -> SlotFailure:
+    return SlotFailure(
+        variant="transform", generation=1, ordinal=0, count=1, at=0.0,
+        message=f"told of {reason}", reason=reason, permanent=permanent,
+    )  # fmt: skip
+
+
+def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.failures = (failed("model-invalid"),)
+        await site.create("j")
+        record = await site.ended("j")
+        assert (record.status, record.failure_reason) == (FAILED, "told of model-invalid")
+        assert site.plane.hosts == {}
+
+    run(tmp_path, test)
+
+
+def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.failures = (failed("memory-taken"),)
+        await site.create("j")
+
+        async def waits() -> bool:
+            return site.driver.progress(await site.record("j")).get("Waiting") == "room"
+
+        await poll(waits)
+        await site.create("next", now=2.0)
+        site.plane.failures = ()
+        site.plane.start_copy("transform-job/j")
+        assert (await site.ended("j")).status == COMPLETED
+        assert (await site.ended("next")).status == COMPLETED
+
+    run(tmp_path, test)
+
+
+def test_jobs_take_turns_by_priority_and_owner_within_the_cores(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        await site.create("first", owner="a")
+        await site.until("first", lambda record: record.started is not None)
+        await site.create("a2", now=2.0, owner="a")
+        await site.create("b1", now=3.0, owner="b")
+        await site.create("urgent", now=4.0, owner="a", priority=5)
+        waiting = await site.record("a2")
+        assert site.driver.progress(waiting)["Waiting"] == "others-first"
+        site.plane.hold.set()
+        for job in ("first", "a2", "b1", "urgent"):
+            assert (await site.ended(job)).status == COMPLETED
+        assert site.plane.asked == [
+            f"transform-job/{job}" for job in ("first", "urgent", "a2", "b1")
+        ]
+        assert site.plane.most == 1
+
+    run(tmp_path, test, cores=1.0)
+
+
+def test_no_job_has_more_instances_than_cores_or_spans(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        for number in range(5):
+            site.put(f"{number}.txt", "one")
+        site.plane.hold.clear()
+        await site.create("wide", instance_count=1000)
+        await site.until("wide", lambda record: record.started is not None)
+        await poll(lambda: _there(site, "transform-job/wide"))
+        (variant,) = site.plane.hosts["transform-job/wide"].variants
+        assert variant.instance_count == 3
+        assert variant.guest
+        site.plane.hold.set()
+        await site.ended("wide")
+        shutil.rmtree(tmp_path / "in")
+        site.put("one.txt", "one")
+        site.plane.hold.clear()
+        await site.create("narrow", instance_count=2)
+        await poll(lambda: _there(site, "transform-job/narrow"))
+        assert site.plane.hosts["transform-job/narrow"].variants[0].instance_count == 1
+        site.plane.hold.set()
+        await site.ended("narrow")
+
+    run(tmp_path, test, cores=3.0)
+
+
+async def _there(site: Site, name: str) -> bool:
+    return name in site.plane.hosts
+
+
+def test_several_jobs_run_at_once_where_there_are_cores(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        for number in range(3):
+            await site.create(f"j{number}")
+        for number in range(3):
+            await site.until(f"j{number}", lambda record: record.started is not None)
+        site.plane.hold.set()
+        for number in range(3):
+            await site.ended(f"j{number}")
+        assert site.plane.most == 3
+
+    run(tmp_path, test, cores=3.0)
+
+
+def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.put("b.txt", "two")
+        site.plane.befalls = lambda job, span: GONE if span.object == 1 else None
+        site.plane.hold.clear()
+        await site.create("j", refused_max=None)
+        await site.until("j", lambda record: record.started is not None)
+        site.plane.befalls = lambda job, span: (
+            NotNowError("not-yet", "later") if span.object == 1 else None
+        )
+        site.plane.hold.set()
+
+        async def first_is_there() -> bool:
+            return "a.txt.out" in site.outputs("j")
+
+        await poll(first_is_there)
+        await site.restart()
+        site.plane.befalls = lambda job, span: None
+        assert (await site.ended("j")).status == COMPLETED
+        assert site.plane.spans == [("j", 0, 0), ("j", 1, 0)]  # each once
+        assert site.outputs("j") == {"a.txt.out": "ONE\n", "b.txt.out": "TWO\n"}
+
+    run(tmp_path, test)
+
+
+def test_a_stop_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        await site.create("runs")
+        await site.until("runs", lambda record: record.started is not None)
+        await site.create("waits", now=2.0)
+        for job in ("waits", "runs"):
+            await site.database.call(transactions.begin_stop, job, now=3.0)
+            site.driver.notify(job)
+            record = await site.ended(job)
+            assert (record.status, record.failure_reason) == (STOPPED, "")
+        assert site.outputs("runs") == {}
+        assert site.plane.hosts == {}
+
+    run(tmp_path, test, cores=1.0)
+
+
+def test_parts_of_jobs_that_are_no_more_are_swept_away_at_the_start(tmp_path: Path) -> None:
+    left = tmp_path / "state" / "jobs" / "gone" / "000000-000000.part"
+    left.parent.mkdir(parents=True)
+    left.write_text("of a job whose end was recorded before its parts were all removed")
+
+    async def test(site: Site) -> None:
+        assert not left.parent.exists()
+
+    run(tmp_path, test)
+
+
+def test_a_job_that_waits_is_in_progress_and_has_not_started(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        await site.create("first")
+        await site.until("first", lambda record: record.started is not None)
+        await site.create("second", now=2.0)
+        record = await site.record("second")
+        assert (record.status, record.started) == (IN_PROGRESS, None)
+        site.plane.hold.set()
+        await site.ended("second")
+
+    run(tmp_path, test, cores=1.0)

@@ -1,0 +1,44 @@
+"""Files of tests that take long, with the seconds that they take on two cores, roughly.
+
+They begin first: a long file that begins last keeps one worker busy alone. Only their order counts;
+`make test` tells at its end which tests took longest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SECONDS: Final[dict[str, int]] = {
+    "tests/compile/test_compile.py": 300,
+    "tests/system/test_ray_fleet.py": 120,
+    "tests/system/test_transform_kills.py": 60,
+    "tests/system/test_gateways.py": 60,
+    "tests/system/test_clients_sagemaker_sdk.py": 60,
+    "tests/control/test_leader_killed.py": 60,
+    "tests/system/test_scaling.py": 60,
+    "tests/system/test_asynchronous.py": 45,
+    "tests/system/test_leader.py": 45,
+    "tests/system/test_transform.py": 40,
+    "tests/system/test_schedules.py": 35,
+    "tests/system/test_model_memory.py": 35,
+    "tests/packaging/test_apply_runs.py": 35,
+    "tests/system/test_regions.py": 35,
+    "tests/system/test_faults.py": 35,
+    "tests/system/test_inference_components.py": 30,
+    "tests/system/test_pipeline_doors.py": 30,
+    "tests/system/test_clients.py": 30,
+    "tests/system/test_access_system.py": 30,
+    "tests/tune/test_tune_procedure.py": 25,
+    "tests/system/test_alarms.py": 25,
+    "tests/system/test_overload.py": 25,
+    "tests/system/test_model_metrics_system.py": 25,
+    "tests/system/test_target_models.py": 25,
+    "tests/examples/test_duplicates_run.py": 20,
+    "tests/examples/test_assistant_pipeline.py": 20,
+    "tests/system/test_async_killed.py": 20,
+    "tests/examples/test_support_run.py": 15,
+    "tests/examples/test_assistant_run.py": 15,
+    "tests/examples/test_assistant_web.py": 15,
+    "tests/examples/test_ensemble_page.py": 15,
+    "tests/system/test_nemesis.py": 15,
+}

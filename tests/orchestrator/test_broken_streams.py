@@ -1,0 +1,198 @@
+"""Answers in pieces that break: gone on with elsewhere, or ended by the protocol's own error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.orchestrator.region_site import (
+    EVENTS_HEAD,
+    Asked,
+    Script,
+    Site,
+    breaking,
+    chunk,
+    event,
+    saying,
+    site,
+)
+
+from penstock.wire.aws import eventstream
+
+CHAT = {
+    "model": "echo",
+    "stream": True,
+    "max_tokens": 5,
+    "messages": [{"role": "user", "content": "Count"}],
+}
+COMPLETION = {"model": "echo", "stream": True, "max_tokens": 5, "prompt": "Count: "}
+
+
+def streamed(*events: bytes) -> Script:
+    async def say(_asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(EVENTS_HEAD + b"".join(map(chunk, events)) + b"0\r\n\r\n")
+
+    return say
+
+
+def delta(ident: str, said: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": said, "finish_reason": finish}
+    return event({"id": ident, "created": 1 if ident == "a" else 2, "choices": [choice]})
+
+
+def text(ident: str, said: str, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "text": said, "finish_reason": finish}
+    return event({"id": ident, "created": 1 if ident == "a" else 2, "choices": [choice]})
+
+
+def said_of(body: bytes) -> list[Any]:
+    lines = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
+    return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+async def broken_then(
+    here: Site, first: list[bytes], then: Script, path: str, body: dict[str, Any]
+) -> bytes:
+    """What the client gets of a stream that eu breaks off, where us would answer `then`."""
+    here.regions["eu"].script = breaking(EVENTS_HEAD, *first)
+    here.regions["us"].script = then
+    return (await here.ask(path, json.dumps(body).encode())).body
+
+
+def scenario(tmp_path: Path, first: list[bytes], then: Script, path: str, body: Any) -> Any:
+    """(what the client saw, requests of us)"""
+
+    async def run() -> Any:
+        shares = {"us": {"ratio": 0.0001}}
+        async with site(tmp_path, "eu", "us", mode="manual", more=shares) as here:
+            seen = await broken_then(here, first, then, path, body)
+            return seen, here.regions["us"].asked
+
+    return asyncio.run(run())
+
+
+def test_a_chat_is_gone_on_with_as_one_answer(tmp_path: Path) -> None:
+    """One id, one role, every word once; the rest is asked for with the text so far, and as many
+    tokens less. Half an event at the break is not seen."""
+    first = [
+        chunk(delta("a", {"role": "assistant", "content": ""})),
+        chunk(delta("a", {"content": "one"})),
+        chunk(delta("a", {"content": " two"}) + b'data: {"id": "a", "cho'),
+    ]
+    usage = event({"id": "b", "choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 3}})
+    then = streamed(
+        delta("b", {"role": "assistant", "content": ""}),
+        delta("b", {"content": " three"}),
+        delta("b", {}, "stop"),
+        usage,
+        b"data: [DONE]\n\n",
+    )
+    body, asked = scenario(tmp_path, first, then, "/v1/chat/completions", CHAT)
+    said = said_of(body)
+    assert said.pop() == "[DONE]"
+    assert {(one["id"], one["created"]) for one in said} == {("a", 1)}
+    assert said.pop()["usage"] == {"prompt_tokens": 7, "completion_tokens": 5}
+    deltas = [one["choices"][0]["delta"] for one in said]
+    assert [one for one in deltas if "role" in one] == deltas[:1]
+    assert "".join(one.get("content", "") for one in deltas) == "one two three"
+    assert asked[0].json == {
+        "model": "echo",
+        "stream": True,
+        "max_tokens": 3,
+        "messages": [*CHAT["messages"], {"role": "assistant", "content": "one two"}],
+        "add_generation_prompt": False,
+        "continue_final_message": True,
+    }
+
+
+def test_a_completion_is_gone_on_with_from_its_text(tmp_path: Path) -> None:
+    first = [chunk(text("a", "one")), chunk(text("a", " two"))]
+    then = streamed(text("b", " three", "length"), b"data: [DONE]\n\n")
+    body, asked = scenario(tmp_path, first, then, "/v1/completions", COMPLETION)
+    said = said_of(body)[:-1]
+    assert "".join(one["choices"][0]["text"] for one in said) == "one two three"
+    assert asked[0].json == COMPLETION | {"prompt": "Count: one two", "max_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"n": 2}, {"tools": [{"type": "function"}]}, {"logprobs": True}],
+    ids=["two-at-once", "tools", "logprobs"],
+)
+def test_what_text_alone_does_not_carry_on_ends_with_an_error_event(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    first = [chunk(delta("a", {"role": "assistant", "content": "one"}))]
+    then = saying(b"{}")
+    body, asked = scenario(tmp_path, first, then, "/v1/chat/completions", CHAT | more)
+    error = said_of(body)[-1]["error"]
+    assert (error["code"], asked) == ("stream_broken", [])
+    assert "part of the answer was sent" in error["message"]
+
+
+def test_an_answer_that_had_said_its_last_word_is_not_asked_for_again(tmp_path: Path) -> None:
+    first = [chunk(delta("a", {"content": "one"})), chunk(delta("a", {}, "stop"))]
+    body, asked = scenario(tmp_path, first, saying(b"{}"), "/v1/chat/completions", CHAT)
+    assert (said_of(body)[-1]["error"]["code"], asked) == ("stream_broken", [])
+
+
+def test_a_region_that_does_not_go_on_ends_the_stream_with_an_error_event(tmp_path: Path) -> None:
+    first = [chunk(delta("a", {"content": "one"}))]
+    refusing = saying(b'{"error":{}}', status=400)
+    body, asked = scenario(tmp_path, first, refusing, "/v1/chat/completions", CHAT)
+    assert (said_of(body)[-1]["error"]["code"], len(asked)) == ("stream_broken", 1)
+
+
+def test_the_last_event_of_a_response_has_its_number(tmp_path: Path) -> None:
+    first = [chunk(event({"type": "a", "sequence_number": n})) for n in range(2)]
+    body, _ = scenario(tmp_path, first, saying(b"{}"), "/v1/responses", {"model": "echo"})
+    assert said_of(body)[-1]["sequence_number"] == 2
+
+
+def test_triton_s_stream_ends_with_its_error(tmp_path: Path) -> None:
+    first = [chunk(event({"text_output": "one"}))]
+    body, asked = scenario(
+        tmp_path, first, saying(b"{}"), "/v2/models/echo/generate_stream", {"text_input": "x"}
+    )
+    one, error = said_of(body)
+    assert (one, "is gone" in error["error"], asked) == ({"text_output": "one"}, True, [])
+
+
+def test_sagemaker_s_stream_ends_with_a_frame_that_says_so(tmp_path: Path) -> None:
+    """Frames are passed on whole: what the region had begun of one is left out."""
+
+    async def run() -> bytes:
+        shares = {"us": {"ratio": 0.0001}}
+        async with site(tmp_path, "eu", "us", mode="manual", more=shares) as here:
+            head = EVENTS_HEAD.replace(b"text/event-stream", eventstream.CONTENT_TYPE.encode())
+            part = eventstream.payload_part(b"one")
+            here.regions["eu"].script = breaking(head, chunk(part[:7]), chunk(part[7:] + part[:20]))
+            return (await here.ask("/endpoints/echo/invocations-response-stream")).body
+
+    decoder = eventstream.Decoder()
+    one, error = decoder.feed(asyncio.run(run()))
+    assert decoder.at_boundary()
+    assert one.payload == b"one"
+    assert error.headers[":exception-type"].value == "ModelStreamError"
+
+
+def test_a_plain_answer_that_breaks_after_its_beginning_is_cut(tmp_path: Path) -> None:
+    """Part of it is out under status 200, and its length was told: only a cut says the truth."""
+
+    async def run() -> bytes:
+        async with site(tmp_path, "eu") as here:
+            head = b"HTTP/1.1 200 OK\r\ncontent-length: 9000000\r\n\r\n"
+            here.regions["eu"].script = breaking(head, b"x" * 100_000)
+            reader, writer = await here.open("/endpoints/echo/invocations")
+            async with asyncio.timeout(30):
+                try:
+                    data = await reader.read()
+                except ConnectionError:
+                    data = b""
+            writer.close()
+            return data
+
+    assert len(asyncio.run(run())) < 200_000

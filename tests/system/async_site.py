@@ -1,0 +1,119 @@
+"""Asynchronous endpoints for system tests: made, asked, and their objects read."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+import urllib.error
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from tests.system.harness import Server, python_model
+
+#: Answers depend on the request alone, and take a moment.
+SQUARES = """
+import time
+def model_fn(model_dir): return None
+def predict_fn(data, model):
+    time.sleep(data.get("seconds", 0.005))
+    return {"squared": data["number"] ** 2, "padding": "x" * data.get("padding", 0)}
+"""
+
+
+class AsyncSite:
+    """One server with a folder for inputs, outputs and failures."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.out, self.bad = folder / "out", folder / "bad"
+
+    def model(self, name: str = "squares", code: str = SQUARES) -> None:
+        folder = python_model(self.folder / name, code)
+        self.server.client("sagemaker").create_model(
+            ModelName=name, PrimaryContainer={"ModelDataUrl": folder.as_uri()}
+        )
+
+    def endpoint(
+        self, name: str, *, model: str = "squares", wait: bool = True, count: int = 1, **more: Any
+    ) -> None:
+        """`more`: members of AsyncInferenceConfig, and of its OutputConfig below `output`."""
+        output = {"S3OutputPath": self.out.as_uri(), "S3FailurePath": self.bad.as_uri()}
+        output |= more.pop("output", {})
+        client = self.server.client("sagemaker")
+        client.create_endpoint_config(
+            EndpointConfigName=name,
+            ProductionVariants=[
+                {"VariantName": "all", "ModelName": model, "InstanceType": "ml.local.small",
+                 "InitialInstanceCount": count}
+            ],
+            AsyncInferenceConfig={"OutputConfig": output} | more,
+        )  # fmt: skip
+        client.create_endpoint(EndpointName=name, EndpointConfigName=name)
+        if wait:
+            self.server.wait_in_service(name)
+
+    def ask(self, endpoint: str, body: dict[str, Any], name: str, **headers: str) -> bool:
+        """Whether it was accepted: told so, and not cut off before."""
+        told = {
+            "X-Amzn-SageMaker-Content-Type": "application/json",
+            "X-Amzn-SageMaker-Filename": name,
+        }
+        told |= {f"X-Amzn-SageMaker-{key}": value for key, value in headers.items()}
+        path = f"/endpoints/{endpoint}/async-invocations"
+        try:
+            status, _ = self.server.post(path, json.dumps(body).encode(), told)
+        except (urllib.error.URLError, HTTPException, OSError):
+            return False
+        return status == 202
+
+    def answers(self, folder: str = "") -> dict[str, bytes]:
+        """What is there of outputs, by name; what is being written has no such name."""
+        place = self.out / folder
+        found = place.iterdir() if place.is_dir() else ()
+        return {one.name: one.read_bytes() for one in found if one.is_file() and one.name[0] != "."}
+
+
+class Subscriber:
+    """A webhook: `posts` is what came; it answers with the statuses in `answers`, then 200."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.posts: list[tuple[dict[str, str], dict[str, Any]]] = []  #: headers, body
+        self.answers: list[int] = []
+
+
+@contextmanager
+def subscriber() -> Iterator[Subscriber]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.state = Subscriber(f"http://127.0.0.1:{server.server_port}/told")  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.state  # type: ignore[attr-defined]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_POST(self) -> None:
+        state: Subscriber = self.server.state  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        state.posts.append(({k.lower(): v for k, v in self.headers.items()}, json.loads(body)))
+        status = state.answers.pop(0) if state.answers else 200
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", f"{state.url}/elsewhere")
+        self.send_header("Content-Length", "0")
+        self.end_headers()

@@ -1,0 +1,164 @@
+"""Two servers on one PostgreSQL database: one leads, and the other takes over within seconds."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError
+from tests.postgres_server import PostgresServer
+from tests.system.harness import Server, create, python_model, wait_until
+
+from penstock.api.leader_proxy import HANDED_ON
+
+pytestmark = pytest.mark.system
+
+ECHO = """
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    return body, "application/json"
+"""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    try:
+        yield server.start()
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def servers(tmp_path: Path, postgres: PostgresServer) -> Iterator[tuple[Server, Server]]:
+    """The leader, and who follows it."""
+    postgres.empty()
+    both = tuple(
+        Server(tmp_path / name, "--database", postgres.url) for name in ("first", "second")
+    )
+    try:
+        yield both[0].start(), both[1].start(word="penstock standby")
+    finally:
+        for server in both:
+            if server.process is not None:
+                server.process.send_signal(signal.SIGCONT)
+                server.kill()
+
+
+def create_model(server: Server, name: str, *, by_itself: bool = False) -> None:
+    """`by_itself`: it may not hand the request on to who leads."""
+    client = server.client("sagemaker")
+    if by_itself:
+        client.meta.events.register(
+            "before-call", lambda params, **_: params["headers"].update({HANDED_ON.decode(): "1"})
+        )
+    client.create_model(
+        ModelName=name,
+        PrimaryContainer={"Image": "penstock", "ModelDataUrl": f"file:///{name}"},
+        ExecutionRoleArn="arn:aws:iam::123456789012:role/r",
+    )
+
+
+def models(server: Server) -> set[str]:
+    return {one["ModelName"] for one in server.client("sagemaker").list_models()["Models"]}
+
+
+def leads(server: Server, name: str) -> bool:
+    """Whether it takes a change itself; False while nobody listens there, as between its two
+    parts."""
+    try:
+        create_model(server, name, by_itself=True)
+    except (EndpointConnectionError, ConnectionClosedError):
+        return False
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] != 503:
+            raise
+        return False
+    return True
+
+
+def test_who_follows_hands_on_what_it_is_asked(servers: tuple[Server, Server]) -> None:
+    """As long as the leader answers, it answers everything, whoever is asked."""
+    leader, follower = servers
+    create_model(leader, "shop")
+    create_model(follower, "other")
+    assert models(follower) == models(leader) == {"shop", "other"}
+    status, body = follower.post("/endpoints/none/invocations", b"{}")
+    assert (status, b"not-the-leader" in body) == (400, False), body
+
+
+def test_while_nobody_leads_reads_are_answered_and_changes_are_told_to_come_back(
+    servers: tuple[Server, Server], postgres: PostgresServer
+) -> None:
+    """The leader is gone, and who follows can't take over: somebody else holds the lock."""
+    leader, follower = servers
+    create_model(leader, "shop")
+    with postgres.locked():
+        leader.kill()
+        assert models(follower) == {"shop"}
+        with pytest.raises(ClientError) as raised:
+            create_model(follower, "other")
+        answer = raised.value.response
+        assert answer["ResponseMetadata"]["HTTPStatusCode"] == 503
+        assert "another server leads" in answer["Error"]["Message"]
+        status, body = follower.post("/endpoints/shop/invocations", b"{}")
+        assert (status, b"not-the-leader" in body) == (503, True)
+    wait_until(lambda: leads(follower, "later"), seconds=60, what="a takeover")
+    assert models(follower) == {"shop", "later"}
+
+
+def test_serving_goes_on_while_the_database_is_away(
+    servers: tuple[Server, Server], postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Stopped, then restarted: nobody takes over, no instance is started anew, no answer fails;
+    changes are told to come back, and then pass."""
+    leader, _ = servers
+    create(leader, "echo", python_model(tmp_path / "echo", ECHO))
+    leader.wait_in_service("echo")
+    before = leader.get("/admin/copies")["copies"]
+
+    def serves() -> None:
+        status, body = leader.post("/endpoints/echo/invocations", b"[1]")
+        assert (status, body) == (200, b"[1]"), body
+
+    for away, back in ((postgres.pause, postgres.go_on), (postgres.stop, postgres.start)):
+        away()
+        try:
+            until = time.monotonic() + 4.0  # longer than a silent leader is left alone
+            while time.monotonic() < until:
+                serves()
+                time.sleep(0.05)
+            with pytest.raises(ClientError) as raised:
+                create_model(leader, "not-now")
+            assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+        finally:
+            back()
+        wait_until(lambda: leads(leader, uuid4().hex), seconds=60, what="a change")
+        serves()
+    after = leader.get("/admin/copies")["copies"]
+    assert [one["instance"] for one in after] == [one["instance"] for one in before]
+    assert "penstock standby" not in leader.log()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+def test_who_follows_takes_over(servers: tuple[Server, Server], how: signal.Signals) -> None:
+    """What the former leader was asked for is there; when it goes on, it follows."""
+    leader, follower = servers
+    create_model(leader, "before")
+    assert leader.process is not None
+    leader.process.send_signal(how)
+    began = time.monotonic()
+    wait_until(lambda: leads(follower, uuid4().hex), seconds=60, what="a takeover")
+    print(f"taken over after {time.monotonic() - began:.2f} s ({how.name})")
+    assert "before" in models(follower)
+    if how == signal.SIGSTOP:
+        leader.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: "penstock standby" in leader.log(), seconds=60, what="stepping down")
+        assert not leads(leader, "too-late")
+        assert "too-late" not in models(follower)

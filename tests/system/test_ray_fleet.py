@@ -1,0 +1,141 @@
+"""Instances on the nodes of a Ray cluster, which is Ray's own test cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.environments import python_of
+from tests.system.harness import EXAMPLES, Server, alive, create, python_model, wait_until
+from tests.system.load import Load
+from tests.system.ray_site import RayCluster, cluster_of, raylets_of, ready_copies, server_on
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+ECHO = """
+def model_fn(model_dir):
+    return None
+def transform_fn(model, body, content_type, accept):
+    return body, content_type
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """The head has room for nothing; each of the other nodes for two cores."""
+    with cluster_of(tmp_path_factory.mktemp("cluster"), "0", "2", "2", "2") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    state_dir = tmp_path_factory.mktemp("server") / "state"
+    made = server_on(cluster, state_dir).start()
+    yield made
+    assert made.stop() == 0, made.log()
+
+
+@pytest.fixture(scope="module")
+def echo(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four instances of a core each, so that there is one at least on every node but one."""
+    model = python_model(tmp_path_factory.mktemp("model") / "echo", ECHO)
+    create(server, "echo", model, count=4)
+    server.wait_in_service("echo", seconds=240)
+    return "echo"
+
+
+def test_instances_answer_from_several_nodes_and_their_logs_come_home(
+    server: Server, echo: str
+) -> None:
+    ready_copies(server, echo, 4)
+    assert len(set(raylets_of(server, echo).values())) >= 2
+    status, answer = server.post("/endpoints/echo/invocations", b"[1.0]")
+    assert (status, answer) == (200, b"[1.0]")
+    os.kill(server.copies(echo)[0]["pid"], signal.SIGTERM)
+    lines = wait_until(
+        lambda: [
+            line
+            for log in (server.state_dir / "logs").rglob("*.log")
+            for line in log.read_text().splitlines()
+            if "the instance ended" in line
+        ],
+        seconds=60,
+        what="the end of an instance in the log that the server keeps",
+    )
+    assert "exit code 0" in lines[0]
+    ready_copies(server, echo, 4)
+
+
+def test_a_lost_node_loses_no_accepted_request_and_its_copies_come_back_elsewhere(
+    server: Server, echo: str, cluster: RayCluster
+) -> None:
+    ready_copies(server, echo, 4)
+    before = raylets_of(server, echo)
+    number = cluster.raylets.index(next(iter(before.values())))
+    lost = {copy for copy, raylet in before.items() if raylet == cluster.raylets[number]}
+    pids = [copy["pid"] for copy in server.copies(echo) if copy["copy"] in lost]
+    with Load(server.port, f"/endpoints/{echo}/invocations") as load:
+        wait_until(lambda: load.answered > 100, seconds=60, what="load")
+        cluster.kill(number)
+        wait_until(
+            lambda: lost.isdisjoint({copy["copy"] for copy in server.copies(echo)}),
+            seconds=60,
+            what="the loss of the node seen",
+        )
+        ready_copies(server, echo, 4)
+        answered = load.answered
+        wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
+    assert load.statuses == {200: load.answered}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
+    wait_until(
+        lambda: not any(map(alive, pids)), seconds=60, what="the end of what ran on the lost node"
+    )
+
+
+def test_without_room_the_endpoint_says_so_and_gets_it_when_a_node_comes(
+    server: Server, echo: str, cluster: RayCluster
+) -> None:
+    """The two nodes that are left are full: the instance waits for a node."""
+    create(server, "more", EXAMPLES / "echo" / "python")
+    described = server.client("sagemaker").describe_endpoint(EndpointName="more")
+    assert described["EndpointStatus"] == "Creating"
+    cluster.add(1)
+    server.wait_in_service("more", seconds=240)
+    server.client("sagemaker").delete_endpoint(EndpointName="more")
+
+
+def test_a_server_that_is_killed_leaves_nothing_on_the_nodes(
+    cluster: RayCluster, server: Server, echo: str
+) -> None:
+    pids = [copy["pid"] for copy in server.copies(echo)]
+    assert pids
+    server.kill()
+    wait_until(lambda: not any(map(alive, pids)), seconds=90, what="the end of its instances")
+    server.start()
+    ready_copies(server, echo, 4, seconds=240)
+
+
+def test_keys_are_in_no_log_and_no_command_line(server: Server, cluster: RayCluster) -> None:
+    texts = [server.log(), cluster.log_path.read_text()]
+    for commands in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            texts.append(commands.read_text(errors="replace"))
+        except OSError:  # it has ended
+            continue
+    assert not any("PRIVATE KEY" in text for text in texts)
+
+
+def test_a_server_on_no_node_reaches_the_cluster_by_rays_client(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    server = Server(tmp_path / "state", "--fleet", cluster.client, python=str(python_of("ray")))
+    server.start()
+    try:
+        create(server, "remote", python_model(tmp_path / "model", ECHO))
+        server.wait_in_service("remote", seconds=240)
+        assert server.post("/endpoints/remote/invocations", b"[2.0]") == (200, b"[2.0]")
+    finally:
+        assert server.stop() == 0, server.log()

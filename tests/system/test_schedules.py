@@ -1,0 +1,198 @@
+"""Schedules of a real server: jobs that begin by themselves, once, whatever is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes import model_files
+from tests.system.harness import Server, wait_until
+from tests.system.transform_site import ANSWER, GOOD, TransformSite
+
+pytestmark = pytest.mark.system
+
+
+class Site(TransformSite):
+    """One server with a model, and schedules of jobs over a few records."""
+
+    def ask(self, method: str, path: str, members: Any = None) -> tuple[int, dict[str, Any]]:
+        """Below /admin/schedules: status and answer."""
+        body = b"" if members is None else json.dumps(members).encode()
+        request = urllib.request.Request(
+            f"{self.server.url}/admin/schedules{path}", data=body or None, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def template(self, name: str) -> dict[str, Any]:
+        request = self.request(name, "affine", self.uri("good"))
+        del request["TransformJobName"]
+        return request
+
+    def due_in(self, name: str, seconds: float, **members: Any) -> float:
+        """A schedule that is due once; when, in wall seconds. Of a server that is so busy that the
+        moment has passed when it reads the request, a later one is asked for."""
+        for late_s in (0.0, 5.0, 30.0):
+            due = float(int(time.time() + seconds + late_s) + 1)
+            expression = f"at({datetime.fromtimestamp(due, UTC):%Y-%m-%dT%H:%M:%S})"
+            asked = {"expression": expression, "job": self.template(name)} | members
+            status, told = self.ask("POST", f"/{name}", asked)
+            if status == 200:
+                assert told["due"] == due
+                return due
+        raise AssertionError(told)
+
+    def runs(self, name: str) -> list[dict[str, Any]]:
+        status, told = self.ask("GET", f"/{name}")
+        assert status == 200, told
+        return list(told["runs"])
+
+    def begun(self, name: str) -> dict[str, Any]:
+        """The latest run, once its job is there."""
+
+        def seen() -> list[dict[str, Any]]:
+            runs = self.runs(name)
+            return runs if runs and runs[0]["state"] != "starting" else []
+
+        found: list[dict[str, Any]] = wait_until(seen, seconds=60, what=f"a run of {name}")
+        return found[0]
+
+    def jobs(self, name: str) -> list[str]:
+        """Of the schedule, by ListTransformJobs."""
+        found = self.server.client("sagemaker").list_transform_jobs(NameContains=f"{name}-")
+        return [one["TransformJobName"] for one in found["TransformJobSummaries"]]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    top = tmp_path_factory.mktemp("schedules")
+    server = Server(top / "state").start()
+    made = Site(server, top / "data")
+    made.model("affine", model_files.affine(top / "affine"))
+    made.put("good/a.csv", [GOOD] * 5)
+    yield made
+    assert server.stop() == 0, server.log()
+
+
+def stamp(due: float) -> str:
+    return f"{datetime.fromtimestamp(due, UTC):%Y%m%dT%H%M%SZ}"
+
+
+@pytest.mark.timeout(300)
+def test_a_job_begins_by_itself_and_its_output_is_there(site: Site) -> None:
+    due = site.due_in("nightly", 1.0)
+    run = site.begun("nightly")
+    assert (run["job"], run["due"]) == (f"nightly-{stamp(due)}", due)
+    assert site.ended(run["job"], seconds=240)["TransformJobStatus"] == "Completed"
+    assert site.outputs("nightly") == {"a.csv.out": f"{ANSWER}\n" * 5}
+    wait_until(
+        lambda: site.runs("nightly")[0]["state"] == "completed", seconds=60, what="the run's end"
+    )
+    assert site.ask("GET", "")[1]["schedules"][0]["due"] is None
+
+
+@pytest.mark.timeout(300)
+def test_a_kill_before_at_and_after_the_due_time_leaves_one_job(site: Site) -> None:
+    """The server is dead when the run is due; is killed as it begins; is killed once it is told."""
+    before = site.due_in("dead", 0.5)
+    site.server.kill()
+    wait_until(lambda: time.time() > before, seconds=60, what="the due time")
+    site.server.start()
+    wait_until(lambda: site.runs("dead"), seconds=60, what="the run that was missed")
+    at = site.due_in("begins", 2.0)
+    wait_until(lambda: time.time() >= at + 0.005, seconds=60, what="the due time")
+    site.server.kill()
+    site.server.start()
+    wait_until(lambda: site.runs("begins"), seconds=60, what="the run that was due")
+    after = site.due_in("told", 2.0)
+    wait_until(lambda: site.runs("told"), seconds=60, what="a run")
+    site.server.kill()
+    site.server.start()
+    for name, due in (("dead", before), ("begins", at), ("told", after)):
+        run = site.begun(name)
+        assert len(site.runs(name)) == 1
+        assert run["state"] in ("running", "completed"), run
+        assert site.jobs(name) == [run["job"]] == [f"{name}-{stamp(due)}"]
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"expression": "cron(0 3 * * *)"}, "schedule-invalid"),
+        ({"expression": "cron(0 3 30 2 ? *)"}, "schedule-invalid"),
+        ({"time_zone": "Mars"}, "schedule-invalid"),
+        ({"missed": "maybe"}, "schedule-invalid"),
+        ({"overlap": 1}, "schedule-invalid"),
+        ({"starts": "soon"}, "schedule-invalid"),
+        ({"cron": "0 3 * * ? *"}, "schedule-invalid"),
+        ({"job": []}, "schedule-invalid"),
+        ({"job": {"ModelName": "affine"}}, "schedule-job-invalid"),
+        ({"job": {"TransformJobName": "same-{date}"}}, "schedule-job-invalid"),
+        ({"job": {"ModelName": "none"}}, "ValidationException"),
+        ({"job": {"BatchStrategy": "Some"}}, "schedule-job-invalid"),
+        ({"job": {"TransformOutput": {"S3OutputPath": "s3://o/{dat}"}}}, "schedule-job-invalid"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(site: Site, members: dict[str, Any], code: str) -> None:
+    job = members.get("job")
+    whole = {"expression": "cron(0 3 * * ? *)", "job": site.template("x")} | members
+    if isinstance(job, dict) and len(job) == 1 and job != {"ModelName": "affine"}:
+        whole["job"] = site.template("x") | job
+    status, told = site.ask("POST", "/refused", whole)
+    assert (status, told["code"]) == (400, code), told
+    assert told["hint"] or code == "ValidationException"
+    assert site.ask("GET", "/refused")[0] == 404
+
+
+def test_names_are_used_once_and_are_names(site: Site) -> None:
+    whole = {"expression": "cron(0 3 * * ? *)", "job": site.template("x"), "paused": True}
+    assert site.ask("POST", "/Twice", whole)[0] == 200
+    status, told = site.ask("POST", "/twice", whole)
+    assert (status, told["code"]) == (409, "schedule-exists")
+    for name in ("a_b", "x" * 41, "-a"):
+        assert site.ask("POST", f"/{name}", whole)[1]["code"] == "schedule-invalid"
+    assert site.ask("DELETE", "/twice")[0] == 200
+    assert site.ask("DELETE", "/twice")[0] == 404
+
+
+def test_the_command_line_makes_shows_pauses_and_deletes(site: Site, tmp_path: Path) -> None:
+    def penstock(*words: str, code: int = 0) -> str:
+        argv = [sys.executable, "-m", "penstock", "schedule", *words, "--url", site.server.url]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    source, output = str(tmp_path / "{date}.csv"), str(tmp_path / "out" / "{due}")
+    zone = ("--time-zone", "Europe/Berlin")
+    made = penstock("create", "cli", "affine", source, output, "--cron", "30 2 * * ? 2199", *zone)
+    assert "next 2199-01-01 02:30:00+01:00" in made
+    told = json.loads(penstock("show", "cli", "--json"))
+    assert told["job"]["TransformInput"]["ContentType"] == "text/csv"
+    assert told["job"]["TransformOutput"]["S3OutputPath"] == f"file://{output}"
+    penstock("pause", "cli")
+    assert "paused" in penstock("list")
+    penstock("resume", "cli")
+    job = json.loads(penstock("run-now", "cli", "--json"))["job"]
+    failed = wait_until(
+        lambda: [run for run in site.runs("cli") if run["state"] == "failed"],
+        seconds=60,
+        what="the run over a file that is not there",
+    )
+    assert failed[0]["job"] == job
+    assert f"{datetime.fromtimestamp(failed[0]['due'], UTC):%Y}-" in failed[0]["message"]
+    assert job in penstock("show", "cli")
+    penstock("delete", "cli")
+    assert "error[schedule-not-found]" in penstock("show", "cli", code=1)
+    assert "error[usage]" in penstock("create", "cli", "affine", source, output, code=1)
