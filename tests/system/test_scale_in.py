@@ -93,7 +93,10 @@ def test_of_two_copies_the_idle_one_goes_and_the_stream_ends_by_itself(
     """The idle copy is the older one, which would stay if slots alone decided."""
     server = empty_server
     with talking(server, tmp_path / "talk") as gate:
-        short, long = Stream(server, "short"), Stream(server, "long")
+        short = Stream(server, "short")
+        # Its first piece is out before it is at the gate, which lets go whoever came first.
+        wait_until(lambda: len(gate.waiting) == 1, seconds=20, what="the short one at the gate")
+        long = Stream(server, "long")
         wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both at the gate")
         assert sorted(busy(server).values()) == [1, 1]
         older, newer = sorted(busy(server))
