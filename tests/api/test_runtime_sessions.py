@@ -171,7 +171,7 @@ class Others:
             raise self.refusal
         if self.copy:
             assert self.served is not None
-            self.served.dispatcher.adopt_session(endpoint, session, self.copy)
+            self.served.dispatcher.sessions.adopt(endpoint, session, self.copy)
 
 
 def test_a_session_that_is_not_known_here_is_asked_for_elsewhere_once() -> None:

@@ -63,7 +63,7 @@ def test_what_the_caller_says_reaches_the_model_and_the_head_says_what_comes() -
         async with door_site() as served:
             served.instance.on_invoke = streaming(b"data:1\n\n", b"data:2\n\n")
             client = await served.client()
-            served.dispatcher.open_session("echo", "session-1")
+            served.dispatcher.sessions.open("echo", "session-1")
             client.write(
                 post(
                     STREAM,

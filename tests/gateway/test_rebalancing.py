@@ -177,7 +177,7 @@ def test_variants_are_levelled_each_for_itself() -> None:
 def test_a_session_stays_with_its_copy_whatever_is_given_back() -> None:
     """Its instance keeps such requests; were one given back, it would return to its copy."""
     bench = Bench(1, outstanding_max=16)
-    bench.dispatcher.open_session("echo", "s")
+    bench.dispatcher.sessions.open("echo", "s")
     invocation, told = bench.invoke()
     bound = Invocation("echo", b"[]", b"", told, received=bench.clock.monotonic(), deadline=None)
     bound.affinity = Affinity(session="s")

@@ -275,7 +275,7 @@ def test_an_endpoint_of_the_same_name_is_another_one() -> None:
 
 def test_a_session_whose_copy_is_gone_is_not_carried_on_elsewhere() -> None:
     bench = Bench(1, 2)
-    bench.dispatcher.open_session("echo", "s")
+    bench.dispatcher.sessions.open("echo", "s")
     recording = Recording()
     now = bench.clock.monotonic()
     invocation = Invocation("echo", b"[]", b"", recording, received=now, deadline=None)

@@ -29,9 +29,9 @@ class Site:
         self.told.append((endpoint, session, copy))
         for one in (self.control.dispatcher,):
             if copy is not None:
-                one.adopt_session(endpoint, session, copy)
+                one.sessions.adopt(endpoint, session, copy)
             else:
-                one.forget_session(endpoint, session)
+                one.sessions.forget(endpoint, session)
 
     def advance(self, seconds: float) -> None:
         for bench in (self.a, self.b, self.control):
@@ -48,49 +48,49 @@ def code_of(call: Any) -> str:
 
 def test_a_session_is_known_to_whom_it_is_told_and_to_nobody_else() -> None:
     site = Site()
-    site.a.dispatcher.open_session("echo", "s")
+    site.a.dispatcher.sessions.open("echo", "s")
     [(endpoint, session, copy)] = site.told
     assert (endpoint, session) == ("echo", "s")
-    assert site.control.dispatcher.find_session("echo", "s") == copy
-    assert site.b.dispatcher.find_session("echo", "s") == "session-unknown"
-    site.b.dispatcher.adopt_session("echo", "s", copy or 0)
-    assert site.b.dispatcher.find_session("echo", "s") == copy
-    site.a.dispatcher.close_session("echo", "s")
+    assert site.control.dispatcher.sessions.find("echo", "s") == copy
+    assert site.b.dispatcher.sessions.find("echo", "s") == "session-unknown"
+    site.b.dispatcher.sessions.adopt("echo", "s", copy or 0)
+    assert site.b.dispatcher.sessions.find("echo", "s") == copy
+    site.a.dispatcher.sessions.close("echo", "s")
     assert site.told[1:] == [("echo", "s", None)]
-    assert site.control.dispatcher.find_session("echo", "s") == "session-unknown"
-    assert code_of(lambda: site.a.dispatcher.close_session("echo", "s")) == "session-unknown"
+    assert site.control.dispatcher.sessions.find("echo", "s") == "session-unknown"
+    assert code_of(lambda: site.a.dispatcher.sessions.close("echo", "s")) == "session-unknown"
     assert len(site.told) == 2  # what is not known is not told
 
 
 def test_whose_copy_is_lost_is_lost_and_not_unknown() -> None:
     site = Site()
-    site.a.dispatcher.open_session("echo", "s")
+    site.a.dispatcher.sessions.open("echo", "s")
     copy = site.told[0][2]
     control = site.control.dispatcher
     control.on_event(f"i{copy}", {"event": "copy-lost", "copy": copy})
     control.on_event(f"i{copy}", {"event": "copy-ready", "copy": copy})
-    assert control.find_session("echo", "s") == "session-lost"
+    assert control.sessions.find("echo", "s") == "session-lost"
 
 
 def test_a_session_that_is_used_anywhere_expires_nowhere_else() -> None:
     site = Site()
-    site.a.dispatcher.open_session("echo", "s")
+    site.a.dispatcher.sessions.open("echo", "s")
     for _ in range(3):
         site.advance(SESSION_IDLE_S_MAX - 1.0)
-        site.a.dispatcher.find_session("echo", "s")
+        site.a.dispatcher.sessions.find("echo", "s")
         assert site.book.take_used() == {"echo": ["s"]}
-        site.control.dispatcher.find_session("echo", "s")  # as the control side does for each
-    assert isinstance(site.control.dispatcher.find_session("echo", "s"), int)
+        site.control.dispatcher.sessions.find("echo", "s")  # as the control side does for each
+    assert isinstance(site.control.dispatcher.sessions.find("echo", "s"), int)
     assert site.book.take_used() == {}
     site.advance(SESSION_IDLE_S_MAX)
-    assert site.control.dispatcher.find_session("echo", "s") == "session-unknown"
+    assert site.control.dispatcher.sessions.find("echo", "s") == "session-unknown"
 
 
 def test_news_of_an_endpoint_or_a_copy_that_is_not_known_is_ignored() -> None:
     site = Site()
     control = site.control.dispatcher
-    control.adopt_session("nowhere", "s", 1)
-    control.forget_session("nowhere", "s")
-    control.adopt_session("echo", "s", 9)
-    assert control.find_session("nowhere", "s") == "session-unknown"
-    assert control.find_session("echo", "s") == "session-unknown"
+    control.sessions.adopt("nowhere", "s", 1)
+    control.sessions.forget("nowhere", "s")
+    control.sessions.adopt("echo", "s", 9)
+    assert control.sessions.find("nowhere", "s") == "session-unknown"
+    assert control.sessions.find("echo", "s") == "session-unknown"

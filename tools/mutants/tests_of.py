@@ -302,6 +302,11 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/recording.py": ("gateway/test_recording.py", *_DISPATCH),
     "gateway/refusals.py": ("gateway/test_refusals.py", *_DISPATCH),
     "gateway/request_id.py": ("gateway/test_request_ids.py", *_DISPATCH),
+    "gateway/sessions.py": (
+        "gateway/test_shared_sessions.py",
+        "api/test_runtime_sessions.py",
+        "gateway/test_dispatcher.py",
+    ),
     "gateway/shared_port.py": ("gateway/test_shared_port.py",),
     "gateway/shared_sessions.py": ("gateway/test_shared_sessions.py",),
     "gateway/newcomers.py": ("gateway/test_newcomers.py", "core/test_core_holding.py"),

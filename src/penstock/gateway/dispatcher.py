@@ -30,8 +30,7 @@ from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.retry import CONNECTION_LOST, FRESH, REBALANCED
-from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
-from penstock.core.routing.sessions import SESSION_IDLE_S_MAX, UNKNOWN
+from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.deadlines import Deadlines
@@ -53,6 +52,7 @@ from penstock.gateway.rebalancing import Rebalancing
 from penstock.gateway.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.retries import Retries
+from penstock.gateway.sessions import GatewaySessions
 from penstock.gateway.streaming import StreamSeen
 from penstock.gateway.timers import Timers
 from penstock.gateway.waiting import OnWaiting
@@ -102,6 +102,7 @@ class Dispatcher:
         self.clock = clock
         self.limits = limits
         self.table = EndpointTable(rng, recorders or NoRecorder(), sessions_of, shared=shared)
+        self.sessions = GatewaySessions(clock, self.table.endpoints)
         self.ring = ExplainRing(clock, self.ids)
         self._monotonic = clock.monotonic
         self._timers = timers
@@ -358,60 +359,6 @@ class Dispatcher:
             invocation.entry.router.release(copy)
             if copy.draining and not copy.outstanding:
                 self._drains.released(copy)
-
-    # Sessions
-
-    @property
-    def session_idle_s_max(self) -> float:
-        """How long a session lasts that nobody uses."""
-        return SESSION_IDLE_S_MAX
-
-    def open_session(
-        self,
-        endpoint: str,
-        session: str,
-        variant: str | None = None,
-        component: str | None = None,
-    ) -> None:
-        """Begins a session without a request. Raises PenstockError if no copy can take it."""
-        opened = self._router(endpoint).open_session(
-            session, variant=variant, component=component, now=self._monotonic()
-        )
-        if isinstance(opened, NoRoute):
-            raise refusals.no_route(endpoint, variant, opened, component)
-
-    def close_session(self, endpoint: str, session: str) -> None:
-        """Ends a session. Raises CallerError for one that is unknown or has ended."""
-        refusal = self._router(endpoint).close_session(session, now=self._monotonic())
-        if refusal is not None:
-            raise refusals.no_route(endpoint, None, refusal)
-
-    def find_session(self, endpoint: str, session: str) -> int | str:
-        """The copy of a session, which counts as used now; or why there is none (`session-lost`,
-        `session-unknown`)."""
-        found = self._endpoints.get(endpoint)
-        if found is None:
-            return UNKNOWN.reason
-        state = found.router.session(session, now=self._monotonic())
-        return state.reason if isinstance(state, NoRoute) else state.copy
-
-    def adopt_session(self, endpoint: str, session: str, copy: int) -> None:
-        """One that another gateway has begun. Ignored where its endpoint or copy is not known."""
-        found = self._endpoints.get(endpoint)
-        if found is not None:
-            found.router.adopt_session(session, copy, now=self._monotonic())
-
-    def forget_session(self, endpoint: str, session: str) -> None:
-        """One that another gateway has ended."""
-        found = self._endpoints.get(endpoint)
-        if found is not None:
-            found.router.forget_session(session, now=self._monotonic())
-
-    def _router(self, endpoint: str) -> EndpointRouter:
-        found = self._endpoints.get(endpoint)
-        if found is None:
-            raise refusals.endpoint_not_found(endpoint)
-        return found.router
 
     # What links report (LinkEvents)
 

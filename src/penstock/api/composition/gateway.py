@@ -104,7 +104,7 @@ class GatewayProcess:
             now = self._clock.monotonic()
             self._ready_at = {tuple(pool): now + in_s for *pool, in_s in fields["pools"]}
         elif op == "forget-session":
-            dispatcher.forget_session(fields["endpoint"], fields["session"])
+            dispatcher.sessions.forget(fields["endpoint"], fields["session"])
 
     async def asked(self, op: str, fields: Json) -> Json:
         dispatcher = self._dispatcher
@@ -259,7 +259,7 @@ class GatewayProcess:
         found = answer["found"]
         if isinstance(found, int):
             assert self._dispatcher is not None
-            self._dispatcher.adopt_session(endpoint, session, found)
+            self._dispatcher.sessions.adopt(endpoint, session, found)
         elif found == LOST.reason:
             raise refusals.no_route(endpoint, None, LOST)
 

@@ -102,11 +102,11 @@ class Gateways:
         elif op == "sessions-used":
             for endpoint, sessions in fields["used"].items():
                 for session in sessions:
-                    self._dispatcher.find_session(endpoint, session)
+                    self._dispatcher.sessions.find(endpoint, session)
 
     async def on_asked(self, name: str, op: str, fields: Json) -> Json:
         if op == "find-session":
-            found = self._dispatcher.find_session(fields["endpoint"], fields["session"])
+            found = self._dispatcher.sessions.find(fields["endpoint"], fields["session"])
             return {"found": found}
         if op == far.OP:
             return await far.answer(self._control.models, self._control.targets, fields)
@@ -115,9 +115,9 @@ class Gateways:
     def _session(self, name: str, *, endpoint: str, session: str, copy: int | None) -> None:
         """One has begun or ended at a gateway. The control side's dispatcher knows all of them."""
         if copy is not None:
-            self._dispatcher.adopt_session(endpoint, session, copy)
+            self._dispatcher.sessions.adopt(endpoint, session, copy)
         else:
-            self._dispatcher.forget_session(endpoint, session)
+            self._dispatcher.sessions.forget(endpoint, session)
             fields = {"endpoint": endpoint, "session": session}
             self.group.tell_others(name, "forget-session", fields)
 

@@ -45,7 +45,7 @@ class Sessions:
         affinity = call.affinity
         if self._find is None or affinity is None or affinity.opens or affinity.session is None:
             return False
-        known = self._dispatcher.find_session(call.endpoint, affinity.session)
+        known = self._dispatcher.sessions.find(call.endpoint, affinity.session)
         return known == UNKNOWN.reason and call.context is not _LOOKED_UP
 
     def look_up(self, call: Call, then: Callable[[Call, PenstockError | None], None]) -> None:
@@ -80,13 +80,13 @@ class Sessions:
             return False
         asked = _request_type(call.body)
         if affinity.opens and asked == "NEW_SESSION":
-            self._dispatcher.open_session(
+            self._dispatcher.sessions.open(
                 call.endpoint, affinity.session, call.variant, affinity.component
             )
             call.answer(status_line(200) + _JSON_HEAD + self.head(call), b"{}")
             return True
         if not affinity.opens and asked == "CLOSE":
-            self._dispatcher.close_session(call.endpoint, affinity.session)
+            self._dispatcher.sessions.close(call.endpoint, affinity.session)
             closed = b"x-amzn-sagemaker-closed-session-id: %b\r\n" % affinity.session.encode()
             call.answer(status_line(200) + _JSON_HEAD + closed, b"{}")
             return True
@@ -97,7 +97,7 @@ class Sessions:
         affinity = call.affinity
         if affinity is None or not affinity.opens or affinity.session is None:
             return b""
-        ends = time.gmtime(self._dispatcher.clock.wall() + self._dispatcher.session_idle_s_max)
+        ends = time.gmtime(self._dispatcher.clock.wall() + self._dispatcher.sessions.idle_s_max)
         return b"x-amzn-sagemaker-new-session-id: %b; Expires=%b\r\n" % (
             affinity.session.encode(),
             time.strftime("%Y-%m-%dT%H:%M:%SZ", ends).encode(),
