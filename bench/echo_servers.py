@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.environments import make
+from tools.free_port import free_port
 
 from bench.deployment import deploy
-from bench.processes import JSON_HEADERS, free_port, penstock_up, running
+from bench.processes import JSON_HEADERS, penstock_up, running
 from bench.report import ROOT, versions_in
 
 ROW = [1.0, 2.0, 3.0, 4.0]

@@ -34,6 +34,8 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+from tools.free_port import free_port
+
 from bench import wrk
 from bench.arithmetic import alternated, capacity, keeps_level, median_ratio, steps_of
 from bench.batches import batch_counts, mean_rows
@@ -41,7 +43,7 @@ from bench.deployment import deploy
 from bench.machine import OthersLoad, foreground
 from bench.open_loop import Figures, open_loop
 from bench.overhead import ARTIFACT, QUERIES, check_answers
-from bench.processes import free_port, penstock_up, running, wait_answer
+from bench.processes import penstock_up, running, wait_answer
 from bench.report import ROOT, finish, spread, versions
 from penstock.artifacts import detect
 

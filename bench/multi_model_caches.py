@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools.environments import make
+from tools.free_port import free_port
 
 from bench import multi_model_models as models
 from bench.arithmetic import alternated
@@ -33,7 +34,7 @@ from bench.machine import foreground
 from bench.multi_model_load import Calls, Door, played, sequential
 from bench.multi_model_site import copy_of, multi_model
 from bench.multi_model_traces import TRACES, trace
-from bench.processes import free_port, penstock_up, running, wait_answer
+from bench.processes import penstock_up, running, wait_answer
 
 PEERS = Path(__file__).parent / "peers"
 RAY_MODEL = "serve_multiplexed_model_id"

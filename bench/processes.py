@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,15 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.free_port import free_port
+
 from bench.report import ROOT
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
 
 JSON_HEADERS = {"Content-Type": "application/json"}
 
@@ -56,8 +49,15 @@ def wait_answer(
 class Running:
     """A server that was started."""
 
-    pid: int
+    process: subprocess.Popen[bytes]
     log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
 
 
 @contextlib.contextmanager
@@ -74,7 +74,7 @@ def running(argv: Sequence[str], *, env: dict[str, str] | None = None) -> Iterat
                 env={**os.environ, **(env or {})},
             )
         try:
-            yield Running(process.pid, log)
+            yield Running(process, log)
             if process.poll() is not None:
                 raise RuntimeError(f"{argv[0]} ended early:\n{log.read_text()[-2000:]}")
         except TimeoutError as error:
@@ -126,7 +126,9 @@ def penstock_process(
         ]
         with running(argv, env={"PYTHONPATH": str(ROOT / "src"), **(settings or {})}) as server:
             deadline = time.monotonic() + 60.0
-            while "ready" not in server.log.read_text():
+            while "penstock ready: " not in server.log.read_text():
+                if server.ended():
+                    raise RuntimeError(f"penstock up ended:\n{server.log.read_text()[-2000:]}")
                 if time.monotonic() > deadline:
                     raise TimeoutError("penstock up was not ready")
                 time.sleep(0.05)

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
+from tools.free_port import free_port
 
-from bench.processes import Running, free_port, running
+from bench.processes import Running, running
 from bench.report import ROOT
 
 
@@ -103,7 +104,7 @@ def _ours(front: Front, regions: Mapping[str, Target]) -> Iterator[tuple[str, Ru
             *("--port", str(port), "--state-dir", folder, "--log-level", "warning"),
         ]
         with running(argv, env={"PYTHONPATH": str(ROOT / "src")}) as server:
-            _wait(lambda: "ready" in server.log.read_text(), "the orchestrator")
+            _wait(lambda: "orchestrator ready: " in server.log.read_text(), "the orchestrator")
             yield f"http://127.0.0.1:{port}", server
 
 

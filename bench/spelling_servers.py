@@ -21,8 +21,9 @@ from typing import Any
 
 import yaml
 from tools.environments import make
+from tools.free_port import free_port
 
-from bench.processes import free_port, post, running, wait_answer
+from bench.processes import post, running, wait_answer
 from bench.report import ROOT
 
 EXAMPLE = ROOT / "examples" / "spelling"

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from bench.processes import free_port
 from bench.report import ROOT
+from tools.free_port import free_port
 
 WAYS_MS = (0.0, 200.0)
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.system.harness import EXAMPLES, Server, free_port
+from tests.system.harness import EXAMPLES, Server
+from tools.free_port import free_port
 
 ASSISTANT = EXAMPLES / "assistant"
 #: The example is a folder of scripts and no package: tests of them import what lies in it.

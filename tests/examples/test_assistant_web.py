@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests.examples import chromium
-from tests.system.harness import free_port, wait_until
+from tests.system.harness import wait_until
+from tools.free_port import free_port
 
 for package in ("faiss", "bm25s", "openvino_genai"):
     pytest.importorskip(package, reason="the example's requirements are not installed")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import json
 import signal
-import socket
 import sys
 from typing import Any
 
@@ -26,6 +25,7 @@ from ray._raylet import (
     persist_port,
 )
 from ray.cluster_utils import Cluster
+from tools.free_port import free_port
 
 #: Of a node, as it says: nobody takes it. Enough for types of AWS's names.
 MEMORY_BYTES = 64 * 2**30
@@ -48,12 +48,6 @@ def without_dashboards() -> None:
         return start(*args, **options)
 
     ray._private.services.start_raylet = start_raylet
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def node(cluster: Cluster, cpus: str, **more: Any) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.system.harness import Server, free_port, wait_until
+from tests.system.harness import Server, wait_until
+from tools.free_port import free_port
 
 
 class Orchestrated(Server):

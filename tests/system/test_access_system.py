@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.environments import printed_by
-from tests.system.harness import EXAMPLES, Server, free_port, wait_until
+from tests.system.harness import EXAMPLES, Server, wait_until
+from tools.free_port import free_port
 
 pytestmark = pytest.mark.system
 

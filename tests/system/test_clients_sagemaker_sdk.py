@@ -20,9 +20,10 @@ from typing import Any
 
 import boto3
 import pytest
-from tests.system.harness import EXAMPLES, ROOT, Server, free_port, wait_until
+from tests.system.harness import EXAMPLES, ROOT, Server, wait_until
 from tests.system.harness import KEYS as BOTO_KEYS
 from tests.system.test_clients import SCRIPTS, client_python
+from tools.free_port import free_port
 
 #: Importing the SDK takes a slow machine minutes, and its own waiters sleep for 30 s.
 SECONDS_MAX = 400
