@@ -12,18 +12,22 @@ import json
 import re
 from collections.abc import Callable
 
-from bench.tables import models, regions, serving
+from bench.tables import models, offline, regions, serving
 from bench.tables.words import Line, seen_on
 
 TABLES: dict[str, Callable[[Line], list[str]]] = {
     "bert": models.bert,
+    "colocated": offline.colocated,
     "gateway": serving.gateway,
     "gateways": serving.gateways,
     "intent": serving.intent,
+    "lor": serving.lor,
     "multi_model": models.multi_model,
     "overhead": serving.overhead,
+    "regions": regions.regions,
     "regions_twin": regions.regions_twin,
     "spelling": models.spelling,
+    "transform": offline.transform,
 }
 
 

@@ -51,5 +51,30 @@ def regions_twin(line: Line) -> list[str]:
     return [table(heads, rows), f"{bound} {copies}", table(others, mixes)]
 
 
+def regions(line: Line) -> list[str]:
+    rows = [
+        [
+            name, f"{one['lost']} of {one['sent']:,}", f"{one['reroute_s']:.2f}",
+            *(f"{one['p99_ms'][phase]:,.0f}" for phase in ("steady", "step", "after")),
+        ]
+        for name, one in line["runs"].items()
+    ]  # fmt: skip
+    heads = ["", "lost", "longest around the cut, s"]
+    heads += ["P99 before the step, ms", "behind it, ms", "after the cut, ms"]
+    told = (
+        f"Over the best HAProxy ({line['haproxy_best']}): P99 {times(_number(line, 'steady'))} "
+        f"before the step, {times(_number(line, 'step'))} behind it, "
+        f"{times(_number(line, 'after'))} after the cut. Ratios that move by themselves came to "
+        f"rest {line['settling_s']:.1f} s after the step, and turned back {line['turns']} times."
+    )
+    return [table(heads, rows), told]
+
+
+def _number(line: Line, phase: str) -> float | None:
+    """None where there was no peer."""
+    found = line[f"p99_{phase}_ratio"]
+    return found if isinstance(found, float) else None
+
+
 def _seconds(found: float | None) -> str:
     return "" if found is None else f"{found:.3f}"

@@ -148,3 +148,45 @@ def gateways(line: Line) -> list[str]:
             ),
         ),
     ]  # fmt: skip
+
+
+STRATEGIES = {
+    "RANDOM": "RANDOM",
+    "ROUND_ROBIN": "round robin",
+    "LEAST_OUTSTANDING_REQUESTS": "LOR",
+    "PREFIX_AWARE": "PREFIX_AWARE",
+}
+
+
+def lor(line: Line) -> list[str]:
+    seen = line["first_token_p99_s"]
+    rates = sorted({float(rate) for by_rate in seen.values() for rate in by_rate})
+    rows = [
+        [
+            words,
+            *(_live_and_twin(seen[name].get(f"{rate:.2f}")) for rate in rates),
+            f"{line['rates_rps'][name]:.1f}/s ({line['twin_rates_rps'][name]:.1f})",
+        ]
+        for name, words in STRATEGIES.items()
+    ]
+    heads = ["P99 of the first token, s, live (twin), at", *(f"{rate:.1f}/s" for rate in rates)]
+    told = "; ".join(
+        f"{words} takes {times(line[name])} the load of RANDOM live, {times(line['twin_' + name])} "
+        "in the twin"
+        for words, name in (
+            ("LOR", "lor_vs_random"),
+            ("PREFIX_AWARE", "prefix_aware_vs_random"),
+            ("round robin", "round_robin_vs_random"),
+        )
+    )
+    return [
+        table([*heads, "keeps the promise to"], rows),
+        f"{told}. LOR's ratio live over the twin's: {line['live_of_twin']:.3f}.",
+    ]
+
+
+def _live_and_twin(p99_s: dict[str, float | None] | None) -> str:
+    if p99_s is None:
+        return ""
+    live, twin = ("-" if p99_s[key] is None else f"{p99_s[key]:.2f}" for key in ("live", "twin"))
+    return f"{live} ({twin})"
