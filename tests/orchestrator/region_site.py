@@ -93,6 +93,7 @@ class ScriptedRegion:
     load: dict[str, Any] = field(default_factory=dict)  #: what else it tells of each endpoint
     accepting: bool = True
     answers_probes: bool = True
+    probe_s: float = 0.0  #: that an answer to a probe is under way
     feed_status: int = 200
     key: str = ""  #: who does not give it is not let in
     asked: list[Asked] = field(default_factory=list)
@@ -132,6 +133,7 @@ class ScriptedRegion:
                 elif asked.path == "/ping":
                     if not self.answers_probes:
                         await asyncio.Event().wait()
+                    await asyncio.sleep(self.probe_s)
                     writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
                 else:
                     self.asked.append(asked)

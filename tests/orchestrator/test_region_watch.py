@@ -10,7 +10,7 @@ import pytest
 from tests.artifacts import private_authority
 from tests.orchestrator.region_site import ScriptedRegion, Site, site, until
 
-from penstock.orchestrator.region import Region
+from penstock.orchestrator.region import PROBE_EVERY_S, Region
 
 
 async def state_of(here: Site, name: str) -> dict[str, str]:
@@ -139,3 +139,32 @@ def test_a_bug_while_a_region_is_watched_does_not_end_the_watch(
 
     asyncio.run(scenario())
     assert "watching region eu failed" in caplog.text
+
+
+def test_a_region_far_away_is_used_again_after_a_lost_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answers take longer than from one probe to the next, and come in time all the same."""
+    region = ScriptedRegion("eu", probe_s=PROBE_EVERY_S + 0.05)
+
+    async def scenario() -> None:
+        async with site(tmp_path, regions=[region]) as here:
+            watched = here.orchestrator._regions["eu"]
+            told = watched._on_probe
+            seen: list[bool] = []
+
+            def note(one: Region, ok: bool) -> None:
+                seen.append(ok)
+                region.answers_probes = region.answers_probes or not ok
+                told(one, ok)
+
+            monkeypatch.setattr(watched, "_on_probe", note)
+            region.answers_probes = False
+
+            async def answered_again() -> bool:
+                return False in seen and seen[-1]
+
+            await until(answered_again, what="a probe is answered again")
+            assert (await here.ask()).status == 200
+
+    asyncio.run(scenario())

@@ -1,8 +1,8 @@
 """One region as the orchestrator watches it: its feed, its probes, and why it is not used.
 
 The feed (`GET /penstock/v1/traffic`) is one answer without an end; whenever it breaks it is asked
-for again. A probe goes out every quarter of a second over a connection of its own, and measures the
-way there and back. What follows from an unanswered one is `core/traffic`'s to say.
+for again. A probe goes out every quarter of a second, over connections that no request uses, and
+measures the way there and back. What follows from an unanswered one is `core/traffic`'s to say.
 """
 
 from __future__ import annotations
@@ -177,28 +177,27 @@ class Region:
     # Probes
 
     async def _probe(self) -> None:
-        while True:
-            began = self._monotonic()
-            ok = await self._probe_once(began)
-            self.probes_lost = 0 if ok else self.probes_lost + 1
-            self._on_probe(self, ok)
-            took_s = self._monotonic() - began
-            await asyncio.sleep(max(0.0, PROBE_EVERY_S - took_s))
+        """Each has all its time, however long the way is, and none waits for the one before."""
+        async with asyncio.TaskGroup() as under_way:
+            while True:
+                under_way.create_task(self._probe_once())
+                await asyncio.sleep(PROBE_EVERY_S)
 
-    async def _probe_once(self, began: float) -> bool:
+    async def _probe_once(self) -> None:
+        began = self._monotonic()
         ping = _Ping()
         exchange = self._probes.ask(ping, requests.plain(PING, self.access))
         try:
-            # Probes that are not answered are to come as often as those that are.
-            async with asyncio.timeout(PROBE_S_MAX if not self.probes_lost else PROBE_EVERY_S):
+            async with asyncio.timeout(PROBE_S_MAX):
                 await ping.ended.wait()
         except TimeoutError:
-            return False
+            pass  # unless its answer came while the loop stood still
         finally:
             exchange.cancel()
         if ping.ok:
             self._ways.append(self._monotonic() - began)
-        return ping.ok
+        self.probes_lost = 0 if ping.ok else self.probes_lost + 1
+        self._on_probe(self, ping.ok)
 
     @property
     def silent(self) -> bool:
