@@ -92,27 +92,46 @@ def live_and_twin(
     base: Scenario, options: argparse.Namespace
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """The same search twice: by live copies, and by the twin on what they were sent."""
+    probes = Probes(base, options.live_seconds, options.live_seed, options.faster)
+    foreground()
+    with OthersLoad() as others:
+        live_found = search(probes.live)
+    twin_found = search(probes.twin)
+    probes.complete_twin()
+    figures = {**ratios(live_found, ""), **ratios(twin_found, "twin_")}
+    figures["live_of_twin"] = round(figures["lor_vs_random"] / figures["twin_lor_vs_random"], 3)
     assert base.generation is not None
-    seen: dict[str, dict[str, dict[float, float]]] = {"live": {}, "twin": {}}
+    return figures, {
+        "rates_rps": rounded(live_found),
+        "twin_rates_rps": rounded(twin_found),
+        "first_token_p99_s": probes.shown(),
+        "engine": dataclasses.asdict(base.generation),
+        "live_seconds": options.live_seconds,
+        "live_seed": options.live_seed,
+        "faster": options.faster,
+        "others_cores": round(others.cores, 2),
+        "disturbed_probes": probes.disturbed,
+    }
 
-    def scenario(strategy: str, rate: float) -> Scenario:
-        changed = variation(
-            base,
-            strategy,
-            base.generation.sequences_max,
-            options.live_seconds,  # type: ignore[union-attr]
-        )
-        workload = dataclasses.replace(changed.workload, rate_rps=rate)
-        return dataclasses.replace(changed, workload=workload)
 
-    disturbed: list[dict[str, float]] = []
+class Probes:
+    """Of live copies and of the twin, on the same requests; what they showed is kept."""
 
-    def live(rates: dict[str, float]) -> dict[str, float]:
-        runs = [scenario(*each) for each in rates.items()]
+    def __init__(self, base: Scenario, seconds: float, seed: int, faster: float) -> None:
+        self._base = base
+        self._seconds = seconds  #: of arrivals
+        self._seed = seed
+        self._faster = faster
+        self.disturbed: list[dict[str, float]] = []  #: live ones that were made again
+        #: who -> strategy -> rate -> P99 of the first token, s
+        self._seen: dict[str, dict[str, dict[float, float]]] = {"live": {}, "twin": {}}
+
+    def live(self, rates: dict[str, float]) -> dict[str, float]:
+        runs = [self._scenario(*each) for each in rates.items()]
         for _ in range(1 + REPEATS_MAX):
-            stalls = MachineStalls(options.live_seconds / options.faster + SERVERS_UP_S)
+            stalls = MachineStalls(self._seconds / self._faster + SERVERS_UP_S)
             with OthersLoad() as others:
-                found = first_tokens_s(runs, options.live_seed, options.faster)
+                found = first_tokens_s(runs, self._seed, self._faster)
             longest_s = max((end - start for start, end in stalls.intervals()), default=0.0)
             if longest_s <= STALL_S_MAX and others.cores <= OTHERS_CORES_MAX:
                 break
@@ -121,50 +140,49 @@ def live_and_twin(
                 f" others took {others.cores:.2f} cores",
                 flush=True,
             )
-            disturbed.append({"stall_s": round(longest_s, 3), "cores": round(others.cores, 2)})
-        return told("live", rates, {name: p99_s(f) for name, f in zip(rates, found, strict=True)})
+            self.disturbed.append({"stall_s": round(longest_s, 3), "cores": round(others.cores, 2)})
+        p99s = {name: p99_s(each) for name, each in zip(rates, found, strict=True)}
+        return self._told("live", rates, p99s)
 
-    def twin(rates: dict[str, float]) -> dict[str, float]:
+    def twin(self, rates: dict[str, float]) -> dict[str, float]:
         found = {}
         for each in rates.items():
-            outcome = Twin(scenario(*each), seed=options.live_seed).run()
+            outcome = Twin(self._scenario(*each), seed=self._seed).run()
             found[each[0]] = float("inf") if outcome.ends else p99_s(outcome.first_token_s)
-        return told("twin", rates, found)
+        return self._told("twin", rates, found)
 
-    def told(who: str, rates: dict[str, float], found: dict[str, float]) -> dict[str, float]:
+    def complete_twin(self) -> None:
+        """What the twin says of the live probes that its own search did not need."""
+        for name, by_rate in self._seen["live"].items():
+            for rate in by_rate.keys() - self._seen["twin"][name].keys():
+                self.twin({name: rate})
+
+    def shown(self) -> dict[str, Any]:
+        """By strategy and rate."""
+        return {
+            name: {
+                f"{rate:.2f}": {
+                    "live": finite(p99),
+                    "twin": finite(self._seen["twin"][name][rate]),
+                }
+                for rate, p99 in sorted(by_rate.items())
+            }
+            for name, by_rate in self._seen["live"].items()
+        }
+
+    def _scenario(self, strategy: str, rate: float) -> Scenario:
+        assert self._base.generation is not None
+        sequences = self._base.generation.sequences_max
+        changed = variation(self._base, strategy, sequences, self._seconds)
+        workload = dataclasses.replace(changed.workload, rate_rps=rate)
+        return dataclasses.replace(changed, workload=workload)
+
+    def _told(self, who: str, rates: dict[str, float], found: dict[str, float]) -> dict[str, float]:
         for name, value in found.items():
-            seen[who].setdefault(name, {})[rates[name]] = value
+            self._seen[who].setdefault(name, {})[rates[name]] = value
             words = f"P99 of the first token {value:.3f} s"
             print(f"{who}  {name:27s} {rates[name]:7.2f} requests/s  {words}", flush=True)
         return found
-
-    foreground()
-    with OthersLoad() as others:
-        live_found = search(live)
-    twin_found = search(twin)
-    # What the twin says of the live probes that its own search did not need.
-    for name, by_rate in seen["live"].items():
-        for rate in by_rate.keys() - seen["twin"][name].keys():
-            twin({name: rate})
-    figures = {**ratios(live_found, ""), **ratios(twin_found, "twin_")}
-    figures["live_of_twin"] = round(figures["lor_vs_random"] / figures["twin_lor_vs_random"], 3)
-    return figures, {
-        "rates_rps": rounded(live_found),
-        "twin_rates_rps": rounded(twin_found),
-        "first_token_p99_s": {
-            name: {
-                f"{rate:.2f}": {"live": finite(p99), "twin": finite(seen["twin"][name][rate])}
-                for rate, p99 in sorted(by_rate.items())
-            }
-            for name, by_rate in seen["live"].items()
-        },
-        "engine": dataclasses.asdict(base.generation),
-        "live_seconds": options.live_seconds,
-        "live_seed": options.live_seed,
-        "faster": options.faster,
-        "others_cores": round(others.cores, 2),
-        "disturbed_probes": disturbed,
-    }
 
 
 def search(probe: Probe) -> dict[str, float]:
