@@ -232,6 +232,27 @@ def test_a_region_that_says_nothing_is_left_for_one_that_speaks(tmp_path: Path) 
     run(scenario())
 
 
+def test_what_leaves_a_silent_region_goes_before_those_that_came_later(tmp_path: Path) -> None:
+    """No other region has room at that moment."""
+
+    async def scenario() -> None:
+        async with site(tmp_path, "eu", "us", **TO_EU) as here:
+            eu, us = here.regions["eu"], here.regions["us"]
+            eu.script = nothing
+            old = asyncio.ensure_future(here.ask(body=b"[1]"))
+            await until(lambda: _true(bool(eu.asked)), what="it is asked")
+            us.rooms["echo"], eu.answers_probes = 0, False
+            held = lambda count: _true(here.orchestrator._forwarder.held == count)  # noqa: E731
+            await until(lambda: held(1), what="it has left")
+            new = asyncio.ensure_future(here.ask(body=b"[2]"))
+            await until(lambda: held(2), what="both wait")
+            us.rooms["echo"] = 1
+            assert [(await each).status for each in (old, new)] == [200, 200]
+            assert [each.body for each in us.asked] == [b"[1]", b"[2]"]
+
+    run(scenario())
+
+
 def test_pieces_of_an_answer_arrive_before_its_end(tmp_path: Path) -> None:
     async def scenario() -> None:
         go_on = asyncio.Event()

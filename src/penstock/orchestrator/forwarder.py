@@ -198,10 +198,8 @@ class Forwarder:
         )
 
     def leave(self, region: str, reason: str) -> None:
-        """Nothing is heard of a region: what waits for its answers goes where there is room.
-
-        Where no other region has any it stays: the silence may end.
-        """
+        """Nothing is heard of a region: what waits for its answers goes elsewhere, before all that
+        was never sent. Where no other region serves it stays: the silence may end."""
         for call in list(self._live.values()):
             passage: Passage = call.context
             waits = passage.slot == region and passage.exchange is not None

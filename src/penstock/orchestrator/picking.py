@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic.answers import Held, Refused, Sent
+from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
 from penstock.orchestrator.passage import Passage
 from penstock.orchestrator.table import TrafficTable
 
@@ -19,19 +19,22 @@ def pick(table: TrafficTable, passage: Passage, *, now: float) -> Sent | Held | 
         prefix=asked.prefix,
         exclude=passage.tried,
         allowed=allowed,
+        again=passage.attempts > 0,
         deadline=passage.call.deadline,
         now=now,
     )
 
 
 def fits_elsewhere(table: TrafficTable, passage: Passage, region: str, *, now: float) -> bool:
-    """Whether another region than this one would take it now. Reserves nothing."""
+    """Whether another region than this one would take it, now or as soon as it has room: it goes
+    before all that was never sent. Reserves nothing."""
     router = passage.traffic.router
     tried, passage.tried = passage.tried, (*passage.tried, region)
     answer = pick(table, passage, now=now)
     passage.tried = tried
     if isinstance(answer, Held):
         router.withdraw(answer.ticket)
+        return answer.reason != NO_REGION_SERVES
     if not isinstance(answer, Sent):
         return False
     router.release(answer.region, ok=None, now=now)

@@ -66,6 +66,7 @@ class PushingSenders(WithinRegions):
         answer = self.traffic[front].pick(
             prefix=request.prompt,
             exclude=tuple(self._names[region] for region in request.failed),
+            again=bool(request.failed),
             now=now,
         )
         if isinstance(answer, Sent):

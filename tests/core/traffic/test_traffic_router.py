@@ -371,6 +371,27 @@ def test_those_held_go_in_the_order_in_which_they_came() -> None:
     assert [ticket for ticket, _ in traffic.released(now=2.0)] == [1, 2]
 
 
+def test_what_was_sent_before_goes_before_what_never_was_and_in_order_among_its_like() -> None:
+    traffic = router(a=0, b=0)
+    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    assert traffic.pick(again=True, exclude=("a",), now=1.1) == Held(2, "no-room")
+    assert traffic.pick(again=True, exclude=("a",), now=1.2) == Held(3, "no-room")
+    tell(traffic, "b", 2, now=2.0)
+    assert traffic.pick(now=2.0) == Held(4, "others-wait")
+    assert traffic.pick(again=True, exclude=("a",), now=2.0) == Held(5, "others-wait")
+    assert [ticket for ticket, _ in traffic.released(now=2.0)] == [2, 3]
+    tell(traffic, "b", 3, now=3.0)
+    assert [ticket for ticket, _ in traffic.released(now=3.0)] == [5, 1, 4]
+
+
+def test_what_was_sent_before_does_not_wait_behind_what_never_was() -> None:
+    traffic = router(a=0)
+    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    tell(traffic, "a", 1, now=2.0)
+    assert traffic.pick(again=True, now=2.0) == Sent("a", "only-region")
+    assert traffic.released(now=2.0) == []
+
+
 def test_one_that_may_go_elsewhere_does_not_wait_behind_one_that_may_not() -> None:
     traffic = router(a=0, b=5)
     assert traffic.pick(allowed=frozenset("a"), now=1.0) == Held(1, "no-room")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: why a request is held
+NO_REGION_SERVES: Final = "no-region-serves"
 
 
 class Sent(NamedTuple):

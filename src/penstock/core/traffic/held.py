@@ -1,7 +1,8 @@
 """Requests that no region has room for, in the order in which they came.
 
 Those that may go to the same regions stand in one line; of each line only the first is looked at,
-and of all lines' firsts the oldest goes first. Each has a deadline of its own.
+and of all lines' firsts the oldest goes first. What was sent before and not answered is older than
+all that never was: it stands in lines of its own, which go first. Each has a deadline of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-#: The regions that a request may go to, and the one its session is in ("" = none).
-Line = tuple[tuple[str, ...], str]
+#: The regions that a request may go to, the one its session is in ("" = none), whether it was sent
+#: before.
+Line = tuple[tuple[str, ...], str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,7 @@ class Asked:
     session: str | None
     prefix: bytes | None
     exclude: tuple[str, ...]
+    again: bool = False  #: it was sent before
 
 
 @dataclass(slots=True)
@@ -63,15 +66,16 @@ class HeldQueue:
         return True
 
     def firsts(self) -> list[HeldRequest]:
-        """The first of each line, oldest first."""
+        """The first of each line, in the order in which they go."""
         firsts = [next(iter(line.values())) for line in self._lines.values()]
-        return sorted(firsts, key=lambda request: request.ticket)
+        return sorted(firsts, key=lambda request: (not request.asked.again, request.ticket))
 
-    def wait_for(self, region: str) -> bool:
-        """Whether any of them would go to this region."""
+    def wait_for(self, region: str, *, again: bool) -> bool:
+        """Whether any of them would go to this region before one that comes now."""
         return any(
             region == session_region if session_region else region in allowed
-            for allowed, session_region in self._lines
+            for allowed, session_region, sent_before in self._lines
+            if sent_before or not again
         )
 
     def next_deadline(self) -> float | None:

@@ -17,7 +17,8 @@
 * Where all regions are out of use, those that answer with errors are used all the same
   (`last-resort`): the caller is to see the error itself, and it may be the request's own.
 * What finds no room is held here, in order, up to a number and a time. Nobody overtakes: who could
-  take the place of one that waits waits too.
+  take the place of one that waits waits too. But what was sent before and came back unanswered is
+  older than what never was, and goes first.
 
 The driver calls `released` after each `heard`, `release`, `probed` and `replace`, and at
 `next_deadline`, and carries out what it returns. Every region that is chosen with `Sent` is
@@ -36,7 +37,7 @@ from typing import Any
 from penstock.core.routing.copies import NoRoute
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 from penstock.core.routing.sessions import Sessions
-from penstock.core.traffic.answers import Held, Refused, Sent
+from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
 from penstock.core.traffic.health import ANSWERS_STILL
 from penstock.core.traffic.held import Asked, HeldQueue, HeldRequest
 from penstock.core.traffic.regions import CREDIT_MAX, RegionState
@@ -86,6 +87,7 @@ class TrafficRouter:
         prefix: bytes | None = None,
         exclude: Collection[str] = (),
         allowed: frozenset[str] | None = None,
+        again: bool = False,
         deadline: float | None = None,
         now: float,
     ) -> Sent | Held | Refused:
@@ -96,15 +98,16 @@ class TrafficRouter:
             prefix: the prompt from its first byte; what begins alike goes together.
             exclude: regions that failed this request; taken only if no other one serves.
             allowed: only these, of those that the spec allows; None: all of them.
+            again: it was sent before: it goes before all that wait here and never were.
             deadline: it is held no longer; seconds.
             now: seconds.
         """
         names = self._allowed(allowed)
         if not names:
             return _NOT_ALLOWED
-        asked = Asked(names, session, prefix, tuple(sorted(exclude)))
+        asked = Asked(names, session, prefix, tuple(sorted(exclude)), again)
         region, reason = self._choose(asked, now)
-        if region is not None and not self._held.wait_for(region.name):
+        if region is not None and not self._held.wait_for(region.name, again=again):
             return self._send(region, asked, reason, now)
         return self._hold(asked, "others-wait" if region is not None else reason, deadline, now)
 
@@ -208,7 +211,7 @@ class TrafficRouter:
         """The region and why it, or why none. Reserves nothing."""
         serving, last_resort = self._serving(asked, now)
         if not serving:
-            return None, "no-region-serves"
+            return None, NO_REGION_SERVES
         kept = self._of_session(asked, now)
         if kept is not None and kept in serving:
             if kept.room(now=now) > 0:
@@ -314,7 +317,7 @@ class TrafficRouter:
         until = until if deadline is None else min(until, deadline)
         kept = self._of_session(asked, now)
         fresh = tuple(name for name in asked.allowed if name not in asked.exclude)
-        line = fresh or asked.allowed, kept.name if kept is not None else ""
+        line = fresh or asked.allowed, kept.name if kept is not None else "", asked.again
         self._ticket += 1
         self._held.add(HeldRequest(self._ticket, asked, line, until))
         return Held(self._ticket, reason)
