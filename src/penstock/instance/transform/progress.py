@@ -12,7 +12,9 @@ class Progress:
     """Made on the event loop, which reads it; written by the span's own threads."""
 
     def __init__(self) -> None:
-        self.records = 0  #: answered or refused, and written
+        #: answered or refused; within a window by the share of its batches that have run, as a slow
+        #: model takes hours for one
+        self.records = 0
         self.refused = 0
         self.run_s = 0.0  #: that lanes were busy
         self._loop = asyncio.get_running_loop()

@@ -130,7 +130,7 @@ class RowsSpan:
             rows = window.rows = self._rows_of(inputs)
         window.refused = {**rows.unread, **refused}
         batches = full_batches(rows.lengths, self._engine.rows_spec, kinds=rows.kinds)
-        window.left = len(batches)
+        window.batches = window.left = len(batches)
         if not batches:
             window.ran.set()
         self._read.put(window)
@@ -217,6 +217,9 @@ class RowsSpan:
         with self._lock:
             window.left -= 1
             done = not window.left
+            ran = len(window.records) * (window.batches - window.left) // window.batches
+            self._progress.records += ran - window.counted
+            window.counted = ran
         if done:
             window.ran.set()
 
@@ -248,7 +251,9 @@ class RowsSpan:
             self._progress.refused += 1
         if run:
             writer.write(run)
-        self._progress.records += len(window.records)
+        if not window.batches:  # nothing of it could be read
+            with self._lock:
+                self._progress.records += len(window.records)
 
     def _output(self, record: bytes, answer: bytes | PenstockError) -> bytes | PenstockError:
         """What is written for a record; a newline at its end is AssembleWith's to put there."""

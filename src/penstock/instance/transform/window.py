@@ -15,7 +15,9 @@ class Window:
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.first = 0  #: index of the first record in the span
-        self.left = 0  #: batches that are not over
+        self.batches = 0
+        self.left = 0  #: of them those that are not over
+        self.counted = 0  #: records that progress was told of
         self.ran = Event()  #: all are
         self.refused: dict[int, PenstockError] = {}  #: by place in the window
         self._blocks: list[RecordBlock] = []
