@@ -12,8 +12,9 @@ comes at Poisson times from the orchestrator's side, and counts from the moment 
 which was due from a second before the cut to five after it. `p99_steady_ratio`: our P99 before the
 step over that of HAProxy, at the setting of it that lost the least and was then the quickest
 (`regions_fronts.py`). `settling_s` and `turns` are of ratios that move by themselves, with no home
-region: from the step until no share moves more than 0.02 any more, and how often the share of a
-region changed its direction after that.
+region and regions of different cost: from the step until no share moves more than 0.02 any more, and
+how often the share of a region changed its direction after that. `shares` are those at the step, and
+before the cut.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ BODY = json.dumps(
     {"inputs": "Say something.", "parameters": {"max_new_tokens": 16, "ignore_eos_token": True}}
 )
 PATH = f"/endpoints/{NAME}/invocations"
+#: Of a slot per hour. The cheapest region alone bears the load before the step, and not behind it:
+#: shares have to move.
+COSTS = {"eu": 0.04, "us": 0.05, "ap": 0.06}
 #: Shares that move less are at rest.
 AT_REST = 0.02
 AROUND_S = (1.0, 5.0)  #: the cut
@@ -231,7 +235,7 @@ def main(arguments: list[str]) -> None:
     in_front = foreground()
     fronts = [
         Front("ours", "ours"),
-        Front("ours by ratios", "ours", home=""),
+        Front("ours by ratios", "ours", home="", costs=COSTS),
         *(haproxies(ENGINE.sequences_max) if haproxy_version() else ()),
     ]
     if options.no_haproxy:
@@ -272,6 +276,7 @@ def report(seen: dict[str, Seen], options: argparse.Namespace, **details: Any) -
             "haproxy_reroute_s": best.reroute_s if best is not None else "not measured",
             "haproxy_best": best.front if best is not None else "haproxy is not installed",
         },
+        shares={"at the step": _shares_at(by_ratios, 0.0), "before the cut": _shares_at(by_ratios)},
         runs={
             name: {key: value for key, value in asdict(one).items() if key != "shares"}
             for name, one in seen.items()
@@ -282,6 +287,12 @@ def report(seen: dict[str, Seen], options: argparse.Namespace, **details: Any) -
         **details,
         versions=versions("penstock", "uvloop", "httptools"),
     )
+
+
+def _shares_at(seen: Seen, at_s: float = float("inf")) -> dict[str, float]:
+    """The last ones until then, in seconds after the step."""
+    told = [shares for at, shares in seen.shares if at <= at_s]
+    return {name: round(share, 3) for name, share in told[-1].items()} if told else {}
 
 
 def _ratio(ours: Seen, peer: Seen | None, phase: str) -> float | str:

@@ -49,6 +49,7 @@ class Front:
     balance: str = "roundrobin"
     mode: str = "automatic"  #: ours
     home: str = "eu"
+    costs: Mapping[str, float] = field(default_factory=dict)  #: ours: of a slot per hour, by region
     queue_s: float = 10.0  #: how long a request waits here for room
     #: ours: endpoints with a spec of their own, as regions.yaml has it
     endpoints: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +95,11 @@ def _ours(front: Front, regions: Mapping[str, Target]) -> Iterator[tuple[str, Ru
         said: dict[str, Any] = {
             "mode": front.mode,
             "hold_s_max": front.queue_s,
-            "regions": [{"name": one.name, "url": one.url} for one in regions.values()],
+            "regions": [
+                {"name": one.name, "url": one.url}
+                | ({"cost_per_hour": front.costs[one.name]} if front.costs else {})
+                for one in regions.values()
+            ],
         }
         if front.endpoints:
             said["endpoints"] = dict(front.endpoints)

@@ -65,9 +65,14 @@ def regions(line: Line) -> list[str]:
         f"Over the best HAProxy ({line['haproxy_best']}): P99 {times(_number(line, 'steady'))} "
         f"before the step, {times(_number(line, 'step'))} behind it, "
         f"{times(_number(line, 'after'))} after the cut. Ratios that move by themselves came to "
-        f"rest {line['settling_s']:.1f} s after the step, and turned back {line['turns']} times."
+        f"rest {line['settling_s']:.1f} s after the step, from {_shares(line, 'at the step')} to "
+        f"{_shares(line, 'before the cut')}, and turned back {line['turns']} times."
     )
     return [table(heads, rows), told]
+
+
+def _shares(line: Line, when: str) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in line["shares"][when].items())
 
 
 def _number(line: Line, phase: str) -> float | None:
