@@ -12,9 +12,9 @@ comes at Poisson times from the orchestrator's side, and counts from the moment 
 which was due from a second before the cut to five after it. `p99_steady_ratio`: our P99 before the
 step over that of HAProxy, at the setting of it that lost the least and was then the quickest
 (`regions_fronts.py`). `settling_s` and `turns` are of ratios that move by themselves, with no home
-region and regions of different cost: from the step until no share moves more than 0.02 any more, and
-how often the share of a region changed its direction after that. `shares` are those at the step, and
-before the cut.
+region and regions of different cost: from the step until no share moves more than 0.02 any more,
+and how often the share of a region changed its direction after that. `shares` are those at the
+step, and before the cut.
 """
 
 from __future__ import annotations
