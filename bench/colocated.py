@@ -28,6 +28,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,8 @@ class Jobs:
         if told["TransformJobStatus"] != "InProgress":
             raise RuntimeError(f"{told['TransformJobStatus']}: {told.get('FailureReason')}")
         progress: dict[str, Any] = told["PenstockProgress"]
+        if progress["RefusedRecords"]:
+            raise RuntimeError(f"{name}: the model answers none of {progress['RefusedRecords']}")
         return int(progress["Records"])
 
     def wait_begun(self, name: str) -> None:
@@ -200,13 +203,13 @@ class Jobs:
                 if not seen or done != seen[-1][1]:
                     seen.append((time.monotonic(), done))
 
-        thread = threading.Thread(target=look)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as looking:
+            told = looking.submit(look)
+            try:
+                yield
+            finally:
+                over.set()
+        told.result()
         seen = seen[1:]  # the first look is not the moment at which it got there
         if len(seen) < 2:
             raise RuntimeError(f"{name} got on {len(seen)} times: too seldom for its speed")

@@ -79,6 +79,18 @@ def test_a_window_and_a_batch_more_than_memory_needs_are_answered_too(
         assert output[0]["score"] == pytest.approx(wanted, abs=1e-5)
 
 
+@pytest.mark.parametrize(("copy", "content_type"), [(41, "text/plain"), (42, "text/csv")])
+def test_answers_to_texts_are_lines_of_json_where_that_is_asked_for(
+    shared: Instance, tmp_path: Path, copy: int, content_type: str
+) -> None:
+    client = shared.client()
+    client.load(copy, model_files.classifier(tmp_path / "m"), **of_job())
+    job = lines_job(tmp_path, ["good film", "bad"], content_type=content_type, accept=LINES)
+    done = job.run(client, copy)
+    assert (done["records"], done["refused"]) == (2, 0), done
+    assert "positive" in job.outputs()[0]
+
+
 def test_pairs_as_json_lines_are_answered_by_all_heads_without_a_list(
     shared: Instance, tmp_path: Path
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RecordBlock:
     """Records in their order. It never has none, nor many times more bytes than a chunk read."""
 
@@ -13,12 +15,13 @@ class RecordBlock:
     first: int  #: index of the first in its span, from 0
     start: int  #: where the first begins: byte of the object, unpacked if it is Gzip
     raw: bytes = b""  #: of lines: with what parts them
-    offsets: tuple[int, ...] = ()  #: of others: where each begins
+    #: of others: where each begins; of lines nobody asks but for one that was refused, so they are
+    #: found when somebody does
+    offsets: Sequence[int] = field(default=(), repr=False)
 
     def offset_of(self, index: int) -> int:
         """Where the record of this index in the span begins, in bytes from the object's start."""
-        at = index - self.first
-        if self.offsets:
-            return self.offsets[at]
-        # Lines: nobody asks but for a record that was refused, so nobody keeps it for the others.
-        return self.start + sum(len(line) + 1 for line in self.raw.split(b"\n", at)[:at])
+        if not self.offsets:
+            lines = self.raw.split(b"\n")
+            self.offsets = list(accumulate((len(one) + 1 for one in lines), initial=self.start))
+        return self.offsets[index - self.first]

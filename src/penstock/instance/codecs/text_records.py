@@ -61,6 +61,8 @@ def reader(model: TextModel, meta: RequestMeta) -> Read:
         negotiate(meta.accept, (JSON, *JSON_LINES))
     if kind in JSON_LINES:
         return _line_reader(model)
+    if media_type(meta.accept) in JSON_LINES:
+        meta = meta._replace(accept=JSON)  # the answer to a record is a line
     if kind == CSV:
         return lambda record: _of_line(decode_texts(model, meta, record))
     if kind not in (JSON, ""):
