@@ -3,7 +3,8 @@
 HAProxy does weighted round robin with a health check each 250 ms, keeps connections to the regions
 open, sends a request again elsewhere where a connection fails or breaks (`retry-on`, for which it
 holds bodies back), ends the sessions of a server that is marked down, and brings one back slowly.
-It is tried with and without a bound on each server's connections (its own queue, then), and with a
+Clients' connections may idle for as long as they like: one that was closed as it was used again
+would be its fault. It is tried with and without a bound on each server's connections (its own queue, then), and with a
 short and a long patience for an answer, since only an answer that is late tells it of a request
 that a silent region holds.
 """
@@ -137,7 +138,9 @@ defaults
     retries 5
     retry-on all-retryable-errors
     timeout connect 750ms
-    timeout client 60s
+    timeout client 600s
+    timeout http-request 600s
+    timeout http-keep-alive 600s
     timeout queue {queue_ms}ms
     timeout server {patience_ms}ms
     timeout check 250ms
