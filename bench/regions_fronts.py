@@ -4,9 +4,9 @@ HAProxy does weighted round robin with a health check each 250 ms, keeps connect
 open, sends a request again elsewhere where a connection fails or breaks (`retry-on`, for which it
 holds bodies back), ends the sessions of a server that is marked down, and brings one back slowly.
 Clients' connections may idle for as long as they like: one that was closed as it was used again
-would be its fault. It is tried with and without a bound on each server's connections (its own queue, then), and with a
-short and a long patience for an answer, since only an answer that is late tells it of a request
-that a silent region holds.
+would be its fault. It is tried with and without a bound on each server's connections (its own
+queue, then), and with a short and a long patience for an answer, since only an answer that is late
+tells it of a request that a silent region holds.
 """
 
 from __future__ import annotations

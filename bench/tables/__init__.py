@@ -25,6 +25,7 @@ TABLES: dict[str, Callable[[Line], list[str]]] = {
     "multi_model": models.multi_model,
     "overhead": serving.overhead,
     "regions": regions.regions,
+    "regions_live": regions.regions_live,
     "regions_twin": regions.regions_twin,
     "spelling": models.spelling,
     "transform": offline.transform,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.tables.words import Line, table, times
+from bench.tables.words import Line, live_and_twin, table, times
 
 WAYS = {
     "pushing": "pushing between regions",
@@ -49,6 +49,33 @@ def regions_twin(line: Line) -> list[str]:
     ]  # fmt: skip
     others = ["another demand", "pushing", "each region by itself", "round robin", "oracle"]
     return [table(heads, rows), f"{bound} {copies}", table(others, mixes)]
+
+
+def regions_live(line: Line) -> list[str]:
+    seen = line["first_token_p99_s"]
+    rates = sorted({float(rate) for by_rate in seen.values() for rate in by_rate})
+    rows = [
+        [
+            WAYS[name],
+            *(live_and_twin(seen[name].get(f"{rate:.2f}")) for rate in rates),
+            f"{line['rates_rps'][name]:.1f} ({line['twin_rates_rps'][name]:.1f})",
+            *(
+                ["", ""]
+                if name == "pushing"
+                else [times(line.get(f"vs_{name}")), times(line.get(f"vs_{name}_p99"))]
+            ),
+        ]
+        for name in seen
+    ]
+    heads = ["P99 of the first token, s, live (twin), at", *(f"{rate:.1f}/s" for rate in rates)]
+    heads += ["highest rate, /s", "pushing takes", "at that rate its P99 is shorter by"]
+    failed = sum(sum(one["failed"].values()) for one in line["rounds"])
+    told = ", ".join(f"{name} {value}" for name, value in line["live_of_twin"].items())
+    return [
+        table(heads, rows),
+        f"Live over twin: {told}. {failed} requests failed in {len(line['rounds'])} rounds; the "
+        f"load left {1e3 * line['late_p99_s']:.0f} ms late at most (P99).",
+    ]
 
 
 def regions(line: Line) -> list[str]:

@@ -164,7 +164,7 @@ def lor(line: Line) -> list[str]:
     rows = [
         [
             words,
-            *(_live_and_twin(seen[name].get(f"{rate:.2f}")) for rate in rates),
+            *(live_and_twin(seen[name].get(f"{rate:.2f}")) for rate in rates),
             f"{line['rates_rps'][name]:.1f}/s ({line['twin_rates_rps'][name]:.1f})",
         ]
         for name, words in STRATEGIES.items()
@@ -183,10 +183,3 @@ def lor(line: Line) -> list[str]:
         table([*heads, "keeps the promise to"], rows),
         f"{told}. LOR's ratio live over the twin's: {line['live_of_twin']:.3f}.",
     ]
-
-
-def _live_and_twin(p99_s: dict[str, float | None] | None) -> str:
-    if p99_s is None:
-        return ""
-    live, twin = ("-" if p99_s[key] is None else f"{p99_s[key]:.2f}" for key in ("live", "twin"))
-    return f"{live} ({twin})"

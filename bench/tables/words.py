@@ -52,3 +52,11 @@ def seen_on(line: Line) -> str:
 
 def listed(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {each}" for name, each in versions.items())
+
+
+def live_and_twin(p99_s: dict[str, float | None] | None) -> str:
+    """Of a P99 in seconds; None: nothing was measured."""
+    if p99_s is None:
+        return ""
+    live, twin = ("-" if p99_s[key] is None else f"{p99_s[key]:.2f}" for key in ("live", "twin"))
+    return f"{live} ({twin})"
