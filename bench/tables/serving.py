@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.tables.words import Line, table, tenth, times, whole
+from bench.tables.words import Line, live_and_twin, table, tenth, times, whole
 
 
 def gateway(line: Line) -> list[str]:
