@@ -63,6 +63,14 @@ def available() -> str:
         _ip("netns", "del", _namespace("try"))
     except (OSError, subprocess.CalledProcessError) as error:
         return f"no network namespaces: {error}"
+    told = subprocess.run(["ip", "-br", "-4", "addr"], capture_output=True, text=True, check=True)
+    for link in told.stdout.splitlines():
+        if " 10.77." in link:
+            name = link.split("@")[0]
+            return (
+                f"{name} has the addresses of this benchmark's regions: another one runs, or was "
+                f"killed. hint: end its processes, then `ip link del {name}`"
+            )
     return ""
 
 
