@@ -76,6 +76,24 @@ def test_requests_are_spread_by_ratio_and_evenly_in_time() -> None:
     assert all(chosen[at : at + 8].count("a") == 4 for at in range(0, 40, 8))
 
 
+def test_a_ratio_that_moved_to_0_is_used_where_no_other_region_has_room() -> None:
+    """The cheapest region had it all, and is gone: nobody waits for shares to move."""
+    told = spec(mode=AUTOMATIC).with_ratios({"a": 0.8, "b": 0.2, "c": 0.0})
+    traffic = router(told, a=0, b=1, c=2)
+    assert [traffic.pick(now=1.0) for _ in range(4)] == [
+        Sent("b", "only-region"),
+        Sent("c", "only-region"),
+        Sent("c", "only-region"),
+        Held(1, "no-room"),
+    ]
+
+
+def test_a_region_that_may_have_no_share_gets_nothing_of_what_others_have_no_room_for() -> None:
+    regions = (RegionSpec(name="a"), RegionSpec(name="b", ratio=0.0, ratio_max=0.0))
+    traffic = router(spec(mode=AUTOMATIC, regions=regions), a=0, b=1)
+    assert traffic.pick(now=1.0) == Held(1, "no-room")
+
+
 def test_a_ratio_of_0_means_that_nothing_new_goes_there() -> None:
     traffic = router(spec().with_ratios({"b": 0.0}), a=2, b=100)
     assert regions(traffic, 3) == ["a", "a"]

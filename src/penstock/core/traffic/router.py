@@ -13,7 +13,8 @@
   (`spill`).
 * Without, by ratios: the region that is furthest behind its ratio (smooth weighted round robin). A
   region that knows the prefix comes before it, as long as it is not too far ahead of its own. A
-  ratio of 0 means that nothing new goes there.
+  ratio of 0 means that nothing new goes there; one that moved to 0 by itself, that nothing goes
+  there while another has room.
 * Where all regions are out of use, those that answer with errors are used all the same
   (`last-resort`): the caller is to see the error itself, and it may be the request's own.
 * What finds no room is held here, in order, up to a number and a time. Nobody overtakes: who could
@@ -217,7 +218,10 @@ class TrafficRouter:
             if kept.room(now=now) > 0:
                 return kept, "last-resort" if last_resort else "session"
             return None, "session-region-full"
-        roomy = [one for one in serving if one.ratio > 0 and one.room(now=now) > 0]
+        with_room = [one for one in serving if one.room(now=now) > 0]
+        roomy = [one for one in with_room if one.ratio > 0]
+        if not roomy and self.spec.mode == AUTOMATIC:  # a share that came to 0 is nobody's wish
+            roomy = [one for one in with_room if one.spec.ratio_max > 0]
         if not roomy:
             return None, "no-room"
         region, reason = self._pick(roomy, asked, now)
