@@ -54,6 +54,8 @@ PATH = f"/endpoints/{NAME}/invocations"
 COSTS = {"eu": 0.04, "us": 0.05, "ap": 0.06}
 #: Shares that move less are at rest.
 AT_REST = 0.02
+#: Two moves, and some more.
+REST_S = 5.0
 AROUND_S = (1.0, 5.0)  #: the cut
 
 
@@ -199,16 +201,19 @@ def summed(
     )
 
 
-def settling_s(shares: list[tuple[float, dict[str, float]]]) -> tuple[float, int]:
-    """From the step (0) until all shares are at rest; turns of direction of any share behind it."""
+def settling_s(shares: list[tuple[float, dict[str, float]]]) -> tuple[float | None, int]:
+    """From the step (0) until all shares are at rest; turns of direction of any share behind it.
+    None: they moved at the end still."""
     after = [(at, one) for at, one in shares if at >= 0]
     if not after:
-        return 0.0, 0
-    last = after[-1][1]
+        return None, 0
+    ended, last = after[-1]
     settled = 0.0
     for at, one in after:
         if any(abs(one[name] - last[name]) > AT_REST for name in last):
             settled = at
+    if settled > ended - REST_S:
+        return None, 0
     turns = 0
     for name in last:
         path = [one[name] for at, one in after if at > settled]
@@ -220,7 +225,7 @@ def settling_s(shares: list[tuple[float, dict[str, float]]]) -> tuple[float, int
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench regions")
     parser.add_argument("--steady", type=float, default=15.0, help="s, before the step")
-    parser.add_argument("--step", type=float, default=15.0, help="s, from the step to the cut")
+    parser.add_argument("--step", type=float, default=30.0, help="s, from the step to the cut")
     parser.add_argument("--after", type=float, default=15.0, help="s, from the cut on")
     parser.add_argument("--rate", type=float, default=50.0, help="requests/s before the step")
     parser.add_argument("--rate-high", type=float, default=110.0, help="behind it")
@@ -269,7 +274,7 @@ def report(seen: dict[str, Seen], options: argparse.Namespace, **details: Any) -
             "p99_steady_ratio": _ratio(ours, best, "steady"),
             "p99_step_ratio": _ratio(ours, best, "step"),
             "p99_after_ratio": _ratio(ours, best, "after"),
-            "settling_s": settled,
+            "settling_s": settled if settled is not None else "not at rest before the cut",
             "turns": turns,
             "lost_by_ratios": by_ratios.lost,
             "haproxy_lost": best.lost if best is not None else "not measured",

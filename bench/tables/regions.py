@@ -91,9 +91,10 @@ def regions(line: Line) -> list[str]:
     told = (
         f"Over the best HAProxy ({line['haproxy_best']}): P99 {times(_number(line, 'steady'))} "
         f"before the step, {times(_number(line, 'step'))} behind it, "
-        f"{times(_number(line, 'after'))} after the cut. Ratios that move by themselves came to "
-        f"rest {line['settling_s']:.1f} s after the step, from {_shares(line, 'at the step')} to "
-        f"{_shares(line, 'before the cut')}, and turned back {line['turns']} times."
+        f"{times(_number(line, 'after'))} after the cut. Seconds from the step until ratios that "
+        f"move by themselves are at rest: {line['settling_s']}; they went from "
+        f"{_shares(line, 'at the step')} to {_shares(line, 'before the cut')}, and turned back "
+        f"{line['turns']} times after that."
     )
     return [table(heads, rows), told]
 
