@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine, made by Ray's own means for tests.
 
-    python ray_cluster.py HEAD_CPUS [NODE_CPUS ...]
+    python ray_cluster.py HEAD_CPUS [NODE_CPUS ...]     (PYTHONPATH: src, and the root)
 
 Prints one line of JSON with the cluster's address once all nodes are there; then answers each line
 of standard input: `kill N` kills the raylet of node N (0 is the head's) as a crash would, `add

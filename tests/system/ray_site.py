@@ -23,7 +23,7 @@ class RayCluster:
     def __init__(self, folder: Path, *cpus: str) -> None:
         self.log_path = folder / "ray-cluster.log"
         environment = os.environ | {
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
             # The head forks a process for each client by its own; gRPC's threads crash in it else.
             "GRPC_ENABLE_FORK_SUPPORT": "0",
         }
