@@ -22,9 +22,8 @@ class RegionSpec:
     """One region as a target. Shares are of all requests that may go to any region."""
 
     name: str
-    ratio: float = (
-        1.0  #: >= 0; against the others' sum; 0 by hand: nothing but sessions that are there
-    )
+    #: >= 0; against the others' sum; 0 by hand: nothing but sessions that are there
+    ratio: float = 1.0
     ratio_min: float = 0.0  #: bounds of what moves by itself; a ratio set by hand may pass them
     ratio_max: float = 1.0
     cost_per_hour: float = 0.0  #: of one of its slots, in any money; cheaper ones are filled first
