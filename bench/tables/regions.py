@@ -58,7 +58,7 @@ def regions_live(line: Line) -> list[str]:
         [
             WAYS[name],
             *(live_and_twin(seen[name].get(f"{rate:.2f}")) for rate in rates),
-            f"{line['rates_rps'][name]:.1f} ({line['twin_rates_rps'][name]:.1f})",
+            f"{_rate(line['rates_rps'][name])} ({line['twin_rates_rps'][name]:.1f})",
             *(
                 ["", ""]
                 if name == "pushing"
@@ -97,6 +97,11 @@ def regions(line: Line) -> list[str]:
         f"{line['turns']} times after that."
     )
     return [table(heads, rows), told]
+
+
+def _rate(found: float | None) -> str:
+    """None: the search did not find it."""
+    return "-" if found is None else f"{found:.1f}"
 
 
 def _shares(line: Line, when: str) -> str:
