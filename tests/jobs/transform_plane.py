@@ -60,6 +60,7 @@ class Plane:
         self.failures: tuple[SlotFailure, ...] = ()  #: of every slot: no copy comes then
         self.befalls: Befalls = lambda job, span: None
         self.deaths = 0  #: of instances
+        self.holds_at_deaths = False  #: spans wait from each of them on
         self.hold = asyncio.Event()  #: cleared: spans wait
         self.hold.set()
         self.spans: list[tuple[str, int, int]] = []  #: (job, object, span) that were done
@@ -119,6 +120,8 @@ class Plane:
         error = self.befalls(op["job"], span) or await asyncio.to_thread(crashes, op)
         if isinstance(error, NotNowError) and error.code == "instance-gone":
             self.deaths += 1
+            if self.holds_at_deaths:
+                self.hold.clear()
             self.start_copy(f"transform-job/{op['job']}")
         if error is not None:
             raise error

@@ -20,7 +20,7 @@ class Over(NamedTuple):
 
     used: Footprint  #: by the whole host
     taken: Mapping[str, Footprint]  #: by the models of the group, if it is over
-    was_one: bool  #: and nothing else was in it
+    was_one: bool  #: the model that was asked about was alone in it
 
 
 class LoadGroupDriver:
@@ -43,7 +43,9 @@ class LoadGroupDriver:
                 self.group.opens(self._used.host_bytes)
             self.group.begins()
 
-    async def over(self) -> Over:
+    async def over(self, model: str = "") -> Over:
+        """`model`: that was loaded. Its group may be over for longer, if another's end came first;
+        the one that is over now is then no word about it."""
         async with self._border:
             await self.measure()
             if not (self.group.is_quiet and self.group.is_open):
@@ -53,7 +55,7 @@ class LoadGroupDriver:
                 for model, taken_bytes in self.group.closes(self._used.host_bytes).items()
             }
             self._told_apart.update(taken)
-            return Over(self._used, taken, self.group.was_one)
+            return Over(self._used, taken, self.group.was_one and model in taken)
 
     async def measure(self) -> Footprint:
         self._used = await asyncio.to_thread(memory.footprint)

@@ -127,7 +127,7 @@ class Loader:
                 await self._groups.over()
                 raise
             self._groups.group.loaded(name, brought.expected.kept.host_bytes)
-            over = await self._groups.over()
+            over = await self._groups.over(name)
             if over.was_one:
                 await self._learn(brought.model, over.taken[name], given_back_bytes)
         kept = over.taken.get(name, brought.expected.kept)
