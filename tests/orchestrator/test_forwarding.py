@@ -241,11 +241,18 @@ def test_what_leaves_a_silent_region_goes_before_those_that_came_later(tmp_path:
             eu.script = nothing
             old = asyncio.ensure_future(here.ask(body=b"[1]"))
             await until(lambda: _true(bool(eu.asked)), what="it is asked")
-            us.rooms["echo"], eu.answers_probes = 0, False
-            held = lambda count: _true(here.orchestrator._forwarder.held == count)  # noqa: E731
-            await until(lambda: held(1), what="it has left")
+            eu.rooms["echo"] = us.rooms["echo"] = 0
+
+            async def full() -> bool:
+                told = await here.told("/penstock/v1/ratios?endpoint=echo")
+                return not any(one["room"] for one in told["traffic"][0]["regions"])
+
+            await until(full, what="no region has room")
             new = asyncio.ensure_future(here.ask(body=b"[2]"))
-            await until(lambda: held(2), what="both wait")
+            held = lambda count: _true(here.orchestrator._forwarder.held == count)  # noqa: E731
+            await until(lambda: held(1), what="the later one waits")
+            eu.answers_probes = False
+            await until(lambda: held(2), what="the other one has left")
             us.rooms["echo"] = 1
             assert [(await each).status for each in (old, new)] == [200, 200]
             assert [each.body for each in us.asked] == [b"[1]", b"[2]"]

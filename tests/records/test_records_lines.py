@@ -6,6 +6,7 @@ import itertools
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -211,3 +212,18 @@ def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert count == 500_000
     assert peak < 6_000_000
+
+
+def test_where_many_records_begin_is_found_in_one_pass() -> None:
+    """A block of which all records are refused is not read anew for each of them."""
+
+    class Counted(bytes):
+        passes = 0
+
+        def split(self, *args: Any) -> list[bytes]:
+            Counted.passes += 1
+            return super().split(*args)
+
+    block = RecordBlock(records=[b"ab", b"", b"c"], first=7, start=100, raw=Counted(b"ab\n\nc\n"))
+    assert [block.offset_of(index) for index in (7, 8, 9)] == [100, 103, 104]
+    assert Counted.passes == 1
