@@ -316,6 +316,23 @@ def test_a_request_that_loses_its_copies_again_and_again_fails() -> None:
     assert refuse(made, 1, "copies-lost", 4.0) == [Fail(1, "copies-lost")]
 
 
+def test_a_request_whose_workers_died_is_put_off_alone_and_fails_the_third_time() -> None:
+    """Who kills workers at the moment may have stopped by then; those behind it are not held up."""
+    made, _ = queue(request(1), request(2), request(3))
+    died = {"code": "model-worker-died", "family": "model"}
+    assert refuse(made, 1, now=0.0, **died) == [Send(3, 900.0, "copy-free")]
+    assert finish(made, 2, 0.5) == []
+    assert made.on_timer(now=1.0) == [Send(1, 900.0, "tried-again", suspect=True)]
+    assert finish(made, 3, 1.0) == []
+    assert refuse(made, 1, now=1.1, **died) == []
+    made.check_invariants()
+    assert made.on_timer(now=3.0) == []
+    assert made.on_timer(now=3.1) == [Send(1, 900.0, "tried-again", suspect=True)]
+    assert refuse(made, 1, now=3.2, **died) == [Fail(1, "model-failed")]
+    made.check_invariants()
+    assert made.ended(1, now=3.3) == []
+
+
 def test_what_waits_for_an_endpoint_that_is_deleted_fails_and_so_does_what_comes_back() -> None:
     made, _ = queue(request(1), request(2), request(3))
     refuse(made, 2, "input-unreachable", 0.0)
@@ -349,11 +366,16 @@ def test_a_failure_that_cannot_be_written_down_is_tried_again_and_the_last_time_
     }  # fmt: skip
 
 
+#: What a copy's answer can be, but for the answer.
+CODES = {
+    "refuse": "all-copies-full",
+    "own": "input-unreachable",
+    "crash": "crash",
+    "died": "model-worker-died",
+}
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(
-            ("accept", "answer", "end", "refuse", "own", "crash", "ready", "later", "unwritten")
-        ),
+        st.sampled_from(("accept", "answer", "end", "ready", "later", "unwritten", *CODES)),
         st.integers(0, 3),
     ),
     max_size=60,
@@ -421,10 +443,10 @@ class _World:
             number = self.sent.pop(which % len(self.sent))
             self.answered.append(number)
             self.carry(made.answered(number, now=now))
-        elif what in ("refuse", "own", "crash") and self.sent:
+        elif what in CODES and self.sent:
             number = self.sent.pop(which % len(self.sent))
-            code = {"refuse": "all-copies-full", "own": "input-unreachable"}.get(what, "crash")
-            family = "model" if what == "crash" else "not-now"
+            code = CODES[what]
+            family = "model" if what in ("crash", "died") else "not-now"
             self.carry(refuse(made, number, code, now, family=family))
         elif what == "unwritten" and self.failing:
             self.carry(refuse(made, self.failing.pop(0), "output-unreachable", now))

@@ -448,6 +448,33 @@ def test_refusals_for_want_of_capacity_are_tried_again() -> None:
     run(main)
 
 
+def test_a_request_whose_workers_die_is_computed_alone_after_two_deaths_and_ends_four() -> None:
+    """A caller who waits is told after two; here each later try ends one more, and others go on."""
+    alone: list[bool] = []
+
+    async def main() -> None:
+        async with site() as served:
+
+            def die(connection: Any, ident: int, invoke: frames.Invoke) -> None:
+                if invoke.body == b"poison":
+                    alone.append(bool(served.instance.flags[-1] & frames.ALONE))
+                    connection.write(frames.encode(frames.RETURNED, ident, b"worker-died"))
+                else:
+                    echo(connection, ident, invoke)
+
+            served.instance.on_invoke = die
+            await served.ask(1, b"poison")
+            await served.ask(2)
+            await until(lambda: "2" in served.outputs())
+            assert not (served.folder / "bad").exists(), "the first is not given up yet"
+            await served.settled()
+            assert served.failure(1)["ErrorCode"] == "model-worker-died"
+            assert served.failure(1)["Reason"] == "model-failed"
+            assert alone == [False, True, True, True]
+
+    run(main)
+
+
 def test_an_endpoint_that_is_deleted_takes_its_requests_with_it() -> None:
     async def main() -> None:
         async with site(copies=()) as served:

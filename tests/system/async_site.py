@@ -77,6 +77,12 @@ class AsyncSite:
         found = place.iterdir() if place.is_dir() else ()
         return {one.name: one.read_bytes() for one in found if one.is_file() and one.name[0] != "."}
 
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """What is there of failure objects, by name."""
+        found = sorted(self.bad.rglob("*")) if self.bad.is_dir() else []
+        whole = [one for one in found if one.is_file() and one.name[0] != "."]
+        return {one.name: json.loads(one.read_bytes()) for one in whole}
+
 
 class Subscriber:
     """A webhook: `posts` is what came; it answers with the statuses in `answers`, then 200."""

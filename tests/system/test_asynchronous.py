@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.system.async_site import AsyncSite, subscriber
+from tests.system.async_site import SQUARES, AsyncSite, subscriber
 from tests.system.harness import Server, wait_until
 from tests.system.test_scaling import activities, served, settings, variant
 
@@ -79,6 +79,33 @@ def test_answers_and_failures_lie_where_they_were_said_to(
     assert described == kept
     assert described["ClientConfig"] == {"MaxConcurrentInvocationsPerInstance": 3}
     assert "InvokeEndpointAsync" in refused(runtime.invoke_endpoint, **asked, Body=b"{}")
+
+
+def test_a_request_that_ends_its_workers_fails_alone_and_the_others_are_answered(
+    fresh_server: Server, tmp_path: Path
+) -> None:
+    code = SQUARES.replace("def predict_fn", "import os\ndef predict_fn").replace(
+        "    time.sleep", '    if data.get("poison"): os._exit(3)\n    time.sleep'
+    )
+    site = AsyncSite(fresh_server, tmp_path)
+    site.model("poisoned", code)
+    site.endpoint("poisonable", model="poisoned")
+    [before] = fresh_server.copies("poisonable")
+    for number in range(12):
+        poison = {"poison": True} if number == 3 else {}
+        assert site.ask("poisonable", {"number": number} | poison, f"{number}.json")
+    told = wait_until(site.failures, seconds=90, what="the failure")
+    assert {name: one["ErrorCode"] for name, one in told.items()} == {
+        "3-error.out": "model-worker-died"
+    }
+    wait_until(lambda: len(site.answers()) == 11, seconds=30, what="the other answers")
+
+    def ready() -> bool:
+        [copy] = fresh_server.copies("poisonable")
+        assert copy["pid"] == before["pid"], "workers are started again, the copy is not given up"
+        return bool(copy["state"] == "ready")
+
+    wait_until(ready, seconds=30, what="its worker's next start")
 
 
 def test_what_could_never_work_is_refused_with_the_configuration(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import orjson
 
+from penstock.core.retry import FRESH
 from penstock.errors import PenstockError
 from penstock.gateway.invocation import NEW, Invocation, Responder
 
@@ -114,6 +115,7 @@ class Call(Invocation):
         self.pending: list[bytes] | None = None  #: output while earlier answers are not out
         self.state = NEW
         self.affinity = self.stream = None
+        self.past = FRESH
         self.deadline = None
         self.variant = None
         self.priority = 0

@@ -29,7 +29,7 @@ from typing import Any
 from penstock.clock import Clock
 from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
-from penstock.core.retry import CONNECTION_LOST, FRESH, REBALANCED
+from penstock.core.retry import CONNECTION_LOST, REBALANCED
 from penstock.core.routing import CopyState, NoRoute, Routed
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
@@ -151,7 +151,6 @@ class Dispatcher:
         invocation.copy = invocation.recorder = invocation.reply = invocation.error = None
         invocation.route = None
         invocation.attempts = 0
-        invocation.past = FRESH
         endpoint = self._endpoints.get(invocation.endpoint)
         invocation.entry = endpoint
         if endpoint is None:

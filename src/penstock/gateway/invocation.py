@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from penstock.core.retry import FRESH
 from penstock.errors import PenstockError
 from penstock.wire.frames import Reply
 
@@ -89,7 +90,7 @@ class Invocation:
     ident: int  #: id on the instance connection of the present attempt
     line: Any  #: where it waits, while it does
     link: Any  #: that connection
-    past: Past  #: what befell it on its copies so far
+    past: Past  #: what befell it on its copies so far; a door may know of more
     pinned: bool  #: the caller named the variant
     recorder: Any  #: the metrics of the variant that accepted it; None = refused
     reply: Reply | None
@@ -128,6 +129,7 @@ class Invocation:
         self.number = number  #: running number; the request id is made of it. 0 = not yet given
         self.affinity: Affinity | None = None
         self.stream = None
+        self.past = FRESH
 
         self.state = NEW
 

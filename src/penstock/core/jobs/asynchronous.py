@@ -5,8 +5,9 @@ looked at (`window_max`), with a number each, in the order in which they were ac
 says what is done with them in actions, and is told what came of each.
 
     waiting    it is sent when it is the oldest and there is room
-    put off    what it needs (its input, the place of its output) did not answer: it waits for its
-               time, and others go on; then it is where its number says
+    put off    what it needs (its input, the place of its output) did not answer, or the workers
+               that had it died: it waits for its time, and others go on; then it is where its
+               number says
     sent       a copy has it, or is about to
     answered   its output is being written; it takes no copy's time, and no other is sent while
                many are written
@@ -19,7 +20,9 @@ Sent at once are `concurrency_max` for each copy that is ready. With none nothin
 capacity is asked for. A refusal for want of capacity puts nobody off: the endpoint waits for a
 moment, longer each time, up to `retry_s_max`. What was not sent by its time to live has expired.
 A request that lost its copy again and again, more often than chance makes likely, fails: it may be
-what ends them. `now` is wall seconds: times to live must survive a restart.
+what ends them. One whose workers died is put off before it is tried again, alone: whatever else
+ends workers at the moment (a lack of memory, an operator) may have passed by then, and those behind
+it are not held up. `now` is wall seconds: times to live must survive a restart.
 
 Invariants (`check_invariants`): a request is in one state; those that wait are older than what was
 not loaded yet, but for those that are put off.
@@ -46,6 +49,9 @@ from penstock.core.jobs.asynchronous_actions import (
 OWN_CODES: Final = frozenset({"input-unreachable", "output-unreachable"})
 #: The dispatcher gave it up after its instances were lost, several times over.
 LOST_CODES: Final = frozenset({"copies-lost", "stream-broken"})
+#: The dispatcher blames it for the deaths of its workers. A caller who waits is told so; this one
+#: has the time to have it made sure.
+DIED_CODE: Final = "model-worker-died"
 #: Its time was over while a copy had it, or would have been.
 LATE_CODES: Final = frozenset({"deadline-passed", "deadline-cannot-be-met"})
 #: Not the request's fault, nor that of a copy: the endpoint may only not be known yet.
@@ -71,6 +77,7 @@ class AsyncQueue:
         self._known: dict[int, Accepted] = {}
         self._state: dict[int, str] = {}
         self._tries: dict[int, tuple[int, int]] = {}  #: number -> (refusals of its own, losses)
+        self._suspects: set[int] = set()  #: whose workers died
         self._sent = 0
         self._answered = 0
         self._paused_until = 0.0
@@ -142,6 +149,7 @@ class AsyncQueue:
         del self._known[number], self._state[number]
         self._doomed.pop(number, None)
         self._tries.pop(number, None)
+        self._suspects.discard(number)
         self._in_record -= 1
         if self._fetching or self._looking:
             self._gone.add(number)
@@ -162,11 +170,13 @@ class AsyncQueue:
         if reason:
             return [self._fail(number, reason), *self._turn(now)]
         if ending or code in OWN_CODES:
-            wait_s = self._wait_s(refusals, retry_after_s)
             self._tries[number] = (refusals + 1, losses)
-            self._leave(number)
-            self._state[number] = "put-off"
-            heapq.heappush(self._put_off, (now + wait_s, number))
+            self._put_off_until(now + self._wait_s(refusals, retry_after_s), number)
+            return self._turn(now)
+        if code == DIED_CODE:
+            self._tries[number] = (refusals, losses + 1)
+            self._suspects.add(number)
+            self._put_off_until(now + self._wait_s(losses, retry_after_s), number)
             return self._turn(now)
         self._tries[number] = (refusals, losses + (code in LOST_CODES))
         self._leave(number)
@@ -234,7 +244,8 @@ class AsyncQueue:
         self._sent += 1
         again = number in self._tries
         timeout_s = self._known[number].timeout_s
-        return Send(number, timeout_s, "tried-again" if again else "copy-free")
+        reason = "tried-again" if again else "copy-free"
+        return Send(number, timeout_s, reason, suspect=number in self._suspects)
 
     def _fail(self, number: int, reason: str) -> Fail:
         self._leave(number)
@@ -245,16 +256,16 @@ class AsyncQueue:
 
     def _final(self, family: str, code: str, losses: int) -> str:
         """The reason for which it is not tried again; empty: it is. `losses`: before this one."""
+        last = losses + 1 >= self._spec.losses_max
         if family == "model":
-            return "model-failed"
+            return "model-failed" if last or code != DIED_CODE else ""
         if code in LATE_CODES:
             return "invocation-timeout"
         if family == "internal":
             return "internal"
         if family != NOT_NOW and code not in ENDPOINT_CODES:
             return "refused"
-        lost = code in LOST_CODES and losses + 1 >= self._spec.losses_max
-        return "copies-lost" if lost else ""
+        return "copies-lost" if last and code in LOST_CODES else ""
 
     def _wait_s(self, times: int, retry_after_s: float | None) -> float:
         """Twice as long each time, but never longer than the most, and not before it was told."""
@@ -284,6 +295,11 @@ class AsyncQueue:
         self._state[number] = "waiting"
         heapq.heappush(self._waiting, number)
         heapq.heappush(self._expiries, (self._known[number].expires, number))
+
+    def _put_off_until(self, due: float, number: int) -> None:
+        self._leave(number)
+        self._state[number] = "put-off"
+        heapq.heappush(self._put_off, (due, number))
 
     def _waits(self) -> list[int]:
         return sorted(number for number, state in self._state.items() if state in _WAITS)
@@ -334,5 +350,5 @@ class AsyncQueue:
         assert self._sent == states.count("sent")
         assert self._answered == states.count("answered")
         assert self._in_record >= len(self._known)
-        assert set(self._tries) | set(self._doomed) <= set(self._known)
+        assert set(self._tries) | set(self._doomed) | self._suspects <= set(self._known)
         assert not self._gone or self._fetching or self._looking

@@ -14,7 +14,7 @@ class QueueSpec:
     #: Requests that are looked at: enough for the copies of an endpoint, and few enough that the
     #: longest queue takes some hundred kilobytes.
     window_max: int = 512
-    #: Each loss is itself several tries of the gateway's.
+    #: Each loss is itself several tries of the gateway's; of a suspect, one.
     losses_max: int = 3
     #: A small model is loaded in about this time.
     retry_s_first: float = 1.0
@@ -41,6 +41,7 @@ class Send:
     number: int
     timeout_s: float
     reason: str  #: copy-free | tried-again
+    suspect: bool = False  #: workers died that had it: it is computed alone, and the next one tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,9 @@ class AsynchronousDriver:
             if request is None:  # its end was committed after all
                 self._carry_out(queue, queue.machine.ended(number, now=self._clock.wall()))
                 return
-            reply = await self._work.computed(request, number, asked.timeout_s)
+            reply = await self._work.computed(
+                request, number, asked.timeout_s, suspect=asked.suspect
+            )
             self._carry_out(queue, queue.machine.answered(number, now=self._clock.wall()))
             notification = await self._work.written(request, number, reply)
         except PenstockError as error:

@@ -14,6 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from penstock.clock import Clock
 from penstock.control.store_thread import StoreThread
+from penstock.core.retry import Past
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.gateway.awaited import AwaitedReply
 from penstock.gateway.dispatcher import Dispatcher
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 AGAIN_S: Final = 1.0  #: after the database could not be used
 #: Behind whatever else its copy has to do.
 PRIORITY_LAST: Final = 255
+#: One more death and its worker had no other suspect.
+_SUSPECT: Final = Past(company_deaths=1)
 #: Reading and writing wait for disks and networks, not for the processor.
 _THREADS: Final = 16
 
@@ -93,8 +96,10 @@ class RequestWork:
         """Raises PenstockError: `output-unwritable`, `output-unreachable`."""
         await self._in_thread(self._objects.check_writable, uri)
 
-    async def computed(self, request: AsyncRequest, number: int, timeout_s: float) -> Reply:
-        """The answer of a copy. Raises PenstockError."""
+    async def computed(
+        self, request: AsyncRequest, number: int, timeout_s: float, *, suspect: bool = False
+    ) -> Reply:
+        """The answer of a copy. Raises PenstockError. A `suspect` is computed alone."""
         size = request.body_bytes
         if request.input_uri:
             size = await self._in_thread(
@@ -118,6 +123,8 @@ class RequestWork:
             )
             if model is not None:
                 invocation.affinity = Affinity(model=model)
+            if suspect:
+                invocation.past = _SUSPECT
             invocation.stream = StreamSeen.taking(timeout_s)
             reply = await awaited.get(invocation)
             self._dispatcher.written(invocation)
