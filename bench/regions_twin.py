@@ -47,8 +47,8 @@ from penstock.sim.regions_scenario import RegionsScenario
 
 PROMISE_S = 1.0
 _COPIES_MAX = 25
-#: 3 % apart, from 10 to 44.
-RATES_RPS = [round(10.0 * 1.03**level, 3) for level in range(52)]
+#: 3 % apart, from 3 to 44.
+RATES_RPS = [round(10.0 * 1.03**level, 3) for level in range(-40, 52)]
 
 Job = tuple[RegionsScenario, Policy, tuple[int, ...]]
 #: By way of sending: its highest rate, and the settings that reach it.

@@ -63,10 +63,14 @@ POLICIES: dict[str, list[Policy]] = {
     ],
 }
 #: Another demand: what of the scenario is changed, and with which seeds. Twice as many prefixes,
-#: nearly alike in demand, are more than all caches of a region hold together.
+#: nearly alike in demand, are more than all caches of a region hold together. What a way of sending
+#: makes of caches is worth as much as a prefix is long.
 MIXES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "other seeds": ({}, (3, 4)),
     "many prefixes": ({"prefixes": 48, "prefixes_shared": 16, "prefix_skew": 0.4}, (1, 2)),
+    "prefixes of 512 tokens": ({"prefix_tokens": 512}, (1, 2)),
+    "prefixes of 1,536 tokens": ({"prefix_tokens": 1536}, (1, 2)),
+    "prefixes of 2,048 tokens": ({"prefix_tokens": 2048}, (1, 2)),
 }
 #: One queue for the users of all regions, over all copies, and a copy is given what it can begin
 #: with at once: no place is empty while anybody waits.

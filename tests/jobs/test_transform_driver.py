@@ -373,6 +373,39 @@ def test_a_restart_goes_on_where_the_record_ends(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_what_lay_on_the_disk_of_another_server_is_done_again_and_counted_once(
+    tmp_path: Path,
+) -> None:
+    """A server that takes over has the record and the outputs, and not the other one's parts."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "two?")
+        site.put("b.txt", "three?", "x" * 300_000, "five")  # two spans
+        site.plane.befalls = lambda job, span: (
+            NotNowError("not-yet", "later") if (span.object, span.number) == (1, 1) else None
+        )
+        await site.create("j", refused_max=None)
+
+        async def all_but_one() -> bool:
+            _, _, assembled, done = await site.database.call(transactions.work_of, "j")
+            return assembled == {0} and len(done) == 2
+
+        await poll(all_but_one)
+        [parts] = (tmp_path / "state" / "jobs").iterdir()
+        await site.restart(meanwhile=lambda: shutil.rmtree(parts))
+        site.plane.befalls = lambda job, span: None
+        record = await site.ended("j")
+        assert (record.status, record.failure_reason) == (COMPLETED, "")
+        assert sorted(site.plane.spans) == [("j", 0, 0), ("j", 1, 0), ("j", 1, 0), ("j", 1, 1)]
+        outputs = site.outputs("j")
+        assert sorted(outputs) == ["a.txt.errors", "a.txt.out", "b.txt.errors", "b.txt.out"]
+        assert outputs["b.txt.out"] == "X" * 300_000 + "\nFIVE\n"
+        totals = record.totals
+        assert (totals.records, totals.refused, totals.spans_done) == (5, 2, 3)
+
+    run(tmp_path, test)
+
+
 def test_a_stop_ends_what_runs_and_what_waits(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
         site.put("a.txt", "one")

@@ -222,11 +222,13 @@ class Site:
         await self.driver.close()
         await self.database.close()
 
-    async def restart(self) -> None:
+    async def restart(self, *, meanwhile: Callable[[], None] | None = None) -> None:
         """A new driver on what is on record."""
         await self.driver.close()
         for name in list(self.plane.hosts):
             self.plane.unhost(name)
+        if meanwhile is not None:
+            meanwhile()
         self.driver = self._driver()
         await self.driver.start()
 
