@@ -16,7 +16,7 @@ from penstock.errors import ModelError
 from penstock.instance.copy import Copy
 from penstock.instance.engines.pipeline import PipelineSteps
 from penstock.instance.loading.described import slots_spec
-from penstock.instance.request import Request
+from penstock.instance.request import ReplySink, Request
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.pipeline.runtime import PipelineRuntime
 from penstock.wire import frames
@@ -48,7 +48,7 @@ EVENTS = [
 ]
 
 
-class Sink:
+class Sink(ReplySink):
     """Gathers the frames of one connection."""
 
     def __init__(self) -> None:

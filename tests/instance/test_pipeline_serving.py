@@ -56,3 +56,58 @@ def test_a_folder_with_a_pipeline_is_loaded_streams_and_is_cancelled(tmp_path: P
             lambda: client.control(op="status")["copies"][0]["unanswered"] == 0, "all cancelled"
         )
         client.close()
+
+
+FLOOD = """
+schema: 1
+steps:
+  - name: flood
+    python: {function: flood}
+    inputs: {ends: $request.ends}
+    emit: [{kind: text, data: {text: $piece}}]
+"""
+FLOODS = """
+made = 0
+
+def flood(ends):
+    global made
+    if ends:
+        yield str(made)
+        return
+    while True:
+        made += 1
+        yield "x" * 100
+"""
+#: More than the sockets on the way and what was read of them hold together.
+MORE_BYTES = 16 << 20
+
+
+def test_an_answer_without_an_end_waits_for_its_reader_and_others_do_not(tmp_path: Path) -> None:
+    artifact, runs = tmp_path / "artifact", tmp_path / "instance"
+    (artifact / "code").mkdir(parents=True)
+    runs.mkdir()
+    (artifact / "pipeline.yaml").write_text(FLOOD)
+    (artifact / "code" / "steps.py").write_text(FLOODS)
+    with instance(runs) as running:
+        reads, asks = StreamClient(running.path), StreamClient(running.path)
+        assert reads.load(1, artifact).get("ok")
+        endless = [reads.begin(1, {"ends": False}, **STREAM) for _ in range(4)]
+        for each in endless:
+            reads.begun(each)
+
+        def made() -> bytes:
+            return b"".join(asks.ask(1, {"ends": True}, **STREAM).chunks)
+
+        wait_until(lambda: made() == made(), "nothing more is made while nobody reads")
+
+        def read_bytes() -> int:
+            return sum(len(part.payload) for each in endless for part in reads.parts[each])
+
+        enough = read_bytes() + MORE_BYTES
+        while read_bytes() < enough:
+            reads.read()
+        reads.close()
+        wait_until(
+            lambda: asks.control(op="status")["copies"][0]["unanswered"] == 0, "all have ended"
+        )
+        asks.close()

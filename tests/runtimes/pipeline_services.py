@@ -32,7 +32,7 @@ class Writer:
         self.whole: Any = None  #: a JSON answer in place of a stream
         self.gone = asyncio.Event()  #: a client went away
         self._asked = asyncio.Event()
-        self._streams: list[asyncio.StreamWriter] = []
+        self.streams: list[asyncio.StreamWriter] = []  #: in the order in which they were asked for
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Writer:
@@ -65,28 +65,25 @@ class Writer:
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
             b"transfer-encoding: chunked\r\n\r\n"
         )
-        self._streams.append(writer)
+        self.streams.append(writer)
         self._asked.set()
         with contextlib.suppress(ConnectionError):
             await reader.read()
         self.gone.set()
 
-    async def say(self, text: str, finish: str | None = None) -> None:
+    async def say(self, text: str, finish: str | None = None, *, to: int = -1) -> None:
         await asyncio.wait_for(self._asked.wait(), DEADLINE_S)
-        self._send({"choices": [{"delta": {"content": text}, "finish_reason": finish}]})
-
-    async def end(self) -> None:
-        await self.say("", "stop")
-        stream = self._streams[-1]
-        done = b"data: [DONE]\n\n"
-        stream.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(done), done))
-
-    def _send(self, value: Any) -> None:
+        value = {"choices": [{"delta": {"content": text}, "finish_reason": finish}]}
         event = b"data: " + json.dumps(value).encode() + b"\r\n\r\n"
-        self._streams[-1].write(b"%x\r\n%b\r\n" % (len(event), event))
+        self.streams[to].write(b"%x\r\n%b\r\n" % (len(event), event))
+
+    async def end(self, *, to: int = -1) -> None:
+        await self.say("", "stop", to=to)
+        done = b"data: [DONE]\n\n"
+        self.streams[to].write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(done), done))
 
     def break_off(self) -> None:
-        for stream in self._streams:
+        for stream in self.streams:
             stream.transport.abort()
 
 

@@ -455,3 +455,69 @@ def test_without_a_trace_services_are_told_of_none(tmp_path: Path) -> None:
             assert "traceparent" not in catalogue.metadata[0]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["http", "grpc", "python"])
+def test_a_step_whose_reader_is_behind_waits_and_then_goes_on(tmp_path: Path, way: str) -> None:
+    """What another request hears of the same step, later, shows that this one waits."""
+    declared = {
+        "http": ANSWER,
+        "grpc": """
+  - name: answer
+    grpc: {target: "${CATALOGUE}", method: shop.Catalogue/Cards, descriptors: shop.binpb}
+    inputs: {id: kettle}
+    emit: [{kind: text, data: {text: $piece.title}}]
+""",
+        "python": """
+  - name: answer
+    python: {function: answer}
+    inputs: {go: $request.go}
+    emit: [{kind: text, data: {text: $piece}}]
+""",
+    }[way]
+    code = """
+import os
+import time
+
+def answer(go):
+    yield "first"
+    while not os.path.exists(go):
+        time.sleep(0.01)
+    yield "the kettle"
+"""
+    go = tmp_path / "go"
+
+    async def scenario() -> None:
+        async with (
+            Writer() as writer,
+            Catalogue() as catalogue,
+            served(
+                tmp_path, "schema: 1\nsteps:" + declared, code=code,
+                environment=places(writer, catalogue),
+            ) as shown,
+        ):  # fmt: skip
+            for ident in (1, 2):
+                shown.runtime.add(ident, {"question": "A kettle?", "go": str(go)}, None)
+                if way == "http":
+                    await shown.until(lambda asked=ident: len(writer.streams) == asked)
+                    await writer.say("first")
+                await shown.until(lambda ident=ident: shown.kinds(ident) == ["text"])
+            shown.runtime.hold(1, True)
+            if way == "python":  # a call behind what was said: the worker has read that
+                shown.runtime.add(3, {"go": str(tmp_path)}, None)
+                await shown.over(3)
+            catalogue.go.set()
+            go.touch()
+            if way == "http":
+                for to in range(2):
+                    await writer.say("the kettle", to=to)
+                    await writer.end(to=to)
+            await shown.over(2)
+            said = [("text", {"text": "first"}), ("text", {"text": "the kettle"})]
+            assert shown.said(2)[:-1] == said
+            assert shown.said(1) == said[:1]
+            shown.runtime.hold(1, False)
+            await shown.over(1)
+            assert shown.said(1)[:-1] == said
+
+    asyncio.run(scenario())

@@ -1,8 +1,9 @@
 """One connection to the instance: frames in, frames out.
 
 Everything read at once is fed before batches leave, so a burst becomes one batch. Replies of one
-loop turn go out in one write. While the other side does not read, nothing more is read from it:
-replies in memory are bounded by what was already asked. A torn frame ends the connection, and so
+loop turn go out in one write. While the other side does not read, nothing more is read from it, and
+answers that may have no end are made to wait (`full`): replies in memory are bounded by what was
+already asked. A torn frame ends the connection, and so
 does one that does not come to its end (`wire/stall.py`); its requests are then cancelled, as nobody
 can receive their answers, and the gateway sends them again. Nothing is sent that the other end
 would take for a torn frame: an answer above its bound becomes an error.
@@ -14,6 +15,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from penstock.clock import Clock
@@ -21,7 +23,7 @@ from penstock.errors import ModelError
 from penstock.instance import replies
 from penstock.instance.copy import Copy
 from penstock.instance.in_flight_counts import InFlightCounts
-from penstock.instance.request import Request
+from penstock.instance.request import ReplySink, Request
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
 
@@ -51,10 +53,10 @@ class Host(Protocol):
     def disconnected(self, connection: Connection) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol, ReplySink):
     __slots__ = (
         "_decoder", "_host", "_looking", "_loop", "_out", "_requests", "_socket", "_stall",
-        "_transport",
+        "_transport", "_until_taken", "full",
     )  # fmt: skip
 
     def __init__(self, host: Host) -> None:
@@ -65,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None  #: as far as there is nothing between it and us
         self._out: list[bytes] = []
+        self.full = False
+        self._until_taken: list[Callable[[], None]] = []
         self._requests: dict[int, tuple[AnyCopy, Request]] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -93,6 +97,7 @@ class Connection(asyncio.Protocol):
         if self._socket is not None:
             self._socket.close()
         self._out = []
+        self._until_taken = []
         for copy, request in list(self._requests.values()):
             copy.cancel(request)
         counts = self._host.counts
@@ -104,12 +109,17 @@ class Connection(asyncio.Protocol):
         self._host.disconnected(self)
 
     def pause_writing(self) -> None:
+        self.full = True
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         if self._transport is not None:
             self._transport.resume_reading()
+        self.full = False
+        waited, self._until_taken = self._until_taken, []
+        for go_on in waited:
+            go_on()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -189,6 +199,9 @@ class Connection(asyncio.Protocol):
     def held(self) -> list[int]:
         """The copy of each request that is not answered."""
         return [copy.number for copy, _ in self._requests.values()]
+
+    def when_taken(self, go_on: Callable[[], None]) -> None:
+        self._until_taken.append(go_on)
 
     def tell_counts(self) -> None:
         """What others have in flight has changed, and no reply is on its way to say so."""

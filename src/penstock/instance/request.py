@@ -6,6 +6,7 @@ rows than a batch takes is cut into several items, whose results are joined agai
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.instance.codecs.base import Decoded
@@ -13,13 +14,23 @@ from penstock.wire.frames import decode_request_meta
 from penstock.wire.span_notes import SpanScope, scope_of
 
 
-class ReplySink(Protocol):
-    """The connection that a request came from."""
+class ReplySink:
+    """The connection that a request came from, or who asks inside the instance."""
+
+    __slots__ = ()
+
+    full: bool = False  #: what was sent has not left: an answer without an end should wait
 
     def forget(self, ident: int) -> None:
         """The request is answered: a CANCEL for it means nothing any more."""
+        raise NotImplementedError
 
-    def send(self, frame: bytes) -> None: ...
+    def send(self, frame: bytes) -> None:
+        raise NotImplementedError
+
+    def when_taken(self, go_on: Callable[[], None]) -> None:
+        """Called once it is not full any more; never, if it is gone by then."""
+        raise NotImplementedError
 
 
 class Rider(Protocol):

@@ -35,6 +35,10 @@ class PipelineSteps(Sequences):
 
     _read = staticmethod(decode)
 
+    def __init__(self, runtime: Any, *, name: str, version: str) -> None:
+        super().__init__(runtime, name=name, version=version)
+        self._held: set[int] = set()  #: idents of answers that wait for their reader
+
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
         path = (*request.path, self._served.name)
@@ -46,6 +50,26 @@ class PipelineSteps(Sequences):
         if not writer.stream:
             writer.gather(event)
         super()._write(sequence, event, now)
+
+    def _send_chunk(self, sequence: Sequence, chunk: bytes) -> None:
+        """A step may say more than anybody reads, and may never end: it waits for its reader."""
+        super()._send_chunk(sequence, chunk)
+        ident, sink = sequence.ident, sequence.request.sink
+        if not sink.full:
+            return
+        self._runtime.hold(ident, True)
+        if ident not in self._held:
+            self._held.add(ident)
+            sink.when_taken(lambda: self._go_on(ident))
+
+    def _go_on(self, ident: int) -> None:
+        if ident in self._held:
+            self._held.discard(ident)
+            self._runtime.hold(ident, False)
+
+    def _leave(self, sequence: Sequence) -> None:
+        self._held.discard(sequence.ident)
+        super()._leave(sequence)
 
     def explain(self) -> dict[str, Any]:
         """With where each request stands: which steps run, wait, or hold events back."""

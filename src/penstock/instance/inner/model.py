@@ -19,7 +19,7 @@ from penstock.core.batching import BatchSpec
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.instance.codecs.base import Tensors
 from penstock.instance.copy import Copy
-from penstock.instance.request import Request
+from penstock.instance.request import ReplySink, Request
 from penstock.runtimes.base import Asked, Returned
 from penstock.wire import frames
 
@@ -120,7 +120,7 @@ class InnerModel:
         await self.loaded.close()
 
 
-class InnerCall:
+class InnerCall(ReplySink):
     """One call under way: the sink of its request's frames."""
 
     __slots__ = ("_done", "_made", "_model", "_outputs", "_over", "request")

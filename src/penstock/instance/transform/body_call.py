@@ -10,7 +10,7 @@ import orjson
 
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.instance.copy import Copy
-from penstock.instance.request import Request
+from penstock.instance.request import ReplySink, Request
 from penstock.runtimes.base import Returned
 from penstock.wire import frames
 
@@ -22,7 +22,7 @@ LOOK_S: Final = 0.25
 Outcome = bytes | PenstockError | Returned
 
 
-class BodyCall:
+class BodyCall(ReplySink):
     """The sink of one request."""
 
     def __init__(self) -> None:

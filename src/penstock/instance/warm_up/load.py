@@ -23,7 +23,7 @@ from penstock.instance.copy import Copy
 from penstock.instance.loading.load import Prepared
 from penstock.instance.loading.load import load as load_cold
 from penstock.instance.loading.loaded import Loaded
-from penstock.instance.request import Request
+from penstock.instance.request import ReplySink, Request
 from penstock.instance.warm_up.requests import request_of
 from penstock.runtimes.base import LaneListener
 from penstock.wire import frames
@@ -107,8 +107,8 @@ def _elsewhere(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
     asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(over)
 
 
-class _Answers:
-    """A `ReplySink` that waits for `count` answers."""
+class _Answers(ReplySink):
+    """Waits for `count` answers."""
 
     def __init__(self, count: int) -> None:
         self.all_there = asyncio.Event()

@@ -35,6 +35,9 @@ class Call(Protocol):
     def stop(self) -> None:
         """Nobody wants the answer: the far end is to stop, too."""
 
+    def hold(self, held: bool) -> None:
+        """Whoever reads the answer is behind: the far end is to make no more of it meanwhile."""
+
 
 class Way(Protocol):
     """One step's way, made once for each loaded pipeline."""
@@ -57,6 +60,9 @@ class Whole:
         return
 
     def stop(self) -> None:
+        return
+
+    def hold(self, held: bool) -> None:
         return
 
 

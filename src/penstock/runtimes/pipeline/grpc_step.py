@@ -25,11 +25,15 @@ _OPTIONS: Final = (
 class GrpcWay:
     """Made by the running loop's thread. Raises ModelError for files that don't fit."""
 
-    def __init__(self, name: str, target: str, method: str, descriptors: Path) -> None:
+    def __init__(
+        self, name: str, target: str, method: str, descriptors: Path, *, keeps: bool = True
+    ) -> None:
+        """`keeps`: what a stream says is its result; False: nobody asks for it."""
         import grpc
         from google.protobuf import json_format, message_factory
 
         self._name = name
+        self._keeps = keeps
         found = _method(name, method, descriptors)
         request: Any = message_factory.GetMessageClass(found.input_type)
         answer: Any = message_factory.GetMessageClass(found.output_type)
@@ -54,11 +58,16 @@ class GrpcWay:
         )
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> _GrpcCall:
-        return _GrpcCall(asyncio.get_running_loop().create_task(self._run(inputs, hear, left_s)))
+        going = asyncio.Event()
+        going.set()
+        run = self._run(inputs, hear, left_s, going)
+        return _GrpcCall(asyncio.get_running_loop().create_task(run), going)
 
-    async def _run(self, inputs: Any, hear: Hear, left_s: float | None) -> None:
+    async def _run(
+        self, inputs: Any, hear: Hear, left_s: float | None, going: asyncio.Event
+    ) -> None:
         try:
-            result = await self._asked(inputs, hear, left_s)
+            result = await self._asked(inputs, hear, left_s, going)
         except PenstockError as error:
             hear.failed(error)
         except Exception as error:  # the library's own kinds, and bugs, are this call's failure
@@ -66,7 +75,9 @@ class GrpcWay:
         else:
             hear.done(result)
 
-    async def _asked(self, inputs: Any, hear: Hear, left_s: float | None) -> Any:
+    async def _asked(
+        self, inputs: Any, hear: Hear, left_s: float | None, going: asyncio.Event
+    ) -> Any:
         from google.protobuf.json_format import ParseError
 
         try:
@@ -82,7 +93,9 @@ class GrpcWay:
                 return answer
             pieces = []
             async for piece in self._invoke(message, timeout=left_s, metadata=hear.trace_headers):
-                pieces.append(piece)
+                await going.wait()
+                if self._keeps:
+                    pieces.append(piece)
                 hear.piece(piece)
             return pieces
         except self._grpc.aio.AioRpcError as error:
@@ -93,13 +106,21 @@ class GrpcWay:
 
 
 class _GrpcCall(Whole):
-    __slots__ = ("_task",)
+    __slots__ = ("_going", "_task")
 
-    def __init__(self, task: asyncio.Task[None]) -> None:
+    def __init__(self, task: asyncio.Task[None], going: asyncio.Event) -> None:
         self._task = task
+        self._going = going
 
     def stop(self) -> None:
         self._task.cancel()
+
+    def hold(self, held: bool) -> None:
+        """What the service says meanwhile is bounded by the window of its stream."""
+        if held:
+            self._going.clear()
+        else:
+            self._going.set()
 
 
 def _method(name: str, method: str, path: Path) -> Any:

@@ -97,7 +97,7 @@ class _HttpCall(Whole, asyncio.Protocol):
         self._readings = readings
         self._transport: asyncio.Transport | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._over = False
+        self._over = self._held = False
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
         self._status = 0
@@ -130,6 +130,15 @@ class _HttpCall(Whole, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def hold(self, held: bool) -> None:
+        self._held = held
+        if self._transport is None:
+            return
+        if held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
     # asyncio.Protocol
 
     def connection_made(self, transport: Any) -> None:
@@ -137,6 +146,7 @@ class _HttpCall(Whole, asyncio.Protocol):
         if self._over:
             transport.abort()
             return
+        self.hold(self._held)
         transport.write(self._request)
         self._request = b""
 

@@ -62,14 +62,17 @@ class PythonSteps(Supervised[WorkerProcess]):
         await process.start(MODULE, self._init, environment, walls)
         return process
 
-    def way(self, name: str, function: str, *, follows: bool) -> PythonWay:
-        return PythonWay(self, name, function, follows)
+    def way(self, name: str, function: str, *, follows: bool, keeps: bool) -> PythonWay:
+        """`keeps`: what a generator says is its result; False: nobody asks for it."""
+        return PythonWay(self, name, function, follows, keeps)
 
     # calls
 
-    def call(self, name: str, function: str, follows: bool, inputs: Any, hear: Hear) -> _PythonCall:
+    def call(
+        self, name: str, function: str, follows: bool, keeps: bool, inputs: Any, hear: Hear
+    ) -> _PythonCall:
         number = next(self._numbers)
-        call = _PythonCall(self, number, hear)
+        call = _PythonCall(self, number, hear, keeps)
         if self.process is None:
             call.ended = True
             down = NotNowError("worker-down", f"{name}: the process of the Python steps restarts")
@@ -131,31 +134,37 @@ class PythonSteps(Supervised[WorkerProcess]):
 class PythonWay:
     """One step's function."""
 
-    def __init__(self, steps: PythonSteps, name: str, function: str, follows: bool) -> None:
+    def __init__(
+        self, steps: PythonSteps, name: str, function: str, follows: bool, keeps: bool
+    ) -> None:
         self._steps = steps
         self._name = name
         self._function = function
         self._follows = follows
+        self._keeps = keeps
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> _PythonCall:
         if not isinstance(inputs, dict):
             raise ModelError(
                 "step-failed", f"{self._name}: a Python step's inputs are a mapping of arguments"
             )
-        return self._steps.call(self._name, self._function, self._follows, inputs, hear)
+        return self._steps.call(
+            self._name, self._function, self._follows, self._keeps, inputs, hear
+        )
 
     async def close(self) -> None:
         return
 
 
 class _PythonCall:
-    __slots__ = ("_hear", "_pieces", "_steps", "ended", "number")
+    __slots__ = ("_hear", "_keeps", "_pieces", "_steps", "ended", "number")
 
-    def __init__(self, steps: PythonSteps, number: int, hear: Hear) -> None:
+    def __init__(self, steps: PythonSteps, number: int, hear: Hear, keeps: bool) -> None:
         self.number = number
         self.ended = False  #: or stopped: nothing more is said of it
         self._steps = steps
         self._hear = hear
+        self._keeps = keeps
         self._pieces: list[Any] = []
 
     def feed(self, piece: Any) -> None:
@@ -169,9 +178,13 @@ class _PythonCall:
             self.ended = True
             self._steps.stop(self)
 
+    def hold(self, held: bool) -> None:
+        self._steps.tell(worker.HOLD, {"i": self.number, "h": held})
+
     def piece(self, value: Any) -> None:
         if not self.ended:
-            self._pieces.append(value)
+            if self._keeps:
+                self._pieces.append(value)
             self._hear.piece(value)
 
     def done(self, result: Any, *, generator: bool) -> None:

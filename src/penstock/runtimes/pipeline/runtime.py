@@ -131,6 +131,13 @@ class PipelineRuntime:
             if run is not None:
                 run.cancel()
 
+    def hold(self, ident: int, held: bool) -> None:
+        """Whoever reads this answer is behind, or no longer: its steps wait meanwhile. Those that
+        begin later wait once this is said again."""
+        run = self._runs.get(ident)
+        if run is not None:
+            run.hold(held)
+
     def served(self) -> None:
         """An answer was completed. What restarts here counts its own."""
 
@@ -172,9 +179,10 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clo
         )
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
-        return steps.way(name, step.target, follows=whole)
+        return steps.way(name, step.target, follows=whole, keeps=step.result_wanted)
     if step.way == "grpc":
-        return GrpcWay(name, step.target, step.operation, context.model_dir / step.descriptors)
+        path = context.model_dir / step.descriptors
+        return GrpcWay(name, step.target, step.operation, path, keeps=step.result_wanted)
     if step.way == "http":
         return HttpWay(
             name, step.target, method=step.operation, headers=dict(step.headers),
@@ -189,7 +197,9 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clo
 class _Hearing:
     """Passes one call's answer to its request."""
 
-    __slots__ = ("call", "emitter", "far_end", "pieces", "run", "scope", "span", "started", "step")
+    __slots__ = (
+        "call", "emitter", "far_end", "held", "pieces", "run", "scope", "span", "started", "step"
+    )  # fmt: skip
 
     def __init__(self, run: _Run, call: int, step: Step, piece: Any) -> None:
         self.run = run
@@ -197,6 +207,7 @@ class _Hearing:
         self.step = step
         self.emitter = Emitter(step.emit, pass_events=step.emit_events)
         self.far_end: Call | None = None
+        self.held = False
         self.started = run.now()
         self.span = run.span_of(step, self.started)
         self.scope = {**run.results, "piece": piece}
@@ -278,6 +289,12 @@ class _Run:
 
     def cancel(self) -> None:
         self.hear(self.pipeline.cancel)
+
+    def hold(self, held: bool) -> None:
+        for hearing in self._hearings.values():
+            if hearing.held != held and hearing.far_end is not None:
+                hearing.held = held
+                hearing.far_end.hold(held)
 
     def hear(self, told: Callable[[], list[Action]]) -> None:
         """What is told while actions are carried out waits for its turn."""

@@ -11,6 +11,7 @@ Messages have the head of `workers.wire`; payloads are JSON. INIT, READY and FAI
     FEED      {"i": id, "v": piece}
     FEED_END  {"i": id}
     STOP      {"i": id}
+    HOLD      {"i": id, "h": whether its next piece is to wait}
     PIECE     {"i": id, "v": piece}
     DONE      {"i": id, "v": result, "g": whether it was a generator, whose pieces are the result}
     BROKEN    {"i": id, "e": error}
@@ -42,6 +43,7 @@ STOP: Final = 19
 PIECE: Final = 20
 DONE: Final = 21
 BROKEN: Final = 22
+HOLD: Final = 23
 
 _END: Final = object()
 
@@ -53,6 +55,8 @@ class Running:
         self.stopped = False
         self.future: Future[None] | None = None
         self.fed: SimpleQueue[Any] = SimpleQueue()
+        self._going = threading.Event()
+        self._going.set()
 
     def pieces(self) -> Iterator[Any]:
         while (piece := self.fed.get()) is not _END:
@@ -62,6 +66,18 @@ class Running:
         """A generator ends at its next piece; a plain function finishes unheard."""
         self.stopped = True
         self.fed.put(_END)
+        self._going.set()
+
+    def hold(self, held: bool) -> None:
+        if held and not self.stopped:
+            self._going.clear()
+        else:
+            self._going.set()
+
+    def may_go_on(self) -> bool:
+        """Before a piece leaves: whether it is wanted, once it may."""
+        self._going.wait()
+        return not self.stopped
 
 
 class Worker:
@@ -85,6 +101,8 @@ class Worker:
             known.fed.put(told["v"])
         elif kind == FEED_END:
             known.fed.put(_END)
+        elif kind == HOLD:
+            known.hold(told["h"])
         elif kind == STOP:
             known.stop()
             if known.future is not None and known.future.cancel():  # it waited for a thread
@@ -117,7 +135,7 @@ class Worker:
             return result, False
         try:
             for piece in result:
-                if running.stopped:
+                if not running.may_go_on():
                     break
                 self._send(PIECE, {"i": ident, "v": piece})
         finally:
