@@ -160,8 +160,10 @@ def test_beside_others_all_models_of_an_artifact_count_and_their_libraries_once(
     assert beside_others(facts, None, first=True).memory_bytes == (96 + 210 + 110 + 192) * MIB
 
 
-def test_beside_others_what_was_measured_is_believed() -> None:
+def test_beside_others_what_was_measured_is_believed_and_libraries_come_on_top() -> None:
+    """It was measured with its libraries there."""
     facts = ModelFacts(runtime="openvino", file_bytes=100 * MIB)
     seen = MemorySeen(load_bytes_max=70, own_bytes_max=30, ran=False)
-    need = beside_others(facts, seen, first=True)
+    need = beside_others(facts, seen, first=False)
     assert (need.memory_bytes, need.basis) == (70, "measured")
+    assert beside_others(facts, seen, first=True).memory_bytes == 96 * MIB + 70

@@ -54,7 +54,6 @@ def test_a_model_alike_in_kind_and_size_is_known_once_one_was_loaded_beside_othe
     needs = Needs(settings.cache_dir)
     assert not needs.of(first).sized
     needs.learn(first, MemorySeen(load_bytes_max=500 * MIB, own_bytes_max=300 * MIB, ran=False))
-    forget_records(settings)
     assert not needs.of(second).sized
     needs.learn(second, SEEN)
     forget_records(settings)
@@ -82,13 +81,31 @@ def test_what_was_measured_before_is_known_once_its_libraries_are_here(
 ) -> None:
     """They come with the first model of a kind, and what they take is seen then."""
     model = brought(model_files.affine(tmp_path / "model"), settings)
-    Needs(settings.cache_dir).learn(model, SEEN)
+    before = Needs(settings.cache_dir)
+    for _ in range(2):
+        before.learn(model, SEEN)
     after_a_restart = Needs(settings.cache_dir)
     expected = after_a_restart.of(model)
     assert (expected.measured, expected.sized) == (True, False)
-    assert expected.need == Footprint(host_bytes=50 * MIB)
+    assert expected.need == Footprint(host_bytes=(50 + 96) * MIB)
     after_a_restart.learn(model, SEEN)
-    assert after_a_restart.of(model).sized
+    expected = after_a_restart.of(model)
+    assert (expected.measured, expected.sized) == (True, True)
+    assert expected.need == Footprint(host_bytes=50 * MIB)
+
+
+def test_of_the_first_of_a_runtime_its_libraries_are_not_its_own(
+    tmp_path: Path, settings: InstanceSettings
+) -> None:
+    """They stay when it goes. Was what it took with them its need for good, then each load of this
+    one model threw out all others."""
+    model = brought(model_files.affine(tmp_path / "model"), settings)
+    needs = Needs(settings.cache_dir)
+    with_libraries = MemorySeen(load_bytes_max=118 * MIB, own_bytes_max=100 * MIB, ran=False)
+    assert needs.learn(model, with_libraries) == Footprint(host_bytes=(100 - 96) * MIB)
+    assert not needs.of(model).measured
+    assert needs.learn(model, SEEN) == Footprint(host_bytes=30 * MIB)
+    assert needs.of(model).need == Footprint(host_bytes=50 * MIB)
 
 
 def test_what_one_thread_learns_disturbs_no_other_that_asks(

@@ -7,6 +7,7 @@ import collections
 import http.client
 import json
 import random
+import re
 import shutil
 import sys
 import threading
@@ -25,7 +26,7 @@ SECONDS = 60.0
 #: Of the instance's 1 GiB: about half of the models fit beside its process.
 SHARE = 0.25
 CALLERS = 4
-#: A model that was loaded again more often than this had been thrown out for nothing.
+#: A model stays so long that five loads take 16 s (`residency/youth.py`), however fast the machine.
 LOADS_PER_MINUTE_MAX = 20
 
 
@@ -70,6 +71,12 @@ class Memory:
             rollup = Path(f"/proc/{self._pid}/smaps_rollup").read_text()
             [line] = [line for line in rollup.splitlines() if line.startswith("Pss:")]
             self.highest_bytes = max(self.highest_bytes, int(line.split()[1]) * 1024)
+
+
+def thrown_out_for_memory(server: Server) -> collections.Counter[str]:
+    """How often each model went because others had grown: the budget goes before its stay."""
+    logs = (file.read_text() for file in (server.state_dir / "logs").rglob("*.log"))
+    return collections.Counter(re.findall(r"model (\S+) unloaded: over-budget", "".join(logs)))
 
 
 def test_twice_the_memory_of_models_is_called_for_a_minute(
@@ -119,4 +126,7 @@ def test_twice_the_memory_of_models_is_called_for_a_minute(
     assert memory.highest_bytes <= budget_bytes, (memory.highest_bytes, budget_bytes)
     stories = {name: fresh_server.get(f"/admin/endpoints/many/models/{name}") for name in names}
     loads = {name: story["hosts"][0]["residency"]["loads"] for name, story in stories.items()}
-    assert max(loads.values()) <= LOADS_PER_MINUTE_MAX, loads
+    grown = thrown_out_for_memory(fresh_server)
+    often = {name: n for name, n in loads.items() if n > LOADS_PER_MINUTE_MAX + grown[name]}
+    assert not often, (loads, grown)
+    assert sum(grown.values()) <= sum(loads.values()) / 10, (loads, grown)

@@ -134,18 +134,18 @@ def beside_others(facts: ModelFacts, seen: MemorySeen | None, *, first: bool) ->
     """What one more model takes in a process that has others.
 
     Args:
-        seen: of this model beside others: what it took while it was loaded, and what it kept.
+        seen: of this model beside others, whose libraries were there: what it took while it was
+            loaded, and what it kept.
         first: the process has no model of this runtime, whose libraries come with it; and with
             them those of the models inside.
     """
+    libraries_bytes = sum(_libraries(facts).values()) if first else 0
     if seen is not None:
-        memory_bytes = max(seen.load_bytes_max, seen.own_bytes_max)
+        memory_bytes = max(seen.load_bytes_max, seen.own_bytes_max) + libraries_bytes
         return MemoryNeed(memory_bytes=memory_bytes, basis=MEASURED)
     alone = estimated(facts)
-    memory_bytes = alone.memory_bytes - START_BYTES
-    if not first:
-        memory_bytes -= sum(_libraries(facts).values())
-    return MemoryNeed(memory_bytes=memory_bytes, least_bytes=alone.least_bytes)
+    memory_bytes = alone.memory_bytes - START_BYTES - sum(_libraries(facts).values())
+    return MemoryNeed(memory_bytes=memory_bytes + libraries_bytes, least_bytes=alone.least_bytes)
 
 
 def with_headroom(own_bytes: int) -> int:

@@ -67,5 +67,9 @@ class LoadGroupDriver:
         told, self._told_apart = self._told_apart, {}
         return told
 
+    def charged(self, model: str, taken: Footprint) -> None:
+        """Not all of what its group showed is the model's own."""
+        self._told_apart[model] = taken
+
     def gone(self, model: str) -> None:
         self._told_apart.pop(model, None)

@@ -128,9 +128,10 @@ class Loader:
                 raise
             self._groups.group.loaded(name, brought.expected.kept.host_bytes)
             over = await self._groups.over(name)
+            kept = over.taken.get(name, brought.expected.kept)
             if over.was_one:
-                await self._learn(brought.model, over.taken[name], given_back_bytes)
-        kept = over.taken.get(name, brought.expected.kept)
+                kept = await self._learned(brought.model, kept, given_back_bytes)
+                self._groups.charged(name, kept)
         return Took(loaded=loaded, model=kept, used=over.used, seconds=seconds)
 
     async def end(self, name: str, loaded: Loaded, charged: Footprint) -> Footprint:
@@ -152,14 +153,14 @@ class Loader:
             await asyncio.to_thread(import_library, model.context.description.runtime)
             memory.settle()
 
-    async def _learn(self, model: Prepared, kept: Footprint, given_back_bytes: int) -> None:
-        """It was loaded with nothing beside it."""
+    async def _learned(self, model: Prepared, kept: Footprint, given_back_bytes: int) -> Footprint:
+        """It was loaded with nothing beside it. Returns what it is charged with."""
         seen = MemorySeen(
             load_bytes_max=kept.host_bytes + given_back_bytes,
             own_bytes_max=kept.host_bytes,
             ran=False,
         )
-        await asyncio.to_thread(self._needs.learn, model, seen)
+        return await asyncio.to_thread(self._needs.learn, model, seen)
 
     @property
     def is_busy(self) -> bool:

@@ -65,11 +65,16 @@ class Needs:
             sized=kept_bytes is not None,
         )
 
-    def learn(self, model: Prepared, seen: MemorySeen) -> None:
-        """It was loaded with nothing beside it."""
+    def learn(self, model: Prepared, seen: MemorySeen) -> Footprint:
+        """It was loaded with nothing beside it. Returns what it is charged with.
+
+        With the first of a runtime its libraries came, which stay when it goes. They are nobody's,
+        so as much as the rule says of them is taken off; and what it took is no record of it.
+        """
         kind = model.context.description.runtime
         facts = facts_of(model.context)
-        rule = beside_others(facts, None, first=kind not in self._runtimes)
+        first = kind not in self._runtimes
+        rule = beside_others(facts, None, first=first)
         with self._kin_is_free:
             self._kin.learn(
                 kind,
@@ -78,7 +83,13 @@ class Needs:
                 kept_bytes=seen.own_bytes_max,
             )
         self._runtimes.add(kind)
+        if first:
+            own_bytes = beside_others(facts, None, first=False).memory_bytes
+            libraries_bytes = rule.memory_bytes - own_bytes
+            own_bytes = max(own_bytes, seen.own_bytes_max - libraries_bytes)
+            return Footprint(host_bytes=min(own_bytes, seen.own_bytes_max))
         records.write(self._record(model), seen)
+        return Footprint(host_bytes=seen.own_bytes_max)
 
     def _record(self, model: Prepared) -> Path:
         return records.record_path(
