@@ -92,8 +92,8 @@ def swept(name: str, running: Peer, file: Path, settings: list[dict[str, Any]]) 
 
 def bare_settings() -> list[dict[str, Any]]:
     return [
-        {"streams": streams, "threads": CORES // streams, "rows": rows}
-        for streams in sorted({1, CORES})
+        {"streams": streams, "threads": CORES // streams, "rows": rows, "models": models}
+        for streams, models in sorted({(1, 1), (CORES, 1), (CORES, CORES)})
         for rows in (16, 32, 64, 128)
     ]
 

@@ -1,7 +1,8 @@
 """The limit: the compiled model alone, over rows that are tokenized, sorted and padded beforehand.
 
-`python transform_bare.py ARTIFACT`; asked with `streams`, `threads` (of each stream) and `rows` of
-a batch. See transform_loop.py.
+`python transform_bare.py ARTIFACT`; asked with `streams`, `threads` (of each stream), `rows` of a
+batch, and `models`: 1 compiled for all streams, or one for each, which then runs on its caller's
+thread. See transform_loop.py.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ class Bare:
         self.model = self.core.read_model(artifact / "model.xml")
         self.tokenizer = Tokenizer.from_file(str(artifact / "tokenizer.json"))
         self.tokenizer.no_padding()
-        self.compiled: dict[tuple[int, int], Any] = {}
+        self.compiled: dict[tuple[int, int, int], Any] = {}
         self.tokenized: dict[tuple[str, int, int], list[Any]] = {}
 
     def run(self, asked: dict[str, Any]) -> dict[str, Any]:
         streams, threads = asked["streams"], asked["threads"]
         batches = self.batches((asked["file"], asked["skip"], asked["count"]), asked["rows"])
-        requests = [self.request(streams, threads) for _ in range(streams)]
+        each = streams // asked["models"]
+        requests = [self.request(each, threads, number // each) for number in range(streams)]
         answers: dict[int, list[list[float]]] = {}
 
         def lane(number: int) -> None:
@@ -53,10 +55,10 @@ class Bare:
         seconds = time.perf_counter() - begun
         return {"s": seconds, "answers": [answers[row] for row in sorted(answers)]}
 
-    def request(self, streams: int, threads: int) -> Any:
-        compiled = self.compiled.get((streams, threads))
+    def request(self, streams: int, threads: int, number: int) -> Any:
+        compiled = self.compiled.get((streams, threads, number))
         if compiled is None:
-            compiled = self.compiled[streams, threads] = self.core.compile_model(
+            compiled = self.compiled[streams, threads, number] = self.core.compile_model(
                 self.model,
                 "CPU",
                 {
