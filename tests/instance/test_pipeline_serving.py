@@ -111,3 +111,18 @@ def test_an_answer_without_an_end_waits_for_its_reader_and_others_do_not(tmp_pat
             lambda: asks.control(op="status")["copies"][0]["unanswered"] == 0, "all have ended"
         )
         asks.close()
+
+
+def test_a_whole_answer_without_an_end_fails_before_it_fills_the_memory(tmp_path: Path) -> None:
+    artifact, runs = tmp_path / "artifact", tmp_path / "instance"
+    (artifact / "code").mkdir(parents=True)
+    runs.mkdir()
+    (artifact / "pipeline.yaml").write_text(FLOOD)
+    (artifact / "code" / "steps.py").write_text(FLOODS)
+    with instance(runs) as running:
+        client = StreamClient(running.path)
+        assert client.load(1, artifact).get("ok")
+        assert client.ask(1, {"ends": False}).error["code"] == "answer-too-large"
+        made = [client.ask(1, {"ends": True}).json["text"] for _ in range(2)]
+        assert made[0] == made[1], "the endless step has ended"
+        client.close()

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
+
 from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
-from penstock.errors import PenstockError
+from penstock.errors import ModelError, PenstockError
 from penstock.instance.codecs.generation.calls import Event
 from penstock.instance.codecs.pipeline import decode
 from penstock.instance.engines.sequences import Sequence, Sequences
@@ -16,6 +18,10 @@ from penstock.runtimes.base import Asking
 
 #: Requests that `explain` shows: the oldest tell what is stuck.
 _SHOWN_MAX: Final = 20
+#: Of an answer that is not streamed, with what each of its events takes beside its text: a step may
+#: never end.
+WHOLE_BYTES_MAX: Final = 64 << 20
+_EVENT_BYTES: Final = 256
 #: How a step fails for want of a process that computes it -> why the request is given back.
 _GIVEN_BACK: Final = {
     "worker-down": "steps-restart",
@@ -38,6 +44,7 @@ class PipelineSteps(Sequences):
     def __init__(self, runtime: Any, *, name: str, version: str) -> None:
         super().__init__(runtime, name=name, version=version)
         self._held: set[int] = set()  #: idents of answers that wait for their reader
+        self._gathered: dict[int, int] = {}  #: by ident, bytes of those that are not streamed
 
     def _start(self, sequence: Sequence) -> None:
         request: Any = sequence.request
@@ -48,8 +55,23 @@ class PipelineSteps(Sequences):
     def _write(self, sequence: Sequence, event: Event, now: float) -> None:
         writer: Any = sequence.call.writer
         if not writer.stream:
+            self._count(sequence, event)
             writer.gather(event)
         super()._write(sequence, event, now)
+
+    def _count(self, sequence: Sequence, event: Event) -> None:
+        """Raises ModelError where the whole answer is too much to be held."""
+        if "k" not in event:
+            return
+        gathered = self._gathered.get(sequence.ident, 0)
+        gathered += _EVENT_BYTES + len(orjson.dumps(event["d"]))
+        if gathered > WHOLE_BYTES_MAX:
+            raise ModelError(
+                "answer-too-large",
+                f"The whole answer is larger than {WHOLE_BYTES_MAX} bytes.",
+                hint="Ask for a stream.",
+            )
+        self._gathered[sequence.ident] = gathered
 
     def _send_chunk(self, sequence: Sequence, chunk: bytes) -> None:
         """A step may say more than anybody reads, and may never end: it waits for its reader."""
@@ -69,6 +91,7 @@ class PipelineSteps(Sequences):
 
     def _leave(self, sequence: Sequence) -> None:
         self._held.discard(sequence.ident)
+        self._gathered.pop(sequence.ident, None)
         super()._leave(sequence)
 
     def explain(self) -> dict[str, Any]:
