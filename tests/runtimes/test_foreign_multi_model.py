@@ -22,6 +22,7 @@ from penstock.runtimes.base import NOT_BEGUN, LoadContext, Payload, PayloadReply
 from penstock.runtimes.foreign.models_api import ForeignModels, ListedModel
 from penstock.runtimes.foreign.multi_model import ForeignHost
 from penstock.runtimes.loader import load_payload_runtime
+from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire.frames import RequestMeta, encode_request_meta
 
 SERVER = Path(__file__).parents[1] / "fakes" / "multi_model_server.py"
@@ -223,7 +224,9 @@ def test_a_server_that_ended_is_started_again_with_its_models(tmp_path: Path) ->
                 lambda: all(some.heard[name].said == ["lost 0", "ready 0"] for name in "ab")
             )
             assert [(await ask(each))["weights"] for each in (a, b)] == ["a", "b"]
-            os.kill(some.server.pids[0], signal.SIGKILL)
+            guard, program = tree_pids(some.server.pids[0])
+            os.kill(guard, signal.SIGKILL)
+            await until(lambda: not Path(f"/proc/{program}").exists())
             await until(lambda: all(len(some.heard[name].said) == 4 for name in "ab"))
             assert [(await ask(each))["weights"] for each in (a, b)] == ["a", "b"]
 

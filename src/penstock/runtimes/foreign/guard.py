@@ -2,12 +2,14 @@
 
 `python guard.py FD ARGV...`: the program runs in a session of its own, behind the walls
 that FD tells (`walls.Walls` as JSON; -1: none). The end of standard input means the instance
-ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with the program's status.
+ended (even by SIGKILL). SIGTERM is passed on to the program. Exits with the program's status. Where
+this process itself is killed, the kernel ends the program.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -18,6 +20,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _confining(told: int) -> Callable[[], None] | None:
@@ -41,15 +45,33 @@ def _confining(told: int) -> Callable[[], None] | None:
     return confine
 
 
+def _ended_with_this_process() -> Callable[[], None]:
+    """What the program's process asks of the kernel, last: giving up capabilities undoes it."""
+    prctl, guard = ctypes.CDLL(None).prctl, os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != guard:  # killed before it was asked
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return ask
+
+
 def main() -> int:
     told, *argv = sys.argv[1:]
     try:
-        confine = _confining(int(told))
+        confine, end_with_us = _confining(int(told)), _ended_with_this_process()
+
+        def begin() -> None:
+            if confine is not None:
+                confine()
+            end_with_us()
+
         program = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=confine,  # noqa: PLW1509 - this process has one thread
+            preexec_fn=begin,  # noqa: PLW1509 - this process has one thread
         )
     except subprocess.SubprocessError as error:
         print(f"{argv[0]}: it can't be confined: {error}", file=sys.stderr)
