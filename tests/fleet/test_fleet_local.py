@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -226,6 +227,32 @@ def test_a_cancelled_start_leaves_no_process(tmp_path: Path, run: Run) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await start
             assert not alive(pid)
+
+    run(test)
+
+
+def test_the_numbers_of_files_that_an_ended_child_had_are_closed_once(
+    tmp_path: Path, run: Run
+) -> None:
+    """Closed once more when its objects are collected, they are somebody else's by then."""
+
+    async def test() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            children = []
+            for turns in range(1, 6):  # at each place where a start waits
+                start = asyncio.create_task(fleet.start(spec_of(tmp_path, f"t{turns}")))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                children.append(fleet._children[f"t{turns}"])
+                start.cancel()
+                await asyncio.wait([start])
+            assert not fleet._children
+        theirs = [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]
+        del start
+        children.clear()
+        gc.collect()
+        for number in theirs:
+            os.close(number)  # raises where it was closed already
 
     run(test)
 

@@ -128,15 +128,22 @@ def test_bodies_without_texts_are_refused(served: FrameClient, body: bytes, code
 
 
 def test_a_cancelled_request_leaves_its_row_to_others(served: FrameClient) -> None:
-    """Four rows are held by answers of 400 tokens; cancelled, they make room for the next."""
+    """Four rows are held by answers of 400 tokens; cancelled, they make room for the next.
+
+    On a machine that pauses us for long they are through before we cancel: then once more.
+    """
     body = json.dumps(
         {"inputs": TEXTS[0], "parameters": {"max_new_tokens": 400, "min_new_tokens": 400}}
     ).encode()
-    held = [served.send(1, body, content_type=JSON) for _ in range(4)]
-    for ident in held:
-        served.socket.sendall(frames.encode(frames.CANCEL, ident, b""))
-    assert ask(served, TEXTS[1], max_new_tokens=20).json == expected("greedy")[1:2]
-    assert not set(held) & set(served.answers)
+    answered: set[int] = set()
+    for _ in range(10):
+        held = [served.send(1, body, content_type=JSON) for _ in range(4)]
+        served.socket.sendall(b"".join(frames.encode(frames.CANCEL, one, b"") for one in held))
+        assert ask(served, TEXTS[1], max_new_tokens=20).json == expected("greedy")[1:2]
+        answered = set(held) & set(served.answers)
+        if not answered:
+            break
+    assert not answered
 
 
 def test_a_deadline_is_kept_between_steps(served: FrameClient) -> None:

@@ -233,7 +233,7 @@ def test_a_client_that_leaves_ends_every_branch(server: Server, assistant: str, 
     """Eight at once: none may still be on its way in the pipeline or at the endpoint it asks."""
     asked = REQUEST | {"stream": True}
     streams = [begin(server, f"/endpoints/endless/{path}", asked) for _ in range(8)]
-    assert outstanding(server, "endless") == 8
+    wait_until(lambda: outstanding(server, "endless") == 8, seconds=20, what="all are counted")
     [copy] = server.copies("endless")
     story = server.get(f"/admin/endpoints/endless/copies/{copy['copy']}")["pipeline"]
     assert story["requests"] == 8

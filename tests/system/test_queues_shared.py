@@ -63,7 +63,7 @@ def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
             for _ in range(REQUESTS)
         ]
         wait_until(lambda: outstanding(server) == [REQUESTS], seconds=20, what="a queue")
-        assert in_flight(server) == REQUESTS
+        wait_until(lambda: in_flight(server) == REQUESTS, seconds=20, what="all in the metrics")
         server.client("sagemaker").update_endpoint_weights_and_capacities(
             EndpointName="slow",
             DesiredWeightsAndCapacities=[{"VariantName": "all", "DesiredInstanceCount": 2}],
@@ -72,7 +72,7 @@ def test_a_queue_is_counted_and_shared_with_the_copy_that_comes_up(
         half = [REQUESTS // 2] * 2
         wait_until(lambda: outstanding(server) == half, seconds=20, what="a shared queue")
         wait_until(lambda: len(gate.waiting) == 2, seconds=20, what="both copies compute")
-        assert in_flight(server) == REQUESTS
+        wait_until(lambda: in_flight(server) == REQUESTS, seconds=20, what="all in the metrics")
         gate.open()
         answers = [each.result(60) for each in asked]
     assert [status for status, _ in answers] == [200] * REQUESTS

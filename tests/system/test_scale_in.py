@@ -120,8 +120,8 @@ def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stand
     with talking(server, tmp_path / "talk") as gate:
         streams = [Stream(server, str(number)) for number in range(3)]
         wait_until(lambda: len(gate.waiting) == 3, seconds=20, what="all at the gate")
-        (more,) = [copy for copy, count in busy(server).items() if count == 2]
-        (less,) = [copy for copy, count in busy(server).items() if count == 1]
+        wait_until(lambda: sorted(busy(server).values()) == [1, 2], seconds=20, what="on both")
+        less, more = sorted(busy(server), key=busy(server).__getitem__)
         set_count(server, 1)
 
         def states() -> dict[int, str]:
@@ -130,7 +130,7 @@ def test_with_streams_on_both_the_one_that_drains_ends_them_and_the_choice_stand
         drains = {more: "ready", less: "draining"}
         wait_until(lambda: states() == drains, seconds=20, what="a drain")
         late = Stream(server, "late")
-        assert busy(server)[more] == 3
+        wait_until(lambda: busy(server)[more] == 3, seconds=20, what="the late one is there")
         assert states() == drains
         gate.open()
         assert [each.to_the_end() for each in (*streams, late)] == [WHOLE] * 4

@@ -28,6 +28,7 @@ from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
 from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
+from penstock.fleet.output_pipe import OutputPipe
 from penstock.fleet.spares import Spares
 from penstock.runtimes.environment import for_instances, with_huge_pages
 
@@ -85,20 +86,13 @@ class Child:
         self.guest = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.forgotten = asyncio.Event()
-        self.reads = False  #: `output` is connected
         self.output: asyncio.StreamReader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+        assert process.stdout is not None
+        self._output_pipe = OutputPipe(process.stdout, self.output)
         self.tasks: list[asyncio.Task[None]] = []
         threading.Thread(
             target=self._wait, args=(asyncio.get_running_loop(),), name="instance-wait", daemon=True
         ).start()
-
-    async def connect_output(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.reads = True
-        assert self.process.stdout is not None
-        await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(self.output), self.process.stdout
-        )
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         code = self.process.wait()
@@ -133,11 +127,16 @@ class Child:
         self.log_path.unlink(missing_ok=True)
         self.log, self.log_path, self.log_from = log, path, log.tell()
 
-    def discard(self) -> None:
-        """A spare that nobody took has ended."""
+    def close(self) -> None:
+        """It has ended: what is open of it is closed."""
         assert self.process.stdin is not None
         self.process.stdin.close()
+        self._output_pipe.close()
         self.log.close()
+
+    def discard(self) -> None:
+        """A spare that nobody took has ended."""
+        self.close()
         self.log_path.unlink(missing_ok=True)
 
     def tell(self, words: str) -> None:
@@ -185,15 +184,13 @@ class LocalFleet:
         if spec.instance_id in self._children:
             raise InternalError("instance-exists", f"instance {spec.instance_id} runs already")
         child = None if spec.guest else self._take_spare(spec)  # spares stand ready for endpoints
+        warm = child is not None
         child = child or self._spawn(spec.log_path, spec.instance_id, self._command_of(spec))
         child.guest = spec.guest
-        warm = child.reads
         self._children[spec.instance_id] = child
         if self._logs_task is None:
             self._logs_task = asyncio.create_task(self._bound_logs())
         try:
-            if not warm:
-                await child.connect_output()
             await self._hand_over(child, spec, warm=warm)
         except BaseException:
             child.asked_to_stop = True
@@ -344,9 +341,7 @@ class LocalFleet:
     def _forget(self, instance_id: str) -> None:
         child = self._children.pop(instance_id, None)
         if child is not None:
-            assert child.process.stdin is not None
-            child.process.stdin.close()
-            child.log.close()
+            child.close()
             child.socket.unlink(missing_ok=True)
             child.forgotten.set()
 

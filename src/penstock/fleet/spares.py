@@ -128,7 +128,6 @@ class Spares:
         child = None
         try:
             child = self._warming = self._spawn()
-            await child.connect_output()
             child.write({"warm": sorted(self._modules)})
             async with asyncio.timeout(WARM_S_MAX):
                 warm = await child.output.readline() == b"warm\n"
