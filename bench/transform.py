@@ -30,7 +30,6 @@ from bench.transform_data import CACHE, pairs_file
 from bench.transform_job import Ran, Site
 from bench.transform_peers import (
     PEERS,
-    SHOWN,
     Answers,
     Peer,
     bare_settings,
@@ -47,6 +46,7 @@ BARE_ROWS = 60_000  #: of a run of the bare model, before and after each job
 #: Largest difference of a probability beside the bare model's, whose batches are others; where it
 #: differs more from itself, twice that. A padded row is summed in another order, and INT8 rounds.
 DIFFERENCE_MAX = 0.01
+PADDED_ROWS = 200  #: so few that those of a batch differ in length
 
 
 def folders_of(pairs: int, turns: int) -> list[Path]:
@@ -62,9 +62,9 @@ def folders_of(pairs: int, turns: int) -> list[Path]:
 
 
 def allowed_difference(bare: Peer, file: Path, setting: dict[str, Any]) -> float:
-    """Few rows, so that those of a batch differ in length and are padded otherwise in each run."""
+    """From the job's answers: batches of another size pad the same rows otherwise."""
     runs: list[Answers] = [
-        bare.ask(file=str(file), skip=0, count=SHOWN, **setting | {"rows": rows})["answers"]
+        bare.ask(file=str(file), skip=0, count=PADDED_ROWS, **setting | {"rows": rows})["answers"]
         for rows in (1, 8, 64)
     ]
     own = max(

@@ -21,7 +21,6 @@ CORES = len(os.sched_getaffinity(0))
 #: Rows of a run: enough for some seconds.
 SWEPT_ROWS, TORCH_ROWS, RAY_ROWS = 4_000, 6_000, (10_000, 40_000)
 ROUNDS = 3
-SHOWN = 200  #: first rows whose answers a peer tells (peers/transform_loop.py)
 #: Largest difference of a probability: INT8 beside FP32.
 INT8_DIFFERENCE_MAX = 0.1
 

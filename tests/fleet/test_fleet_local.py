@@ -3,84 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import uvloop
+from tests.fleet.local_site import (
+    PROGRAM,
+    Run,
+    alive,
+    children_of,
+    fleet_of,
+    poll,
+    spec_of,
+)
 
 from penstock.errors import InternalError, NotNowError
-from penstock.fleet.base import InstanceExit, InstanceSpec, InstanceType
+from penstock.fleet.base import InstanceExit
 from penstock.fleet.local import LocalFleet, runtime_dir_for
-
-PROGRAM = (sys.executable, str(Path(__file__).with_name("fake_instance.py")))
-DEADLINE_S = 20.0
-
-
-Run = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a test's coroutine on the loop of tests, and on the server's own."""
-    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_test(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            runner.run(test())
-
-    return run_test
-
-
-def spec_of(tmp_path: Path, instance_id: str = "one", **settings: object) -> InstanceSpec:
-    return InstanceSpec(
-        instance_id=instance_id,
-        instance_type=InstanceType(name="ml.local.small", cores=1.0, memory_bytes=2**30),
-        log_path=tmp_path / "logs" / f"{instance_id}.log",
-        cache_dir=tmp_path / "cache",
-        settings=settings,
-    )
-
-
-@contextlib.asynccontextmanager
-async def fleet_of(tmp_path: Path, *switches: str, **options: Any) -> AsyncIterator[LocalFleet]:
-    runtime_dir = runtime_dir_for(tmp_path / "s")
-    fleet = LocalFleet(runtime_dir, command=(*PROGRAM, *switches), **options)
-    try:
-        yield fleet
-    finally:
-        await fleet.close(grace_s=1.0)
-
-
-async def poll(condition: Callable[[], bool]) -> None:
-    """Waits for a condition, and fails when it has not come true in time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition has not come true"
-        await asyncio.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{pid}/stat")
-    return not (state.exists() and state.read_text().rpartition(")")[2].split()[0] == "Z")
-
-
-def children_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def test_an_instance_is_given_its_settings_and_accepts_connections_once_start_returns(
@@ -360,64 +304,5 @@ def test_a_log_that_grows_large_under_a_running_instance_is_put_aside(
                 file.truncate(64 * 2**20 + 1)
             await poll(lambda: aside.exists() and log.stat().st_size == 0)
             assert aside.stat().st_size == 64 * 2**20 + 1
-
-    run(test)
-
-
-def policies_below(pid: int) -> dict[int, int]:
-    """Of every thread of a process and of all that it has started, by thread."""
-    threads = [int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()]
-    found = {thread: os.sched_getscheduler(thread) for thread in threads}
-    for child in (one for thread in threads for one in children_of_thread(pid, thread)):
-        found |= policies_below(child)
-    return found
-
-
-def children_of_thread(pid: int, thread: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
-
-
-def group_of(pid: int) -> str:
-    """What its session's scheduling group weighs; "" where the kernel makes no such groups."""
-    group = Path(f"/proc/{pid}/autogroup")
-    return group.read_text().partition(" ")[2].strip() if group.exists() else ""
-
-
-@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="the kernel has no such policy")
-def test_a_guest_and_all_that_it_starts_take_only_what_others_leave(
-    tmp_path: Path, run: Run
-) -> None:
-    """The kernel may make a scheduling group of each session, and SCHED_IDLE counts within one."""
-
-    async def test() -> None:
-        async with fleet_of(tmp_path, "--worker") as fleet:
-            handle = await fleet.start(replace(spec_of(tmp_path), guest=True, cores_max=1))
-            assert handle.pid is not None
-            found = policies_below(handle.pid)
-            assert len(found) >= 2  # the instance and what it has started
-            assert set(found.values()) == {os.SCHED_IDLE}
-            assert {len(os.sched_getaffinity(thread)) for thread in found} == {1}
-            assert group_of(handle.pid) in ("", "nice 19")
-            other = await fleet.start(spec_of(tmp_path, "two"))
-            assert other.pid is not None
-            assert set(policies_below(other.pid).values()) == {os.sched_getscheduler(0)}
-
-    run(test)
-
-
-def test_a_guest_ends_at_once_with_all_that_it_started(tmp_path: Path, run: Run) -> None:
-    """Nobody waits for its end longer than the kernel needs; it may not even be told."""
-
-    async def test() -> None:
-        async with fleet_of(tmp_path, "--deaf", "--worker") as fleet:
-            exits: list[InstanceExit] = []
-            fleet.on_exit = lambda instance_id, how: exits.append(how)
-            handle = await fleet.start(replace(spec_of(tmp_path), guest=True))
-            assert handle.pid is not None
-            (worker,) = children_of(handle.pid)
-            await fleet.stop("one", grace_s=0.0)
-            assert not alive(handle.pid)
-            await poll(lambda: not alive(int(worker)))
-            assert exits == []
 
     run(test)

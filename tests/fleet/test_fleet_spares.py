@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.fleet.test_fleet_local import alive, fleet_of, poll, spec_of
+from tests.fleet.local_site import alive, fleet_of, poll, spec_of
 
 from penstock.fleet.local import LocalFleet
 

@@ -123,23 +123,16 @@ class TextWindow:
         ids, types, ends = self._rows
         begin = ends[picked]
         lengths = ends[picked + 1] - begin
-        longest = int(lengths.max())
-        width = owner.width_fixed or max(1, longest)
+        width = owner.width_fixed or max(1, int(lengths.max()))
         columns = np.arange(width)
-        places = begin[:, None] + columns
-        has_types = owner.engine.has_types
-        if width == longest == int(lengths.min()):  # as most of a large window
-            used = np.ones(places.shape, dtype=np.int64)
-            padded = ids[places], used, types[places] if has_types else None
-        else:
-            inside = columns < lengths[:, None]
-            places = np.minimum(places, len(ids) - 1)
-            padded = (
-                np.where(inside, ids[places], owner.pad_id),
-                inside.astype(np.int64),
-                np.where(inside, types[places], 0) if has_types else None,
-            )
-        outputs = owner.engine.run_padded(lane, *padded)
+        used = columns < lengths[:, None]
+        places = np.minimum(begin[:, None] + columns, len(ids) - 1)
+        outputs = owner.engine.run_padded(
+            lane,
+            np.where(used, ids[places], owner.pad_id),
+            used.astype(np.int64),
+            np.where(used, types[places], 0) if owner.engine.has_types else None,
+        )
         picked = picked[: len(rows)]
         for name, array in outputs.items():
             self._all(name, array)[picked] = array[: len(rows)]

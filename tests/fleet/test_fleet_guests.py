@@ -1,0 +1,71 @@
+"""Guests of the local fleet: they take what others leave, and end at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.fleet.local_site import Run, alive, children_of, fleet_of, poll, spec_of
+
+from penstock.fleet.base import InstanceExit
+
+
+def policies_below(pid: int) -> dict[int, int]:
+    """Of every thread of a process and of all that it has started, by thread."""
+    threads = [int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()]
+    found = {thread: os.sched_getscheduler(thread) for thread in threads}
+    for child in (one for thread in threads for one in children_of_thread(pid, thread)):
+        found |= policies_below(child)
+    return found
+
+
+def children_of_thread(pid: int, thread: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
+
+
+def group_of(pid: int) -> str:
+    """What its session's scheduling group weighs; "" where the kernel makes no such groups."""
+    group = Path(f"/proc/{pid}/autogroup")
+    return group.read_text().partition(" ")[2].strip() if group.exists() else ""
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="the kernel has no such policy")
+def test_a_guest_and_all_that_it_starts_take_only_what_others_leave(
+    tmp_path: Path, run: Run
+) -> None:
+    """The kernel may make a scheduling group of each session, and SCHED_IDLE counts within one."""
+
+    async def test() -> None:
+        async with fleet_of(tmp_path, "--worker") as fleet:
+            handle = await fleet.start(replace(spec_of(tmp_path), guest=True, cores_max=1))
+            assert handle.pid is not None
+            found = policies_below(handle.pid)
+            assert len(found) >= 2  # the instance and what it has started
+            assert set(found.values()) == {os.SCHED_IDLE}
+            assert {len(os.sched_getaffinity(thread)) for thread in found} == {1}
+            assert group_of(handle.pid) in ("", "nice 19")
+            other = await fleet.start(spec_of(tmp_path, "two"))
+            assert other.pid is not None
+            assert set(policies_below(other.pid).values()) == {os.sched_getscheduler(0)}
+
+    run(test)
+
+
+def test_a_guest_ends_at_once_with_all_that_it_started(tmp_path: Path, run: Run) -> None:
+    """Nobody waits for its end longer than the kernel needs; it may not even be told."""
+
+    async def test() -> None:
+        async with fleet_of(tmp_path, "--deaf", "--worker") as fleet:
+            exits: list[InstanceExit] = []
+            fleet.on_exit = lambda instance_id, how: exits.append(how)
+            handle = await fleet.start(replace(spec_of(tmp_path), guest=True))
+            assert handle.pid is not None
+            (worker,) = children_of(handle.pid)
+            await fleet.stop("one", grace_s=0.0)
+            assert not alive(handle.pid)
+            await poll(lambda: not alive(int(worker)))
+            assert exits == []
+
+    run(test)
