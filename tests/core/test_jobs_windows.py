@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.jobs.spec import Span
 from penstock.core.jobs.windows import (
     RowBatch,
     RowsSpec,
@@ -13,6 +14,7 @@ from penstock.core.jobs.windows import (
     WindowSpec,
     full_batches,
     rows_of_length,
+    windows_of,
 )
 
 
@@ -35,6 +37,17 @@ def test_windows_double_from_a_small_first_one() -> None:
 def test_windows_are_what_they_were() -> None:
     """Other bounds give other batches, and a job that an older version began other bytes."""
     assert WindowSpec() == WindowSpec(records_max=16_384, records_first=512, bytes_max=8 * 1024**2)
+
+
+def test_only_a_jobs_first_span_begins_with_a_small_window() -> None:
+    """Lanes wait for it. What is read while they run the span before it need not be quick."""
+    first = Span(object=0, number=0, start=0, stop=10)
+    assert windows_of(first) == WindowSpec(records_first=512)
+    for behind in (
+        Span(object=0, number=1, start=10, stop=20),
+        Span(object=3, number=0, start=0, stop=10),
+    ):
+        assert windows_of(behind) == WindowSpec(records_first=4096)
 
 
 def test_a_record_above_the_bound_is_a_window_of_its_own() -> None:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from penstock.core.jobs.spec import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +21,23 @@ class WindowSpec:
     #: some 500 batches of short texts: nearly all rows of a batch are of one length, and the model
     #: meets another shape at one batch in ten, each of which costs it about half a millisecond
     records_max: int = 16_384
-    #: of the first window, and twice as many in each next one: lanes wait for the first one
+    #: of the first window, and twice as many in each next one; see `windows_of`
     records_first: int = 512
     #: of records as they are read; one longer than that is a window of its own
     bytes_max: int = 8 << 20
+
+
+#: Of spans that are read while lanes run another one: 0.1 s of reading. In smaller windows two
+#: batches of three had another shape than the one before (one of ten in large ones), each of which
+#: costs a small model a tenth of the batch.
+_RECORDS_FIRST_BEHIND: Final = 4096
+
+
+def windows_of(span: Span) -> WindowSpec:
+    """How a span is cut: while a job's first one is read, lanes have nothing to run yet."""
+    if span.object == 0 and span.number == 0:
+        return WindowSpec()
+    return WindowSpec(records_first=_RECORDS_FIRST_BEHIND)
 
 
 class Windows:

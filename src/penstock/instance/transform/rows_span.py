@@ -23,7 +23,7 @@ from typing import Final, cast
 from penstock import scheduling
 from penstock.core.jobs.bisect import Action, Bisection, Refuse, RunPart
 from penstock.core.jobs.spec import SpanDone
-from penstock.core.jobs.windows import Windows, WindowSpec, full_batches
+from penstock.core.jobs.windows import Windows, full_batches, windows_of
 from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.instance import replies
 from penstock.instance.engines.rows import RowsEngine, WindowRows
@@ -105,7 +105,7 @@ class RowsSpan:
 
     def _windows(self) -> Iterator[Window]:
         reader = self._call.reader()
-        cut = Windows(WindowSpec())
+        cut = Windows(windows_of(self._call.span))
         window = Window()
         with closing(cast(Generator[RecordBlock, None, None], reader.blocks())) as blocks:
             for block in blocks:
