@@ -91,8 +91,40 @@ def test_at_the_threshold_a_prefix_spills_and_is_known_there_from_then_on() -> N
         (3, "prefix-spill"),
         (3, "prefix-match"),
     ]
-    # All are at the threshold: the load alone decides, and nothing is refused.
-    assert ask(router, SHOP) == (1, "prefix-spill")
+    # All are at the threshold and as busy: it stays where it is known, and nothing is refused.
+    assert ask(router, SHOP) == (3, "prefix-match")
+
+
+def test_at_the_threshold_a_copy_is_passed_over_only_for_one_with_two_fewer() -> None:
+    """Near the limit of an endpoint all copies have as many: a prompt would wait as long on
+    another, and be read there at everybody's cost."""
+    router = router_of(1, 2, threshold=2, cache_tokens=4096)
+    assert [ask(router, SHOP)[0] for _ in range(2)] == [1, 1]
+    assert ask(router, BANK) == (2, "least-outstanding")
+    assert ask(router, SHOP) == (1, "prefix-match")  # 2 against 1
+    assert ask(router, SHOP) == (2, "prefix-spill")  # 3 against 1
+    assert ask(router, SHOP) == (2, "prefix-match")  # 3 against 2, which holds it too now
+
+
+def test_an_idle_copy_is_taken_before_one_at_the_threshold_that_holds_the_prefix() -> None:
+    router = router_of(1, 2, threshold=2, cache_tokens=4096)
+    assert [ask(router, SHOP) for _ in range(3)][2] == (2, "prefix-spill")  # 2 against 0
+
+
+def test_a_copy_that_may_hold_no_more_takes_none_however_busy_the_others_are() -> None:
+    router = router_of(1, 2, threshold=1, outstanding_max=2, cache_tokens=4096)
+    assert ask(router, SHOP) == (1, "least-outstanding")
+    assert ask(router, BANK) == (2, "least-outstanding")
+    assert ask(router, SHOP) == (1, "prefix-match")
+    assert ask(router, SHOP) == (2, "prefix-spill")
+    assert router.pick(prompt=SHOP) == NoRoute("all-copies-full", 0.1)
+
+
+def test_what_other_gateways_have_on_copies_counts_in_the_difference() -> None:
+    router = router_of(1, 2, threshold=2, cache_tokens=4096)
+    assert [ask(router, SHOP)[0] for _ in range(2)] == [1, 1]
+    router.set_others(2, 1)
+    assert ask(router, SHOP) == (1, "prefix-match")  # 2 against 0 + 1
 
 
 def test_without_word_of_caches_the_copy_that_was_sent_a_prefix_last_takes_it() -> None:
@@ -227,8 +259,8 @@ def test_a_retry_goes_elsewhere_and_the_prompt_is_known_there() -> None:
     assert ask(router, SHOP) == (1, "least-outstanding")
     assert ask(router, SHOP, exclude=(1,)) == (2, "retry")
     router.set_healthy(1, False)
-    router.set_healthy(1, True)
-    assert ask(router, SHOP) == (1, "prefix-spill")
+    router.set_healthy(1, True)  # its cache is lost
+    assert ask(router, SHOP) == (2, "prefix-match")
 
 
 def test_a_retry_waits_at_a_paused_copy_before_it_meets_the_one_that_failed_it() -> None:

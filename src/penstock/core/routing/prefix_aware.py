@@ -1,6 +1,6 @@
 """PREFIX_AWARE: prompts that begin alike go to the copy whose cache has seen their beginning.
 
-    filter   copies below the concurrency threshold, with room
+    filter   copies with room, below the concurrency threshold or nearly as idle as any (`_NEARLY`)
     score    bytes of the prompt, up to the prefix length, that the copy holds still (`prefixes.py`)
     pick     the longest match; among equals the least outstanding copy
 
@@ -8,7 +8,12 @@ A match counts if it covers at least half of what is looked at. Less of it (ever
 say) saves less than half a prefill, and would gather strangers on one copy while others idle. Where
 no copy matches the least outstanding one is taken, and learns the prefix (`least-outstanding`);
 where all that match are at the threshold too (`prefix-spill`), so a popular prefix spreads over as
-many copies as its load needs. With all copies at the threshold the least outstanding one is taken.
+many copies as its load needs.
+
+At the threshold a copy is passed over only for one that has less to do. Where all have as much, as
+near the limit of an endpoint, another copy would let the prompt wait as long and then read it too,
+at everybody's cost there: prompts stay with their prefix, and where an endpoint is half idle none
+waits for its cache.
 
 Where engines do not say how much they hold, among equals the copy that was sent it last is taken:
 it is the likeliest to have the prefix still. Taking the least outstanding of all that ever had it
@@ -19,8 +24,8 @@ as many as their load needs.
 
 Near its limit an endpoint loses its caches all at once where matches are believed that are none: a
 cold prefill takes its copy longer, so its places are full when the next such prompts come, which
-are then cold elsewhere. A threshold a little above what an engine runs at once lets a prompt wait
-for an answer to end rather than for a prefill (three regions in the twin, bench/regions_twin.py).
+are then cold elsewhere (three regions in the twin, bench/regions_twin.py). There an answer that
+ends is worth waiting for, about as long as a prefill.
 
 `salt` is Prefix-Aware-Id: it keeps equal beginnings of different callers apart. Prompts that are
 too short to compare go together if they have the same one.
@@ -29,11 +34,17 @@ too short to compare go together if they have the same one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from penstock.core.routing.copies import CopyState
 from penstock.core.routing.pickers import least_outstanding
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
+
+#: A copy at the threshold takes a prompt that it holds while no other has so many fewer: nothing is
+#: moved for a difference of one (as in `rebalance.py`). With 3 and 4 in its place queues of popular
+#: prefixes grow beside idle places (the twin's three regions carry 26.8 and 22.5 requests/s, 29.3
+#: with 2).
+_NEARLY: Final = 2
 
 
 class PrefixAware:
@@ -63,7 +74,8 @@ class PrefixAware:
         the one that is taken among equals."""
         index = self._index
         keys = index.keys(prompt, salt)
-        state, reason = self._longest(keys, min(len(prompt), index.prefix_length_max), least)
+        length = min(len(prompt), index.prefix_length_max)
+        state, reason = self._longest(copies, keys, length, least)
         if state is None:
             state = least(copies)
         if state is not None:
@@ -76,6 +88,7 @@ class PrefixAware:
 
     def _longest(
         self,
+        copies: Sequence[CopyState],
         keys: list[int],
         length: int,
         least: Callable[[Sequence[CopyState]], CopyState | None],
@@ -95,7 +108,7 @@ class PrefixAware:
                 if is_alive(holder) and holder[0].healthy and not holder[0].paused
             ]
             reason = "prefix-spill" if able else reason
-            state = self._among(able, least)
+            state = self._among(able, copies, least)
             if state is not None:
                 return state, "prefix-match"
         return None, reason
@@ -103,15 +116,15 @@ class PrefixAware:
     def _among(
         self,
         equals: list[CopyState],
+        copies: Sequence[CopyState],
         least: Callable[[Sequence[CopyState]], CopyState | None],
     ) -> CopyState | None:
         """Of copies that hold as much, in the order in which they were sent it last."""
-        below = [
-            one
-            for one in equals
-            if one.outstanding < one.outstanding_max
-            and one.outstanding + one.others < self._threshold
-        ]
+        roomy = [one for one in equals if one.outstanding < one.outstanding_max]
+        below = [one for one in roomy if one.outstanding + one.others < self._threshold]
+        if roomy and not below:
+            fewest = min(one.outstanding + one.others for one in copies)
+            below = [one for one in roomy if one.outstanding + one.others < fewest + _NEARLY]
         if all(one.cache_bytes for one in below):
             return least(below)
         return below[0]
