@@ -35,7 +35,7 @@ SCENARIO = RegionsScenario(
 )
 
 #: Slots of a copy that a region tells of, and how many requests it may have for its cache.
-_PUSHED = ((7, 9), (7, 8), (7, 10), (8, 9), (6, 8))
+_PUSHED = ((8, 8), (7, 9), (7, 8), (7, 10), (8, 9), (6, 8))
 _LOR = LEAST_OUTSTANDING_REQUESTS
 #: Of a copy: its 8 sequences, and how many may wait behind them for its cache.
 POLICIES: dict[str, list[Policy]] = {

@@ -41,9 +41,8 @@ from penstock.core.routing.pickers import least_outstanding
 from penstock.core.routing.prefixes import PrefixIndex, is_alive
 
 #: A copy at the threshold takes a prompt that it holds while no other has so many fewer: nothing is
-#: moved for a difference of one (as in `rebalance.py`). With 3 and 4 in its place queues of popular
-#: prefixes grow beside idle places (the twin's three regions carry 26.8 and 22.5 requests/s, 29.3
-#: with 2).
+#: moved for a difference of one (as in `rebalance.py`). With more, queues of popular prefixes grow
+#: beside idle places (docs/decisions/0019).
 _NEARLY: Final = 2
 
 
