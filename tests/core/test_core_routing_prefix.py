@@ -120,6 +120,20 @@ def test_a_copy_that_may_hold_no_more_takes_none_however_busy_the_others_are() -
     assert router.pick(prompt=SHOP) == NoRoute("all-copies-full", 0.1)
 
 
+def test_a_copy_that_may_hold_no_more_is_none_to_go_to_instead() -> None:
+    """It has fewer, as it may hold fewer: the prompt stays with those that can take it."""
+    told = routes(1, 2, threshold=2, cache_tokens=4096)
+    (variant,) = told.variants
+    wide, narrow = variant.copies
+    narrow = replace(narrow, outstanding_max=1)
+    router = EndpointRouter(
+        replace(told, variants=(replace(variant, copies=(wide, narrow)),)), random.Random(1)
+    )
+    assert [ask(router, SHOP)[0] for _ in range(2)] == [1, 1]
+    assert ask(router, BANK) == (2, "least-outstanding")
+    assert [ask(router, SHOP) for _ in range(2)] == [(1, "prefix-match")] * 2  # 3 and 4 against 1
+
+
 def test_what_other_gateways_have_on_copies_counts_in_the_difference() -> None:
     router = router_of(1, 2, threshold=2, cache_tokens=4096)
     assert [ask(router, SHOP)[0] for _ in range(2)] == [1, 1]

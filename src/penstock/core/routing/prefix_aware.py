@@ -122,7 +122,8 @@ class PrefixAware:
         roomy = [one for one in equals if one.outstanding < one.outstanding_max]
         below = [one for one in roomy if one.outstanding + one.others < self._threshold]
         if roomy and not below:
-            fewest = min(one.outstanding + one.others for one in copies)
+            open_ = [one for one in copies if one.outstanding < one.outstanding_max]
+            fewest = min(one.outstanding + one.others for one in open_ or roomy)
             below = [one for one in roomy if one.outstanding + one.others < fewest + _NEARLY]
         if all(one.cache_bytes for one in below):
             return least(below)
