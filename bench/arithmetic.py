@@ -6,18 +6,20 @@ things measured in one round; what is told of several rounds is their median.
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from penstock.sim.outcome import percentile
 
 __all__ = [
     "alternated", "best", "capacity", "keeps_level", "long_enough", "median_ratio", "percentile",
-    "percentile_ms", "ratios", "savings", "share_equal", "steps_of", "worst",
+    "percentile_ms", "ratios", "resampled_range", "savings", "share_equal", "steps_of", "worst",
 ]  # fmt: skip
 
 Case = TypeVar("Case", bound=Hashable)
+Round = TypeVar("Round")
 
 
 def percentile_ms(ascending_s: list[float], fraction: float) -> float:
@@ -33,6 +35,16 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
 def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
     """Median of the rounds' own ratios."""
     return statistics.median(ratios(above, below))
+
+
+def resampled_range(
+    rounds: Sequence[Round], figure: Callable[[Sequence[Round]], float], *, times: int = 200
+) -> tuple[float, float]:
+    """What a figure over all rounds would have been with other rounds of the same kind: its 5th and
+    95th percentile over rounds drawn anew with replacement (the bootstrap; Efron, 1979)."""
+    rng = random.Random(1)
+    found = sorted(figure(rng.choices(rounds, k=len(rounds))) for _ in range(times))
+    return percentile(found, 0.05), percentile(found, 0.95)
 
 
 def savings(rates: Sequence[float], of_peer: Sequence[float]) -> list[float]:

@@ -7,7 +7,8 @@
 * Least outstanding requests (`lor_p99_ratio`): the requests of `scenarios/assistant_lor.toml`, the
   same arrivals and lengths to the byte, through one gateway and through several at the same time;
   paced copies take hardly any processor. P99 of the first token of several over that of one, over
-  all seeds: the P99 of one alone is what ten requests say.
+  all seeds: the P99 of one alone is what ten requests say. `ratio_range` is what other seeds could
+  have made of it.
 * A gateway killed under load: callers over kept-alive connections, each of which asks again on a
   new connection after an error. `crash_lost` is what was in flight at the gateway that died; nobody
   else may see anything (`crash_others_lost`).
@@ -26,12 +27,15 @@ import statistics
 import threading
 import time
 import urllib.request
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from bench import wrk
+from bench.arithmetic import resampled_range
 from bench.deployment import deploy
 from bench.echo_servers import AS_SHIPPED, JSON_ROW, ROW, bare_loop
 from bench.generation_load import streamed
@@ -157,7 +161,7 @@ def lor(options: argparse.Namespace) -> dict[str, Any]:
     base = load_scenario(ROOT / "scenarios" / "assistant_lor.toml")
     workload = dataclasses.replace(base.workload, rate_rps=options.rate)
     scenario = dataclasses.replace(base, workload=workload, length_s=options.lor_seconds)
-    first: dict[int, list[float]] = {count: [] for count in options.gateways}
+    rounds: list[dict[int, list[float]]] = []  #: of each seed
     by_seed: dict[int, dict[int, float]] = {}
     assert base.generation is not None
     for seed in options.seeds:
@@ -173,19 +177,28 @@ def lor(options: argparse.Namespace) -> dict[str, Any]:
                     options.gateways,
                 )
             )
-        by_seed[seed] = {}
-        for count, each in zip(options.gateways, found, strict=True):
-            first[count] += each
-            by_seed[seed][count] = round(p99_s(each), 4)
+        rounds.append(dict(zip(options.gateways, found, strict=True)))
+        by_seed[seed] = {count: round(p99_s(each), 4) for count, each in rounds[-1].items()}
         print(f"least outstanding requests, seed {seed}: P99 {by_seed[seed]} s", flush=True)
-    p99 = {count: p99_s(each) for count, each in first.items()}
+
+    def over_one(count: int, of: Sequence[dict[int, list[float]]]) -> float:
+        return pooled_p99_s(of, count) / pooled_p99_s(of, 1)
+
     return {
-        "ratio": {count: round(each / p99[1], 3) for count, each in p99.items()},
-        "p99_s": {count: round(each, 4) for count, each in p99.items()},
+        "ratio": {count: round(over_one(count, rounds), 3) for count in options.gateways},
+        "ratio_range": {
+            count: [round(end, 3) for end in resampled_range(rounds, partial(over_one, count))]
+            for count in options.gateways
+        },
+        "p99_s": {count: round(pooled_p99_s(rounds, count), 4) for count in options.gateways},
         "by_seed_p99_s": by_seed,
-        "requests": len(first[1]),
+        "requests": sum(len(each[1]) for each in rounds),
         "rate_rps": options.rate,
     }
+
+
+def pooled_p99_s(rounds: Sequence[dict[int, list[float]]], count: int) -> float:
+    return p99_s([first_s for each in rounds for first_s in each[count]])
 
 
 def one_lor(

@@ -127,12 +127,12 @@ def gateways(line: Line) -> list[str]:
             ),
         ),
         table(
-            ["gateways", "P99 of the first token, s, by seed", "over one gateway's"],
+            ["gateways", "P99 of the first token, s, by seed", "over one gateway's, and 90 %"],
             (
                 [
                     count,
                     ", ".join(f"{found[count]:.2f}" for found in lor["by_seed_p99_s"].values()),
-                    times(ratio),
+                    "{} ({:.2f} to {:.2f})".format(times(ratio), *lor["ratio_range"][count]),
                 ]
                 for count, ratio in lor["ratio"].items()
             ),

@@ -16,6 +16,7 @@ from bench.arithmetic import (
     median_ratio,
     percentile_ms,
     ratios,
+    resampled_range,
     savings,
     share_equal,
     steps_of,
@@ -39,6 +40,13 @@ def test_a_ratio_is_of_one_round_and_then_the_median_of_the_rounds() -> None:
     """The median of the ratios, not the ratio of the medians: that would be 20 / 20."""
     assert ratios([10.0, 30.0, 20.0], [20.0, 10.0, 40.0]) == [0.5, 3.0, 0.5]
     assert median_ratio([10.0, 30.0, 20.0], [20.0, 10.0, 40.0]) == 0.5
+
+
+def test_a_range_is_that_of_other_rounds_of_the_same_kind() -> None:
+    """Nine rounds of ten say 1, one says 11: drawn anew it comes up never, or up to four times."""
+    rounds = [1.0] * 9 + [11.0]
+    assert resampled_range(rounds, lambda of: sum(of) / len(of)) == (1.0, 4.0)
+    assert resampled_range([2.0] * 5, lambda of: sum(of) / len(of)) == (2.0, 2.0)
 
 
 def test_rounds_that_are_not_as_many_have_no_ratio() -> None:
