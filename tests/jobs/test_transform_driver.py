@@ -121,7 +121,7 @@ def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> 
         record = await site.ended("j")
         assert record.status == FAILED
         assert record.failure_reason == (
-            "a.txt: bytes 0 to 4: 3 instances ended while they had it:"
+            "a.txt: bytes 0 to 4: 5 instances ended while they had it:"
             " the instance ended by signal 11."
         )
         assert site.outputs("j") == {"b.txt.out": "TWO\n"}

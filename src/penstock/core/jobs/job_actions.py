@@ -26,7 +26,9 @@ class JobPolicy:
     refused_max: int | None = 0  #: records; None = any number
     spans_at_once: int = 2  #: on one copy: the next is read while one runs
     attempts_max: int = 8  #: of a span or an output that could not be done for a while
-    crashes_max: int = 3  #: of instances that had the same span, and no record is to blame
+    #: of instances that had the same span, and no record is to blame. Three come by chance where
+    #: instances are killed faster than a span is done: a job with 100 kills failed by it.
+    crashes_max: int = 5
     crash_tries_max: int = 12  #: the same, with those that suspects were run apart on
     backoff_s_min: float = 0.5  #: before it is tried again; doubles each time
     backoff_s_max: float = 30.0
