@@ -81,6 +81,10 @@ def test_what_the_caller_or_the_model_did_wrong_is_permanent_and_so_is_time_that
     assert not is_permanent(InternalError("internal", "a bug"))
 
 
+def test_a_process_that_ends_while_it_loads_a_model_may_have_been_killed() -> None:
+    assert not is_permanent(ModelError("worker-died", "the model's process was ended by SIGKILL"))
+
+
 def test_the_lowest_free_slots_come_first_and_one_that_failed_says_when_it_is_due() -> None:
     failures = {1: failure(2, at=10.0), 7: failure(1)}
     assert list(free_slots(5, {0, 3}, failures, SPEC, missing=2)) == [

@@ -121,7 +121,7 @@ def test_a_span_that_crashes_every_instance_fails_its_object(tmp_path: Path) -> 
         record = await site.ended("j")
         assert record.status == FAILED
         assert record.failure_reason == (
-            "a.txt: bytes 0 to 4: 5 instances ended while they had it:"
+            "a.txt: bytes 0 to 4: 6 instances ended while they had it:"
             " the instance ended by signal 11."
         )
         assert site.outputs("j") == {"b.txt.out": "TWO\n"}
@@ -143,8 +143,8 @@ def test_records_that_end_their_instances_are_refused_and_the_others_written(
         assert outputs["b.txt.out"] == "TEN\n"
         refused = [json.loads(line) for line in outputs["a.txt.errors"].splitlines()]
         assert [one["record"] for one in refused] == [2, 7]
-        # One that nothing was noted of, then three for each: noted, apart, by itself.
-        assert site.plane.deaths == 1 + 3 + 3
+        # One that nothing was noted of, then four for each: noted, apart, by itself twice.
+        assert site.plane.deaths == 1 + 4 + 4
         assert list((tmp_path / "state" / "jobs").iterdir()) == []
 
     run(tmp_path, test)

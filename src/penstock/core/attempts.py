@@ -15,6 +15,8 @@ from penstock.errors import PenstockError
 
 _PERMANENT_FAMILIES = ("caller", "model")
 _PERMANENT_CODES = ("startup-timeout", "download-timeout")
+#: Of those families, and yet it may pass: a process may have been killed, or run out of memory.
+_PASSING_CODES = ("worker-died",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,8 @@ def failure_count(
 
 def is_permanent(error: PenstockError) -> bool:
     """Trying again can't help: the request or the model is wrong, or its time is up."""
-    return error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
+    permanent = error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
+    return permanent and error.code not in _PASSING_CODES
 
 
 def is_final(failure: SlotFailure, spec: ReconcileSpec) -> bool:

@@ -48,9 +48,10 @@ def test_room_that_others_hold_is_waited_for(reason: str) -> None:
     assert verdict(failure(reason, permanent=True), coming=1).outcome == FINE
 
 
-def test_an_instance_that_keeps_ending_while_it_loads_is_hopeless_after_three() -> None:
-    assert verdict(failure("instance-exit", count=2)).outcome == FINE
-    assert verdict(failure("instance-exit", count=3)).outcome == HOPELESS
+@pytest.mark.parametrize("reason", ["instance-exit", "worker-died"])
+def test_what_keeps_ending_while_it_loads_is_hopeless_after_six(reason: str) -> None:
+    assert verdict(failure(reason, count=5)).outcome == FINE
+    assert verdict(failure(reason, count=6)).outcome == HOPELESS
 
 
 def test_after_a_copy_has_answered_more_is_put_up_with() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from penstock.core.jobs.crashes import CrashCase
@@ -98,11 +99,6 @@ def keep(one: int, number: int, case: CrashCase, reason: str = "instance-ended")
     return KeepCase(one, number, case, reason)
 
 
-def deaths(count: int) -> CrashCase:
-    """So many, and nothing was noted."""
-    return CrashCase(deaths=count, tries=count)
-
-
 def whole(number: int) -> AssembleObject:
     return AssembleObject(number, "object-whole")
 
@@ -188,21 +184,23 @@ def test_the_pause_has_an_upper_bound() -> None:
 
 def test_a_span_whose_instance_crashed_is_done_again_alone() -> None:
     """Two spans were on it; the second one is the cause, and the first is not blamed for it."""
-    job = Job(4, policy=JobPolicy(spans_at_once=2, crashes_max=3))
+    job = Job(4, policy=JobPolicy(spans_at_once=2, crashes_max=2))
     job.begin()
     assert job.copies(1) == [run(1, 0, 0), run(1, 0, 1)]
-    crash = NotDone(CRASH, "signal 11")
+    unknown, reading = NotDone(CRASH, "signal 11"), NotDone(CRASH, "signal 11", ())
     job.copies(now=1.0)
-    assert job.not_done(0, 0, crash, now=1.0) == [keep(0, 0, deaths(1))]
-    assert job.not_done(0, 1, crash, now=1.0) == [keep(0, 1, deaths(1))]
-    assert job.copies(2, now=2.0) == [run(2, 0, 0, "again", deaths(1))]  # nothing beside it
-    assert job.done(0, 0, now=3.0) == [run(2, 0, 1, "again", deaths(1))]
+    assert job.not_done(0, 0, unknown, now=1.0) == [keep(0, 0, CrashCase(tries=1))]
+    assert job.not_done(0, 1, unknown, now=1.0) == [keep(0, 1, CrashCase(tries=1))]
+    # nothing beside it
+    assert job.copies(2, now=2.0) == [run(2, 0, 0, "again", CrashCase(tries=1))]
+    assert job.done(0, 0, now=3.0) == [run(2, 0, 1, "again", CrashCase(tries=1))]
     job.copies(now=4.0)
-    assert job.not_done(0, 1, crash, now=4.0) == [keep(0, 1, deaths(2))]
-    assert job.copies(3, now=6.0) == [run(3, 0, 1, "again", deaths(2))]
+    case = CrashCase(tries=2, deaths=1, common=(-1,))
+    assert job.not_done(0, 1, reading, now=4.0) == [keep(0, 1, case)]
+    assert job.copies(3, now=6.0) == [run(3, 0, 1, "again", case)]
     job.copies(now=7.0)
     why = "a: bytes 100 to 200: 3 instances ended while they had it: signal 11"
-    assert job.not_done(0, 1, crash, now=7.0) == [
+    assert job.not_done(0, 1, reading, now=7.0) == [
         FailObject(0, why, "span-crashes"),
         RELEASE,
         EndJob(FAILED, why, "objects-failed"),
@@ -213,14 +211,16 @@ def test_a_record_that_ends_instances_is_found_and_the_others_are_written() -> N
     job = Job(1, policy=JobPolicy(refused_max=1))
     job.begin()
     job.copies(1)
+    whole_run = CrashCase(deaths=1, common=(4, 5, 6))
     cases = [
-        deaths(1),
-        CrashCase(deaths=2, tries=2, suspects=(4, 5, 6)),
-        CrashCase(deaths=2, tries=3, suspects=(5, 4, 6), first_deaths=1),
+        CrashCase(tries=1),
+        replace(whole_run, tries=2, suspects=(4, 5, 6)),
+        replace(whole_run, tries=3, suspects=(5, 4, 6), first_deaths=1),
+        replace(whole_run, tries=4, suspects=(5, 4, 6), first_deaths=2),
         CrashCase(suspects=(4, 6), refused=((5, "signal 8"),)),
     ]
     for copy, (at_work, case) in enumerate(
-        zip(((), (4, 5, 6), (5,), (5,)), cases, strict=True), start=2
+        zip((None, (4, 5, 6), (5,), (5,), (5,)), cases, strict=True), start=2
     ):
         job.copies()
         assert job.not_done(0, 0, NotDone(CRASH, "signal 8", at_work), now=copy) == [
@@ -231,7 +231,7 @@ def test_a_record_that_ends_instances_is_found_and_the_others_are_written() -> N
     found = CrashCase(refused=((5, "signal 8"),))
     assert job.checked(job.machine.passed(span(0, 0), now=9.0)) == [
         keep(0, 0, found, "suspects-passed"),
-        run(5, 0, 0, "again", found),
+        run(6, 0, 0, "again", found),
     ]
     assert job.done(0, 0, refused=1, now=9.0) == [whole(0), RELEASE]
 
@@ -242,7 +242,7 @@ def test_one_record_too_many_that_ends_instances_ends_the_search() -> None:
     job.begin()
     job.copies(1)
     found = CrashCase(refused=((5, "signal 8"),))
-    for at_work in ((), (4, 5, 6), (5,)):
+    for at_work in (None, (4, 5, 6), (5,), (5,)):
         job.not_done(0, 0, NotDone(CRASH, "signal 8", at_work))
         job.timer(1.0)
     assert job.not_done(0, 0, NotDone(CRASH, "signal 8", (5,)), now=1.0) == [
@@ -257,18 +257,49 @@ def test_one_record_too_many_that_ends_instances_ends_the_search() -> None:
     ]
 
 
-def test_instances_that_end_again_and_again_over_suspects_who_pass_are_given_up() -> None:
-    """Each record is innocent by itself: it takes two of them, or a machine that is failing."""
-    job = Job(1, policy=JobPolicy(refused_max=None, crashes_max=100, crash_tries_max=4))
+def given_up(job: Job, *at_work: tuple[int, ...]) -> list[Any]:
+    """Each whole run ends an instance, and its suspects pass: what the last death leads to."""
+    actions: list[Any] = []
+    for now, records in enumerate(at_work):
+        actions = job.not_done(0, 0, NotDone(CRASH, "signal 8", records), now=100.0 * now)
+        job.timer(100.0 * now + 50.0)
+        if job.machine.running() and records is not at_work[-1]:
+            job.checked(job.machine.passed(span(0, 0), now=100.0 * now + 60.0))
+    return actions
+
+
+def test_suspects_who_pass_and_yet_were_there_every_time_are_given_up() -> None:
+    """Each is innocent by itself: it takes two of them."""
+    job = Job(1, policy=JobPolicy(refused_max=None, crashes_max=4))
     job.begin()
     job.copies(1)
-    for now in (1.0, 2.0, 3.0):
-        job.not_done(0, 0, NotDone(CRASH, "signal 8", (4, 5)), now=now)
-        job.timer(now + 0.9)
     why = "a: bytes 0 to 100: 4 instances ended while they had it: signal 8"
-    assert job.not_done(0, 0, NotDone(CRASH, "signal 8", (4, 5)), now=5.0)[0] == (
-        FailObject(0, why, "span-crashes")
-    )
+    actions = given_up(job, (4, 5), (3, 4, 5), (4, 5, 6), (4, 5, 7))
+    assert actions[0] == FailObject(0, why, "span-crashes")
+
+
+def test_kills_by_chance_are_put_up_with_for_longer() -> None:
+    """At no record do they meet; a machine that is failing is no good for ever."""
+    job = Job(1, policy=JobPolicy(refused_max=None, crashes_max=2, crash_tries_max=6))
+    job.begin()
+    job.copies(1)
+    why = "a: bytes 0 to 100: 6 instances ended while they had it: signal 8"
+    actions = given_up(job, (1, 2), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12))
+    assert actions[0] == FailObject(0, why, "span-crashes")
+
+
+def test_a_search_makes_no_pause_until_it_has_taken_many_instances() -> None:
+    job = Job(1, policy=JobPolicy(search_tries=3))
+    job.begin()
+    job.copies(1)
+    now, pauses = 0.0, []
+    for at_work in (None, (1, 2, 3), (1,), (2,), (3,), (1,)):
+        job.not_done(0, 0, NotDone(CRASH, "x", at_work), now=now)
+        due = job.machine.next_deadline()
+        pauses.append(0.0 if due is None else due - now)
+        now += pauses[-1]
+        job.timer(now)
+    assert pauses == [0.5, 0.0, 0.0, 0.5, 1.0, 2.0]
 
 
 def test_what_was_found_out_of_a_span_outlives_the_server() -> None:
@@ -303,7 +334,7 @@ def test_others_are_done_while_a_crashed_span_waits_for_an_idle_copy() -> None:
     assert job.done(0, 4, now=1.0) == [run(2, 0, 5)]
     assert job.done(0, 1, now=1.0) == [run(2, 0, 2)]
     assert job.done(0, 5, now=1.0) == []
-    assert job.done(0, 2, now=1.0) == [run(2, 0, 0, "again", deaths(1))]
+    assert job.done(0, 2, now=1.0) == [run(2, 0, 0, "again", CrashCase(tries=1))]
     assert job.done(0, 0, now=1.0) == [whole(0), RELEASE]
 
 

@@ -37,14 +37,15 @@ def decide(
     copies: int,
     coming: int,
     answered: bool,
-    attempts_max: int = 3,
+    attempts_max: int = 6,
 ) -> CapacityVerdict:
     """
     Args:
         copies: that answer.
         coming: instances on their way to a copy that answers.
         answered: a copy did, since the job was taken up.
-        attempts_max: failures in a row of one slot, before any copy has answered.
+        attempts_max: failures in a row of one slot, before any copy has answered: some fifteen
+            seconds of pauses, in which who kills at random may stop.
     """
     if copies:
         return CapacityVerdict(FINE)

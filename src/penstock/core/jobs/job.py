@@ -17,7 +17,8 @@ above 0 end the job at once.
 
 A span whose instance crashed is done again alone on its copy: if it was not the cause the next one
 is found out, and nobody is blamed for a neighbour. The records that did it are found and refused
-(`crashes.py`); after `crashes_max` deaths that none can be blamed for its object has failed.
+(`crashes.py`); after `crashes_max` deaths with something in common that none can be blamed for, or
+`crash_tries_max` at all, its object has failed.
 
 Invariants: a span is waiting, running on one copy, done, or its object has failed; nothing is begun
 after the end, or after a stop; the job ends once, when nothing runs and nothing is put together.
@@ -309,9 +310,9 @@ class TransformJob:
         if self._too_many(case):
             case = case.passed()
         self._cases[key] = case
-        # A new instance is waited for anyway, and suspects are few.
-        pause_s = 0.0 if case.suspects else self._backoff_s(case.deaths)
-        self._again.append((now + pause_s, span))
+        # A search goes on at once, for a while: who kills at random is to have time to stop.
+        count = case.tries - policy.search_tries if case.suspects else case.tries
+        self._again.append((now + self._backoff_s(max(count, 0)), span))
         return [KeepCase(*key, case, "instance-ended")]
 
     def _too_many(self, case: CrashCase) -> bool:

@@ -26,10 +26,9 @@ class JobPolicy:
     refused_max: int | None = 0  #: records; None = any number
     spans_at_once: int = 2  #: on one copy: the next is read while one runs
     attempts_max: int = 8  #: of a span or an output that could not be done for a while
-    #: of instances that had the same span, and no record is to blame. Three come by chance where
-    #: instances are killed faster than a span is done: a job with 100 kills failed by it.
-    crashes_max: int = 5
-    crash_tries_max: int = 12  #: the same, with those that suspects were run apart on
+    crashes_max: int = 5  #: of instances over one span, with something at work at each of them
+    crash_tries_max: int = 16  #: of instances over one span, for whatever reason
+    search_tries: int = 6  #: the first of these, which need no pause while suspects are run apart
     backoff_s_min: float = 0.5  #: before it is tried again; doubles each time
     backoff_s_max: float = 30.0
     stop_s_max: float = 30.0  #: for spans to end that need not be finished
@@ -41,7 +40,8 @@ class NotDone:
 
     kind: str  #: wrong | crash | taken | later
     message: str
-    at_work: tuple[int, ...] = ()  #: records of the span that were when its instance crashed
+    #: records of the span that were when its instance crashed; None: nothing was noted
+    at_work: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class SpanCalls:
                 return NotDone(kind, reason_of(error))
             story = await self._story(instance_id) or reason_of(error)
             noted = await asyncio.to_thread(take_at_work, self._parts_uri, span)
-            return NotDone(kind, story, noted if case is not None else ())
+            return NotDone(kind, story, noted if case is not None else None)
         return None if "passed" in reply else from_dict(SpanDone, reply)
 
     async def _story(self, instance_id: str) -> str:

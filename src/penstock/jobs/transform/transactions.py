@@ -258,6 +258,7 @@ def _span_done(row: RowMapping) -> SpanDone:
 
 def _case(text: str) -> CrashCase:
     members = orjson.loads(text)
-    members["suspects"] = tuple(members["suspects"])
+    for numbers in ("common", "suspects"):  # of an earlier version may have no `common`
+        members[numbers] = tuple(members.get(numbers, ()))
     members["refused"] = tuple((number, story) for number, story in members["refused"])
     return CrashCase(**members)
