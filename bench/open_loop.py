@@ -241,12 +241,7 @@ def open_loop(
     content_type: str = "application/json",
 ) -> Figures:
     """Sends `bodies` in turn at `rate` per s for `seconds`, from a process of its own."""
-    head, _, path = url.removeprefix("http://").partition("/")
-    host, _, port = head.partition(":")
-    options = {
-        "host": host,
-        "port": int(port),
-        "path": f"/{path}",
+    options = _at(url) | {
         "bodies": bodies,
         "rate": rate,
         "seconds": seconds,
@@ -255,7 +250,7 @@ def open_loop(
         "content_type": content_type,
     }
     run = subprocess.run(
-        [sys.executable, "-m", "bench.open_loop"],
+        _PROGRAM,
         input=json.dumps(options),
         capture_output=True,
         text=True,
@@ -264,6 +259,71 @@ def open_loop(
     if run.returncode:
         raise RuntimeError(f"the load on {url} broke off:\n{run.stderr[-2000:]}")
     return Figures(**json.loads(run.stdout))
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """All requests of one run; times are of `time.perf_counter`, which processes share."""
+
+    sent: int
+    answered: list[tuple[float, float]]  #: due, answered; with 2xx
+    refused: list[tuple[float, float]]  #: the same, with 429 or 503
+    failed: int  #: connections that were lost, and other answers
+    statuses: list[str]  #: of other answers
+    unanswered: int  #: when patience ended
+
+
+class BackgroundLoad:
+    """The same load, begun at once; what becomes of each request is told in the end."""
+
+    def __init__(
+        self,
+        url: str,
+        bodies: list[str],
+        *,
+        rate: float,
+        seconds: float,
+        connections: int = 256,
+        seed: int = 1,
+        patience_s: float = 20.0,
+    ) -> None:
+        """`patience_s`: for answers after the last request."""
+        options = _at(url) | {
+            "bodies": bodies,
+            "rate": rate,
+            "seconds": seconds,
+            "connections": connections,
+            "seed": seed,
+            "content_type": "application/json",
+            "patience_s": patience_s,
+            "each": True,
+        }
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(_PROGRAM, stdin=pipe, stdout=pipe, text=True)
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(options))
+        self._process.stdin.close()
+
+    def result(self) -> Requests:
+        """Waits for its end. Raises RuntimeError where it broke off."""
+        assert self._process.stdout is not None
+        told = self._process.stdout.read()
+        if self._process.wait(60):
+            raise RuntimeError("the load broke off")
+        return Requests(**json.loads(told))
+
+    def kill(self) -> None:
+        """Idempotent; nothing is told then."""
+        self._process.kill()
+
+
+def _at(url: str) -> dict[str, Any]:
+    head, _, path = url.removeprefix("http://").partition("/")
+    host, _, port = head.partition(":")
+    return {"host": host, "port": int(port), "path": f"/{path}"}
+
+
+_PROGRAM = (sys.executable, "-m", "bench.open_loop")
 
 
 if __name__ == "__main__":

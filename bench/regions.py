@@ -23,7 +23,6 @@ import argparse
 import contextlib
 import itertools
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -34,6 +33,7 @@ from typing import Any
 from bench.arithmetic import percentile_ms
 from bench.deployment import deploy
 from bench.machine import OthersLoad, foreground
+from bench.open_loop import BackgroundLoad, Requests
 from bench.paced import paced_artifact
 from bench.processes import JSON_HEADERS, wait_answer
 from bench.regions_fronts import Front, haproxies, haproxy_version, started
@@ -97,33 +97,9 @@ class Shares(threading.Thread):
         self.join(10)
 
 
-def load(url: str, *, rate: float, seconds: float, seed: int) -> subprocess.Popen[str]:
-    """Requests at Poisson times, from a process of its own."""
-    head, _, path = (url + PATH).removeprefix("http://").partition("/")
-    host, _, port = head.partition(":")
-    options = {
-        "host": host, "port": int(port), "path": f"/{path}", "bodies": [BODY], "rate": rate,
-        "seconds": seconds, "connections": 256, "seed": seed, "each": True,
-        "content_type": "application/json", "patience_s": 20.0,
-    }  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.open_loop"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(options))
-    process.stdin.close()
-    return process
-
-
-def result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
-    assert process.stdout is not None
-    told = process.stdout.read()
-    if process.wait(60):
-        raise RuntimeError("the load broke off")
-    return dict(json.loads(told))
+def load(url: str, *, rate: float, seconds: float, seed: int) -> BackgroundLoad:
+    """Requests at Poisson times."""
+    return BackgroundLoad(url + PATH, [BODY], rate=rate, seconds=seconds, seed=seed)
 
 
 def measured(front: Front, regions: dict[str, Host], options: argparse.Namespace) -> Seen:
@@ -133,7 +109,7 @@ def measured(front: Front, regions: dict[str, Host], options: argparse.Namespace
     with started(front, regions) as url:
         for _ in regions:  # each has its turn where there are turns
             wait_answer(url + PATH, BODY.encode(), timeout_s=60.0, headers=JSON_HEADERS)
-        result_of(load(url, rate=options.rate, seconds=3.0, seed=99))
+        load(url, rate=options.rate, seconds=3.0, seed=99).result()
         watch = Shares(url) if front.kind == "ours" else None
         if watch is not None:
             watch.start()
@@ -147,7 +123,7 @@ def measured(front: Front, regions: dict[str, Host], options: argparse.Namespace
             _sleep_until(began + options.steady + options.step)
             cut = time.perf_counter()
             gone.cut()
-            results = [result_of(each) for each in loads]
+            results = [each.result() for each in loads]
             again = sent_again(url) if front.kind == "ours" else {}
         finally:
             gone.mend()
@@ -169,13 +145,13 @@ def sent_again(url: str) -> dict[str, float]:
 
 def summed(
     front: Front,
-    results: list[dict[str, Any]],
+    results: list[Requests],
     began: float,
     stepped: float,
     cut: float,
     shares: list[tuple[float, dict[str, float]]],
 ) -> Seen:
-    answered = sorted((due, at - due) for each in results for due, at in each["answered"])
+    answered = sorted((due, at - due) for each in results for due, at in each.answered)
     phases = {
         "steady": (began + 2.0, stepped),
         "step": ((stepped + cut) / 2, cut - AROUND_S[0]),
@@ -186,14 +162,14 @@ def summed(
         for name, (low, high) in phases.items()
     }
     around = [s for due, s in answered if cut - AROUND_S[0] <= due < cut + AROUND_S[1]]
-    sent = sum(each["sent"] for each in results)
+    sent = sum(each.sent for each in results)
     return Seen(
         front=front.name,
         sent=sent,
         lost=sent - len(answered),
-        refused=sum(len(each["refused"]) for each in results),
-        unanswered=sum(each["unanswered"] for each in results),
-        statuses=sorted({status for each in results for status in each["statuses"]}),
+        refused=sum(len(each.refused) for each in results),
+        unanswered=sum(each.unanswered for each in results),
+        statuses=sorted({status for each in results for status in each.statuses}),
         reroute_s=round(max(around, default=0.0), 3),
         p99_ms={name: round(percentile_ms(each, 0.99), 1) for name, each in took.items()},
         p50_ms={name: round(percentile_ms(each, 0.5), 1) for name, each in took.items()},
