@@ -324,7 +324,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rate", type=float, default=9.0, help="requests/s of the scenario")
     parser.add_argument("--lor-seconds", type=float, default=120.0, help="of arrivals; 0: none")
     parser.add_argument("--faster", type=float, default=2.0, help="live times are so much shorter")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 11)))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 21)))
     parser.add_argument("--crashes", type=int, default=3)
     options = parser.parse_args(arguments)
     in_front = foreground()

@@ -317,3 +317,38 @@ def test_after_a_step_of_capacity_shares_are_right_within_half_a_minute_and_do_n
     shares = [one["a"] for one in run(told, {"a": 50, "b": 50}, [60.0] * 60)]
     assert shares == sorted(shares, reverse=True), "it turned round"
     assert all(abs(share - 0.5) <= DEAD_BAND for share in shares[30:])
+
+
+def noisy(
+    told: TrafficSpec, slots: int, rates: list[float], *, service_s: float, seed: int
+) -> list[dict[str, float]]:
+    """Shares, twice a second, of regions with so many slots each: requests come at Poisson times,
+    so the number in flight does not stay what it is on average."""
+    rng, memory, history = random.Random(seed), RatioMemory(), []
+    for look, rate in enumerate(rates):
+        now, news = look / 2, []
+        for name, share in told.ratios().items():
+            asked = rate * share * service_s
+            in_flight = min(slots, round(rng.gauss(asked, asked**0.5))) if asked else 0
+            in_flight = max(0, in_flight)
+            news.append(seen(name, slots - in_flight, in_flight, at=now))
+        decision = decide(told, news, memory=memory, now=now)
+        memory, told = decision.memory, told.with_ratios(decision.ratios)
+        history.append(told.ratios())
+    return history
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_moves_nothing_and_a_step_is_followed_within_20_s(seed: int) -> None:
+    """16 slots in each region, answers in 0.18 s: 9 in flight on average, then 20."""
+    told = spec(
+        region("eu", 1 / 3, cost_per_hour=0.04),
+        region("us", 1 / 3, cost_per_hour=0.05),
+        region("ap", 1 / 3, cost_per_hour=0.06),
+    )
+    rates = [50.0] * 60 + [110.0] * 100
+    shares = [one["eu"] for one in noisy(told, 16, rates, service_s=0.18, seed=seed)]
+    before, after = shares[40:60], shares[100:]  # 20 s after the beginning, and after the step
+    assert min(before) > 0.9
+    assert max(after) - min(after) <= DEAD_BAND
+    assert 0.5 < after[-1] < 0.8  # FILL of its slots takes 0.65 of the load

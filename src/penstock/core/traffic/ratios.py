@@ -1,16 +1,16 @@
 """Shares of regions that move themselves: by capacity, queues, latency, errors and cost.
 
-    measure   what each region could take on, its *power*: answers a second with all slots busy, or
-              its slots where that is not known; less while it fails, is slow, or has a queue
+    measure   what each region could take on, its *power*, and what is asked of all: `means.py`
     decide    where the present demand should go: the cheapest regions first, up to `FILL` of
               their power, equally cheap ones alike; beyond that all by their power
     act       towards it within the bounds, at most `step_max` at once and once in `settle_s`
 
 What decides changes with the shares only where regions are overloaded or slow, so there is little
 to swing between; and where a share turns round, the next steps are half as large (a gain that
-recovers slowly). A region whose news is old or that is out of use keeps its share: unknown is not
-idle, and the router divides what it can't use among the others. Shares that were set by hand (mode
-MANUAL) never move.
+recovers slowly). Shares that have come to rest stay where they are until they are off by `WAKES`:
+what is left of the noise moves nothing. A region whose news is old or that is out of use keeps its
+share: unknown is not idle, and the router divides what it can't use among the others. Shares that
+were set by hand (mode MANUAL) never move.
 
 It must not know when it is called: `memory` is what the last decision hands to the next.
 """
@@ -18,26 +18,22 @@ It must not know when it is called: `memory` is what the last decision hands to 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from penstock.core.traffic.means import Means, Measured, measure
 from penstock.core.traffic.seen import RegionSeen
 from penstock.core.traffic.spec import AUTOMATIC, RegionSpec, TrafficSpec
 
 #: Of a region's power, before a dearer one is used: above it queues grow quickly (a queue with
 #: 80 % load is four services long, one with 90 % nine).
 FILL: Final = 0.8
-#: Smaller differences are noise.
+#: So near to where they should go, shares are at rest; so far from it they leave it again.
 DEAD_BAND: Final = 0.02
+WAKES: Final = 0.1
 #: Of the steps: halved at each turn, back by a tenth with each move that goes on.
 GAIN_MIN: Final = 1.0 / 16.0
 _GAIN_RECOVERS: Final = 1.1
-#: Failures below this are everyday ones; at half of its answers a region is worth nothing.
-_ERROR_SHARE_EASY: Final = 0.02
-_ERROR_SHARE_MAX: Final = 0.5
-#: P99 of a region against the best one's, before it counts as slow; what slowness takes at most.
-_SLOW_FROM: Final = 2.0
-_SLOW_KEEPS: Final = 0.5
 
 
 class RatioChange(NamedTuple):
@@ -54,6 +50,8 @@ class RatioMemory:
     moved_at: float | None = None
     gain: float = 1.0
     turns: tuple[tuple[str, int], ...] = ()  #: region, +1 or -1: where its share went last
+    at_rest: bool = False
+    means: Means = field(default_factory=Means)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +61,6 @@ class RatioDecision:
     reason: str
     changes: tuple[RatioChange, ...] = ()
     memory: RatioMemory = field(default_factory=RatioMemory)
-
-
-class _Measured(NamedTuple):
-    spec: RegionSpec
-    power: float  #: in one unit for all regions
-    demand: float  #: in the same
-    why: str  #: what lowers its power; none: ""
 
 
 def decide(
@@ -98,15 +89,18 @@ def decide(
         for one in seen
         if one.name not in closed and now < one.said_at + spec.health.silence_s_max
     ]
-    measured = _measure(spec, fresh)
+    measured, means = measure(spec, fresh, memory.means, now=now)
+    memory = replace(memory, means=means)
     if sum(one.power for one in measured) <= 0 or len(measured) < 2:
         return RatioDecision(before, "no-news", memory=memory)
-    if sum(one.demand for one in measured) <= 0:
+    if means.demand <= 0:
         return RatioDecision(before, "idle", memory=memory)
-    aims = _aims(measured, before)
+    aims = _aims(measured, means.demand, before)
     furthest = max(abs(aims[one] - before[one]) for one in aims)
-    if furthest < DEAD_BAND:
-        return RatioDecision(before, "steady", memory=memory)
+    if furthest < (WAKES if memory.at_rest else DEAD_BAND):
+        at_rest = memory.at_rest or means.sure(now)
+        return RatioDecision(before, "steady", memory=replace(memory, at_rest=at_rest))
+    memory = replace(memory, at_rest=False)
     if memory.moved_at is not None and now < memory.moved_at + spec.settle_s:
         return RatioDecision(before, "settling", memory=memory)
     return _moved(spec, measured, before, aims, memory, now)
@@ -114,7 +108,7 @@ def decide(
 
 def _moved(
     spec: TrafficSpec,
-    measured: list[_Measured],
+    measured: list[Measured],
     before: dict[str, float],
     aims: dict[str, float],
     memory: RatioMemory,
@@ -132,56 +126,13 @@ def _moved(
         if after[one] != before[one]
     )
     turns = {**dict(memory.turns), **{one.region: _sign(one.after - one.before) for one in changes}}
-    remembered = RatioMemory(now, gain, tuple(sorted(turns.items())))
+    remembered = replace(memory, moved_at=now, gain=gain, turns=tuple(sorted(turns.items())))
     return RatioDecision(after, "moved", changes, remembered)
 
 
-def _measure(spec: TrafficSpec, fresh: list[RegionSeen]) -> list[_Measured]:
-    """By region, in the order of the spec."""
-    by_name = {one.name: one for one in fresh}
-    told = [(one, by_name[one.name]) for one in spec.usable() if one.name in by_name]
-    by_rate = all(seen.capacity_rps > 0 for _, seen in told)
-    best_s = min((seen.p99_s for _, seen in told if seen.p99_s > 0), default=0.0)
-    measured = []
-    for region, seen in told:
-        running = max(0, seen.in_flight - seen.waiting)
-        slots = running + max(0, seen.room)
-        if region.slots_max:
-            slots = min(slots, region.slots_max)
-        unit = seen.capacity_rps / slots if by_rate and slots else 1.0
-        kept, why = 1.0, ""
-        for part, reason in (
-            (_kept_by_queue(slots, seen), "queue"),
-            (_kept_by_latency(best_s, seen), "latency"),
-            (_kept_by_errors(seen), "errors"),
-        ):
-            if part < min(kept, 1.0):
-                why = reason
-            kept *= part
-        demand = unit * (running + seen.waiting)
-        measured.append(_Measured(region, unit * slots * kept, demand, why))
-    return measured
-
-
-def _kept_by_queue(slots: int, seen: RegionSeen) -> float:
-    return slots / (slots + seen.waiting) if slots else 0.0
-
-
-def _kept_by_latency(best_s: float, seen: RegionSeen) -> float:
-    if seen.p99_s <= _SLOW_FROM * best_s:
-        return 1.0
-    return max(_SLOW_KEEPS, _SLOW_FROM * best_s / seen.p99_s)
-
-
-def _kept_by_errors(seen: RegionSeen) -> float:
-    above = max(0.0, seen.error_share - _ERROR_SHARE_EASY)
-    return max(0.0, 1.0 - above / (_ERROR_SHARE_MAX - _ERROR_SHARE_EASY))
-
-
-def _aims(measured: list[_Measured], before: dict[str, float]) -> dict[str, float]:
+def _aims(measured: list[Measured], demand: float, before: dict[str, float]) -> dict[str, float]:
     """The shares that the demand asks for, of the share that these regions have together."""
     together = sum(before[one.spec.name] for one in measured)
-    demand = sum(one.demand for one in measured)
     taken = dict.fromkeys((one.spec.name for one in measured), 0.0)
     left = demand
     for cost in sorted({one.spec.cost_per_hour for one in measured}):
@@ -230,7 +181,7 @@ def within_bounds(
 
 
 def _reasons(
-    measured: list[_Measured], before: dict[str, float], aims: dict[str, float]
+    measured: list[Measured], before: dict[str, float], aims: dict[str, float]
 ) -> dict[str, str]:
     """Why each share moves: one that grows does so for what makes the others shrink."""
     costs = {one.spec.cost_per_hour for one in measured}
