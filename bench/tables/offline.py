@@ -45,16 +45,21 @@ def _setting(setting: dict[str, Any]) -> str:
 
 
 def colocated(line: Line) -> list[str]:
+    low, high = line["p99_increase_range"]
     rows = [
         ["P99 of the endpoint alone", f"{line['p99_ms_alone']:.2f} ms"],
         ["beside the job", f"{line['p99_ms_beside']:.2f} ms"],
-        ["increase, round by round", times(line["p99_increase"])],
+        ["increase", f"{times(line['p99_increase'])} ({low:.2f} to {high:.2f})"],
         ["increase of P50", times(line["p50_increase"])],
         ["P99 while the job's instance starts", f"{line['p99_ms_starting']:.2f} ms"],
         ["the job alone", f"{line['rows_per_s_alone']:,} rows/s"],
         ["the job beside the endpoint", f"{line['rows_per_s_beside']:,} rows/s"],
         ["idle without the job", percent(line["idle_share"])],
+        ["idle beside it", percent(line["idle_share_beside"])],
         ["of that the job gets", percent(line["idle_used"])],
     ]
-    told = f"{line['rate']:,} requests/s, which keep the processors busy for {line['load']:.0%}."
+    told = (
+        f"{line['rate']:,} requests/s, which kept the processors busy for {line['load']:.0%} before"
+        f" it began; {line['requests']:,} requests in {line['turns']} pairs of turns."
+    )
     return [table(["", ""], rows), told]

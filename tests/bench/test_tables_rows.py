@@ -62,11 +62,14 @@ def test_what_work_side_by_side_costs_and_gets() -> None:
         "p99_ms_alone": 7.052, "p99_ms_beside": 8.799, "p99_increase": 1.211, "p50_increase": 1.09,
         "p99_ms_starting": 9.0, "rows_per_s_alone": 11_084, "rows_per_s_beside": 7_941,
         "idle_share": 0.665, "idle_used": 1.032, "rate": 328, "load": 0.4,
+        "p99_increase_range": [1.1, 1.3], "idle_share_beside": 0.03, "requests": 185_303,
+        "turns": 80,
     }  # fmt: skip
     table, told = offline.colocated(line)
-    assert row_of(table, "increase, round") == "| increase, round by round | 1.21 x |"
+    assert row_of(table, "increase |") == "| increase | 1.21 x (1.10 to 1.30) |"
     assert row_of(table, "of that") == "| of that the job gets | 103.2 % |"
-    assert told == "328 requests/s, which keep the processors busy for 40%."
+    assert told.startswith("328 requests/s, which kept the processors busy for 40%")
+    assert told.endswith("185,303 requests in 80 pairs of turns.")
 
 
 def test_fronts_of_regions_stand_with_what_they_lost() -> None:
