@@ -241,17 +241,17 @@ def open_loop(
     content_type: str = "application/json",
 ) -> Figures:
     """Sends `bodies` in turn at `rate` per s for `seconds`, from a process of its own."""
-    options = _at(url) | {
-        "bodies": bodies,
-        "rate": rate,
-        "seconds": seconds,
-        "connections": connections,
-        "seed": seed,
-        "content_type": content_type,
-    }
     run = subprocess.run(
         _PROGRAM,
-        input=json.dumps(options),
+        input=_options(
+            url,
+            bodies=bodies,
+            rate=rate,
+            seconds=seconds,
+            connections=connections,
+            seed=seed,
+            content_type=content_type,
+        ),
         capture_output=True,
         text=True,
         check=False,
@@ -288,20 +288,14 @@ class BackgroundLoad:
         patience_s: float = 20.0,
     ) -> None:
         """`patience_s`: for answers after the last request."""
-        options = _at(url) | {
-            "bodies": bodies,
-            "rate": rate,
-            "seconds": seconds,
-            "connections": connections,
-            "seed": seed,
-            "content_type": "application/json",
-            "patience_s": patience_s,
-            "each": True,
-        }
+        options = _options(
+            url, bodies=bodies, rate=rate, seconds=seconds, connections=connections, seed=seed,
+            content_type="application/json", patience_s=patience_s, each=True,
+        )  # fmt: skip
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(_PROGRAM, stdin=pipe, stdout=pipe, text=True)
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(options))
+        self._process.stdin.write(options)
         self._process.stdin.close()
 
     def result(self) -> Requests:
@@ -317,10 +311,11 @@ class BackgroundLoad:
         self._process.kill()
 
 
-def _at(url: str) -> dict[str, Any]:
+def _options(url: str, **options: Any) -> str:
+    """What the process of a load reads."""
     head, _, path = url.removeprefix("http://").partition("/")
     host, _, port = head.partition(":")
-    return {"host": host, "port": int(port), "path": f"/{path}"}
+    return json.dumps({"host": host, "port": int(port), "path": f"/{path}"} | options)
 
 
 _PROGRAM = (sys.executable, "-m", "bench.open_loop")
