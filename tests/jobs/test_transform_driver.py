@@ -174,18 +174,18 @@ def test_what_was_found_out_over_dead_instances_outlives_the_server(tmp_path: Pa
         site.plane.holds_at_deaths = True  # else the next one comes before the restart
         site.put("a.txt", "one", "two!", "three")
         await site.create("j", refused_max=1)
-        for deaths in range(1, 5):
+        for deaths in range(1, 6):
 
             async def died(count: int = deaths) -> bool:
                 cases = await site.database.call(transactions.cases_of, "j")
-                return any(case.tries + 4 * len(case.refused) >= count for case in cases.values())
+                return any(case.tries + 5 * len(case.refused) >= count for case in cases.values())
 
             await poll(died)
             await site.restart()
             site.plane.hold.set()
         assert (await site.ended("j")).status == COMPLETED
         assert site.outputs("j")["a.txt.out"] == "ONE\nTHREE\n"
-        assert site.plane.deaths == 4
+        assert site.plane.deaths == 5
         assert await site.database.call(transactions.cases_of, "j") == {}
 
     run(tmp_path, test)
