@@ -258,7 +258,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/traffic/answers.py": _TRAFFIC,
     "core/traffic/health.py": ("core/traffic/test_traffic_health.py", *_TRAFFIC),
     "core/traffic/held.py": _TRAFFIC,
-    "core/traffic/means.py": ("core/traffic/test_traffic_ratios.py",),
+    "core/traffic/means.py": (
+        "core/traffic/test_traffic_means.py",
+        "core/traffic/test_traffic_ratios.py",
+    ),
     "core/traffic/ratios.py": ("core/traffic/test_traffic_ratios.py",),
     "core/traffic/regions.py": _TRAFFIC,
     "core/traffic/router.py": _TRAFFIC,

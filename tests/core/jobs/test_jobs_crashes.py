@@ -95,6 +95,13 @@ def test_many_suspects_are_run_in_parts_and_a_death_leaves_one_of_them() -> None
     assert case.died(parts[3], STORY).parts() == tuple((one,) for one in parts[3])
 
 
+def test_one_that_was_alone_stays_alone_among_many_who_are_run_in_parts() -> None:
+    case = CrashCase(suspects=tuple(range(1000))).died((500,), STORY)
+    assert case.parts()[:2] == ((500,), (0, 1, 2, 3))
+    case = case.died((0, 1), STORY)  # chance, then: it was not what ended that one
+    assert (case.suspects, case.first_deaths) == ((0, 1), 0)
+
+
 @pytest.mark.parametrize("at_work", [None, ()])
 def test_a_death_between_two_parts_names_nobody(at_work: tuple[int, ...] | None) -> None:
     case = CrashCase().died((1, 2), STORY)

@@ -319,6 +319,24 @@ def test_after_a_step_of_capacity_shares_are_right_within_half_a_minute_and_do_n
     assert all(abs(share - 0.5) <= DEAD_BAND for share in shares[30:])
 
 
+def test_shares_rest_once_the_demand_is_known_and_move_again_when_they_are_far_off() -> None:
+    """Off by 0.05 they are moved before that, and left alone behind it; by 0.15 they are moved."""
+
+    def told(room_of_a: int, at: float) -> list[RegionSeen]:
+        return [seen("a", room_of_a, 20, at=at), seen("b", 20, 20, at=at)]
+
+    assert decide(spec(), told(29, 10.0), now=10.0).reason == "moved"
+    memory = decide(spec(), told(20, 10.0), now=10.0).memory
+    assert not memory.at_rest
+    memory = decide(spec(), told(20, 25.0), memory=memory, now=25.0).memory
+    assert memory.at_rest
+    near = decide(spec(), told(29, 60.0), memory=memory, now=60.0)
+    assert (near.reason, near.memory.at_rest) == ("steady", True)
+    far = decide(spec(), told(54, 90.0), memory=near.memory, now=90.0)
+    assert (far.reason, far.memory.at_rest) == ("moved", False)
+    assert rounded(far.ratios) == {"a": 0.6, "b": 0.4}
+
+
 def noisy(
     told: TrafficSpec, slots: int, rates: list[float], *, service_s: float, seed: int
 ) -> list[dict[str, float]]:
