@@ -41,6 +41,24 @@ def ask(loaded: SageMakerContract, body: bytes, **meta: Any) -> tuple[bytes, byt
     return answer
 
 
+@pytest.mark.parametrize("function", ["transform_fn(m, d, c, a)", "output_fn(p, a)"])
+def test_a_type_that_the_model_names_is_not_called_the_callers_accept(
+    tmp_path: Path, function: str
+) -> None:
+    others = "" if "transform" in function else "def predict_fn(d, m): return d\n"
+    source = f"def model_fn(d): return 0\n{others}def {function}: return {{'a': 1}}, KIND\n"
+    loaded = contract(tmp_path, f"KIND = 'image/png'\n{source}")
+    body, _, _, flags = ask(loaded, b"[]", accept="application/json")
+    error = json.loads(body)
+    assert flags & ERROR
+    assert error["code"] == "model-code-failed"
+    assert "returned dict as content type 'image/png'" in error["message"]
+    assert "Accept" not in error["message"]
+    assert error.get("original_status", 500) == 500
+    loaded = contract(tmp_path, f"KIND = 'application/json; charset=utf-8'\n{source}")
+    assert ask(loaded, b"[]", accept="text/csv")[:2] == (b'{"a":1}', b"application/json")
+
+
 def test_defaults_read_and_write_json_csv_and_npy(tmp_path: Path) -> None:
     loaded = contract(
         tmp_path, "def model_fn(d): return 10\ndef predict_fn(data, model): return data * model\n"

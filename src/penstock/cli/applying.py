@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.cli.client import SageMaker
+from penstock.cli.client import SageMaker, if_there
 from penstock.cli.deploy import (
     WAIT_S_MAX,
     create_unless_there,
@@ -27,7 +27,6 @@ from penstock.cli.deploy import (
 from penstock.cli.status import list_all
 from penstock.core.apply_plan import Action, EndpointSeen, EndpointWish, Place, Plan, Seen, Step
 from penstock.core.versioned_names import stem
-from penstock.errors import CallerError
 from penstock.packaging.stores import Store, open_store
 from penstock.packaging.wishes import STACK_TAG, Deployment
 
@@ -159,11 +158,7 @@ class _Hands:
         wait_gone(self._client, step.name)
 
     def _delete(self, operation: str, **members: str) -> None:
-        try:
-            self._client.sagemaker(operation, **members)
-        except CallerError as error:
-            if "Could not find" not in error.message:
-                raise
+        if_there(self._client, operation, **members)
 
 
 def _settle(client: SageMaker, wish: EndpointWish) -> None:
@@ -205,12 +200,7 @@ def _of_stacks(client: SageMaker, stacks: set[str]) -> frozenset[str]:
 
 def _tags(client: SageMaker, arn: str) -> Mapping[str, str]:
     """An endpoint that is gone meanwhile has none."""
-    try:
-        answer = client.sagemaker("ListTags", ResourceArn=arn, MaxResults=100)
-    except CallerError as error:
-        if "Could not find" not in error.message:
-            raise
-        return {}
+    answer = if_there(client, "ListTags", ResourceArn=arn, MaxResults=100) or {"Tags": []}
     return {str(tag["Key"]): str(tag["Value"]) for tag in answer["Tags"]}
 
 

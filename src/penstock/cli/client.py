@@ -27,6 +27,16 @@ class SageMaker(Protocol):
     def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]: ...
 
 
+def if_there(client: SageMaker, operation: str, **members: Any) -> dict[str, Any] | None:
+    """A call about one thing; None where there is no such thing."""
+    try:
+        return client.sagemaker(operation, **members)
+    except CallerError as error:
+        if "Could not find" in error.message:
+            return None
+        raise
+
+
 class Client:
     """Calls one server. `key` is a bearer key (`penstock keys create`), if it asks for one."""
 

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from penstock.cli import options
-from penstock.cli.client import Client
+from penstock.cli.client import Client, if_there
 from penstock.cli.deploy import describe, wait_gone
 from penstock.cli.output import note, print_json
 from penstock.core.versioned_names import is_version_of
-from penstock.errors import CallerError
 
 
 def delete(
@@ -38,16 +37,12 @@ def _delete_unused(client: Client, name: str, config_name: str) -> list[str]:
     """Only what `penstock deploy` and `apply` made, named after the endpoint and its content."""
     if not is_version_of(config_name, name):
         return []
-    removed = []
-    try:
-        config = client.sagemaker("DescribeEndpointConfig", EndpointConfigName=config_name)
-        client.sagemaker("DeleteEndpointConfig", EndpointConfigName=config_name)
-        removed.append(f"endpoint-config/{config_name}")
-        models = {str(variant["ModelName"]) for variant in config["ProductionVariants"]}
-        for model in sorted(each for each in models if is_version_of(each, name)):
-            client.sagemaker("DeleteModel", ModelName=model)
-            removed.append(f"model/{model}")
-    except CallerError as error:
-        if "Could not find" not in error.message:
-            raise
-    return removed
+    config = if_there(client, "DescribeEndpointConfig", EndpointConfigName=config_name)
+    if config is None:
+        return []
+    if_there(client, "DeleteEndpointConfig", EndpointConfigName=config_name)
+    models = {str(variant["ModelName"]) for variant in config["ProductionVariants"]}
+    unused = sorted(each for each in models if is_version_of(each, name))
+    for model in unused:
+        if_there(client, "DeleteModel", ModelName=model)
+    return [f"endpoint-config/{config_name}", *(f"model/{model}" for model in unused)]

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 
 from penstock.cli import options
-from penstock.cli.client import Client, SageMaker
+from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.output import note, print_json
 from penstock.core.versioned_names import ENDPOINT_NAME, versioned_name
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
@@ -161,12 +161,9 @@ def tag_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 def describe(client: SageMaker, name: str, *, missing_ok: bool = False) -> dict[str, Any]:
     """DescribeEndpoint; with `missing_ok`, {} when there is none."""
-    try:
-        return client.sagemaker("DescribeEndpoint", EndpointName=name)
-    except CallerError as error:
-        if missing_ok and "Could not find" in error.message:
-            return {}
-        raise
+    if missing_ok:
+        return if_there(client, "DescribeEndpoint", EndpointName=name) or {}
+    return client.sagemaker("DescribeEndpoint", EndpointName=name)
 
 
 def wait_in_service(client: SageMaker, name: str, config_name: str) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
-from penstock.cli.output import note, print_json, print_table
+from penstock.cli.output import note, print_json, print_table, seconds
 from penstock.cli.transform_follow import follow, outcome
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -64,13 +63,7 @@ def _row(one: dict[str, Any]) -> list[object]:
     return [
         one["TransformJobName"],
         one["TransformJobStatus"],
-        _time(one.get("CreationTime")),
-        _time(one.get("TransformEndTime")),
+        seconds(one.get("CreationTime")),
+        seconds(one.get("TransformEndTime")),
         one.get("FailureReason"),
     ]
-
-
-def _time(moment: float | None) -> str | None:
-    if moment is None:
-        return None
-    return datetime.fromtimestamp(moment).isoformat(sep=" ", timespec="seconds")

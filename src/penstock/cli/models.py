@@ -1,5 +1,5 @@
-"""`penstock models ENDPOINT`: the target models of a multi-model endpoint, and what is to be done
-with them."""
+"""`penstock models list`: the models that there are. `penstock models ENDPOINT`: the target models
+of a multi-model endpoint, and what is to be done with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
+from typer.core import TyperGroup
 
-from penstock.cli import options
+from penstock.cli import model_lookup, options
 from penstock.cli.client import Client
-from penstock.cli.output import note, print_json, print_table
+from penstock.cli.output import note, print_json, print_table, seconds
 
 #: A load may download first; the server knows when it is over.
 CHANGE_S_MAX: Final = 3700.0
@@ -18,7 +19,43 @@ _PAGE: Final = 1000
 _MODELS = list[str] | None
 
 
-def models(
+class EndpointOrCommand(TyperGroup):
+    """`penstock models ENDPOINT` is short for `penstock models show ENDPOINT`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=EndpointOrCommand, no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("list")
+def list_(url: options.Url = "", key: options.Key = "", json_: options.Json = False) -> None:
+    """List the models that were created, and the endpoints that serve them."""
+    client = Client(url, key=key)
+    found = model_lookup.listed(client)
+    if json_:
+        print_json(found)
+        return
+    columns = ("model", "created", "endpoints", "artifact", "image")
+    print_table(f"models at {client.url}", columns, [_model_row(one) for one in found])
+
+
+def _model_row(one: dict[str, Any]) -> list[object]:
+    container = one.get("PrimaryContainer") or (one.get("Containers") or [{}])[0]
+    return [
+        one["ModelName"],
+        seconds(one.get("CreationTime")),
+        ", ".join(one["Endpoints"]) or None,
+        container.get("ModelDataUrl"),
+        container.get("Image"),
+    ]
+
+
+@app.command("show")
+def show(
     endpoint: Annotated[str, typer.Argument(help="Name of a multi-model endpoint.")],
     load: Annotated[_MODELS, typer.Option("--load", help="Load this one, and wait.")] = None,
     unload: Annotated[
@@ -31,7 +68,10 @@ def models(
     key: options.Key = "",
     json_: options.Json = False,
 ) -> None:
-    """Show target models: where they are loaded, what they take, why. Options change them first."""
+    """Show the target models of an endpoint: where they are loaded, what they take, why.
+
+    Options change them first. 'penstock models ENDPOINT' is short for it.
+    """
     client = Client(url, key=key, timeout_s=CHANGE_S_MAX)
     wishes = (("unpin", unpin), ("unload", unload), ("pin", pin), ("load", load))
     for action, names in wishes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, NoReturn
 
 from penstock.errors import PenstockError
@@ -32,6 +33,13 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     # A program that reads the table gets each row on one line, however long.
     Console(width=None if sys.stdout.isatty() else LINE_CHARS_MAX).print(table)
+
+
+def seconds(moment: float | None) -> str | None:
+    """A Unix time as a cell of a table: local time, to the second."""
+    if moment is None:
+        return None
+    return datetime.fromtimestamp(moment).isoformat(sep=" ", timespec="seconds")
 
 
 def note(line: str) -> None:

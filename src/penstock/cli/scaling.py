@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import options
 from penstock.cli.client import Client
-from penstock.cli.output import note, print_json, print_table
+from penstock.cli.output import note, print_json, print_table, seconds
 from penstock.errors import CallerError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -72,7 +72,7 @@ def _row(one: dict[str, Any]) -> list[object]:
     was, to = one["was"], one["to"]
     activity = one["activity"] or {}
     return [
-        datetime.fromtimestamp(one["at"]).isoformat(sep=" ", timespec="seconds"),
+        seconds(one["at"]),
         f"{seen['ready']} of {seen['capacity']} ready, {seen['in_flight']} in flight"
         if seen
         else None,

@@ -95,7 +95,7 @@ def list_names(client: Client) -> list[str]:
     return [str(each["EndpointName"]) for each in list_all(client, "ListEndpoints", "Endpoints")]
 
 
-def list_components(client: Client, endpoint: str = "") -> list[dict[str, Any]]:
+def list_components(client: SageMaker, endpoint: str = "") -> list[dict[str, Any]]:
     """Inference components as they are described, of one endpoint or of all."""
     filters = {"EndpointNameEquals": endpoint} if endpoint else {}
     return [

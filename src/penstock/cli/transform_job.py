@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from penstock.cli import model_lookup
 from penstock.cli.client import SageMaker
 from penstock.cli.deploy import artifact_uri, create_unless_there, files_of, pair
 from penstock.core.versioned_names import versioned_name
@@ -104,15 +105,14 @@ def members_of(asked: JobAsked, model_name: str) -> dict[str, Any]:
 
 
 def model_of(client: SageMaker, model: str, *, image: str = "") -> tuple[str, str]:
-    """(ModelName, a short name): of an artifact, which becomes a model, or of a model's name.
+    """(ModelName, a short name): of an artifact, which becomes a model, or of a name.
 
     A model that is made of an artifact is named after its content: the same is made once. Raises
-    CallerError where there is neither.
+    CallerError where there is neither a model nor an endpoint of that name.
     """
     is_artifact = "://" in model or "/" in model or Path(model).exists()
     if not is_artifact:
-        client.sagemaker("DescribeModel", ModelName=model)
-        return model, model
+        return model_lookup.named(client, model), model
     uri = artifact_uri(model)
     container: dict[str, Any] = {"ModelDataUrl": uri}
     if image:

@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 Model = Annotated[
-    str, typer.Argument(help="A model's name; or folder, model.tar.gz, s3:// or https:// URI.")
+    str,
+    typer.Argument(
+        help="A model's or an endpoint's name; or folder, model.tar.gz, s3:// or https:// URI."
+    ),
 ]
 Input = Annotated[
     str,

@@ -7,7 +7,8 @@ NPY an array; pickle is never loaded. Arrays and plain values are written as JSO
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import orjson
 
@@ -55,22 +56,33 @@ def _unreadable(what: str, error: Exception) -> ModelError:
 
 def encode_default(prediction: Any, accept: str) -> tuple[bytes, str]:
     """The first type of Accept that can be written. Raises ModelError 406 if there is none."""
-    if accept == "application/json":
-        return _json(prediction), accept
-    for part in accept.split(","):
-        kind = part.partition(";")[0].strip().lower()
-        if kind in ("application/json", "*/*", "application/*"):
-            return _json(prediction), "application/json"
-        if kind in ("text/csv", "text/*"):
-            return _csv(prediction), "text/csv"
-        if kind == "application/x-npy":
-            return _npy(prediction), kind
+    if (kind := _writable(accept)) is not None:
+        return _WRITERS[kind](prediction), kind
     raise ModelError(
         "not-acceptable",
         f"Accept is {accept[:100]!r}, this model answers {', '.join(WRITES)}",
         hint="Ask for one of these, or define output_fn.",
         original_status=406,
     )
+
+
+def can_write(accept: str) -> bool:
+    """Whether `encode_default` writes one of these types."""
+    return _writable(accept) is not None
+
+
+def _writable(accept: str) -> str | None:
+    if accept == "application/json":
+        return accept
+    for part in accept.split(","):
+        kind = part.partition(";")[0].strip().lower()
+        if kind in ("application/json", "*/*", "application/*"):
+            return "application/json"
+        if kind in ("text/csv", "text/*"):
+            return "text/csv"
+        if kind == "application/x-npy":
+            return kind
+    return None
 
 
 def _listed(value: Any) -> Any:
@@ -107,3 +119,10 @@ def _npy(prediction: Any) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.asarray(prediction), allow_pickle=False)
     return buffer.getvalue()
+
+
+_WRITERS: Final[dict[str, Callable[[Any], bytes]]] = {
+    "application/json": _json,
+    "text/csv": _csv,
+    "application/x-npy": _npy,
+}

@@ -16,7 +16,12 @@ from typing import Any
 
 from penstock.errors import ModelError
 from penstock.runtimes.python.batches import Answer, answered, failed
-from penstock.runtimes.python.default_handlers import decode_default, encode_default
+from penstock.runtimes.python.default_handlers import (
+    WRITES,
+    can_write,
+    decode_default,
+    encode_default,
+)
 from penstock.runtimes.workers.code import import_code
 from penstock.wire.frames import RequestMeta, decode_request_meta
 
@@ -189,13 +194,23 @@ def _check(file: str, transform: bool, read: Any, predict: Any, write: Any) -> N
 
 
 def _as_body(result: Any, accept: str) -> tuple[bytes, str]:
-    """What output_fn and transform_fn may return: a body, or a body and its content type."""
-    content_type = accept.partition(",")[0].strip()
+    """What output_fn and transform_fn may return: a body, or a body and its content type.
+
+    Raises ModelError: 406 where the value can't be written as what Accept asks for,
+    `model-code-failed` where it can't as the type that the model itself names.
+    """
+    content_type, named = accept.partition(",")[0].strip(), False
     if isinstance(result, tuple) and len(result) == 2:
-        result, content_type = result
-    content_type = str(content_type)
+        result, content_type, named = result[0], str(result[1]), True
     if isinstance(result, bytes | bytearray | memoryview):
         return bytes(result), content_type
     if isinstance(result, str):
         return str.encode(result), content_type
+    if named and not can_write(content_type):
+        raise ModelError(
+            "model-code-failed",
+            f"the model returned {type(result).__name__} as content type {content_type[:100]!r}, "
+            f"but only text or bytes can be sent as that",
+            hint=f"Return text or bytes with it, or one of {', '.join(WRITES)}.",
+        )
     return encode_default(result, content_type)
