@@ -8,7 +8,8 @@ What it says that it needs, and what it takes when it is loaded, are the variabl
 OWN_MIB: in MiB, or the path of a file that says so.
 
 Command line switches: `--deaf` ignores SIGTERM, `--exit` ends before it is ready, `--mute` never
-says that it is ready, `--worker` leaves a process behind that holds its output open.
+says that it is ready, `--silent` closes its output instead, `--worker` leaves a process behind that
+holds its output open.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ async def main() -> None:
     if "--exit" in sys.argv:
         print("ImportError: no such thing", file=sys.stderr, flush=True)
         sys.exit(3)
-    if "--mute" not in sys.argv:
+    if "--silent" in sys.argv:
+        os.close(1)
+    elif "--mute" not in sys.argv:
         print("hello from the model's code", flush=True)
         print("ready", flush=True)
     await end.wait()

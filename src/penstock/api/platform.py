@@ -12,7 +12,6 @@ import gc
 import logging
 import random
 import secrets
-from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from penstock.api.composition.front import Addresses, Front, addresses_of
 from penstock.api.composition.gateways import Gateways
 from penstock.api.fleets import ServerFleet
 from penstock.api.telemetry import Telemetry
+from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.leader.table import Term
@@ -81,7 +81,7 @@ class Platform:
         self._fleet = ServerFleet(config, self._clock)
         self._process = "control" if count > 1 else "gateway"
         self._telemetry = Telemetry(config.telemetry, self._clock, process=self._process)
-        self._stack = AsyncExitStack()
+        self._stack = ShieldedExitStack()
         self._own_key = secrets.token_urlsafe(32) if config.listen.auth else ""
         self._listening = asyncio.Event()
         self._port = 0
@@ -124,7 +124,7 @@ class Platform:
             gateway_pids=gateways.group.pids if gateways is not None else None,
             term=self._term,
         )
-        async with AsyncExitStack() as stack:
+        async with ShieldedExitStack() as stack:
             stack.push_async_callback(self._fleet.close)
             stack.push_async_callback(self._telemetry.close)
             await control.start(stack)
@@ -154,7 +154,7 @@ class Platform:
     def _ready_in_s(self, endpoint: str, variant: str, component: str) -> float | None:
         return self._control.ready_in_s(endpoint, variant, component)
 
-    async def _listen(self, stack: AsyncExitStack) -> None:
+    async def _listen(self, stack: ShieldedExitStack) -> None:
         """Opens the ports; what is pushed last is stopped first."""
         config, control, gateways = self._config, self._control, self._gateways
         ring = control.plane.key_ring

@@ -19,12 +19,13 @@ from typing import Any, Final
 
 from penstock.api.platform import Addresses, Platform
 from penstock.api.standby import Standby
+from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.leader.leadership import Leadership
 from penstock.control.lock import StateDirLock
 from penstock.control.store import Store
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import NotNowError
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +68,12 @@ class Replica:
             while not stop.is_set():
                 await (self._lead(stop) if self._leadership.epoch else self._follow(stop))
         finally:
+            await shielded(self._close(lock))
+
+    async def _close(self, lock: StateDirLock) -> None:
+        try:
             await self._leadership.close()
+        finally:
             lock.release()
 
     async def _follow(self, stop: asyncio.Event) -> None:
@@ -83,7 +89,7 @@ class Replica:
             self._on_following(self._leadership.address, f"{seen.name} at {seen.address}")
             await _first(stop.wait(), self._until_not(0))
         finally:
-            await standby.stop()
+            await shielded(standby.stop())
 
     async def _lead(self, stop: asyncio.Event) -> None:
         term = self._leadership.term
@@ -101,7 +107,7 @@ class Replica:
             async with _beside(self._on_leading(platform, addresses)):
                 await _first(stop.wait(), self._until_not(term.epoch))
         finally:
-            await platform.stop()
+            await shielded(platform.stop())
 
     def _keep_port(self, port: int) -> None:
         """Whether it leads or follows, a server is called at one address."""
@@ -136,7 +142,7 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await shielded(asyncio.gather(*tasks, return_exceptions=True))
 
 
 @contextlib.asynccontextmanager
@@ -146,5 +152,4 @@ async def _beside(work: Awaitable[None]) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, PenstockError):
-            await task
+        await shielded(asyncio.wait([task]))

@@ -9,7 +9,6 @@ from the database, which is the same for all; everything else is told to come ba
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIO
 from penstock.api.leader_proxy import LeaderProxy
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
+from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.key_ring import KeyRing
@@ -96,12 +96,12 @@ class Standby:
         self._leadership = leadership
         self._clock = clock
         self._ids = RequestIds()
-        self._stack = contextlib.AsyncExitStack()
+        self._stack = ShieldedExitStack()
 
     async def start(self) -> int:
         """Returns the port. Raises what listening and opening the database raise."""
         config, listen = self._config, self._config.listen
-        async with contextlib.AsyncExitStack() as stack:
+        async with ShieldedExitStack() as stack:
             term = following(self._leadership.session)
             database = StoreThread(
                 lambda: Store(config.state_dir, config.control.database, term=term)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cleanup import shielded
 from penstock.cli import options, settings
 
 if TYPE_CHECKING:
@@ -82,4 +83,4 @@ async def _serve(config: ServerConfig, regions: Regions) -> None:
         print(f"penstock orchestrator ready: {url}, regions {names}", flush=True)
         await stop.wait()
     finally:
-        await served.stop()
+        await shielded(served.stop())

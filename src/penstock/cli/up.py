@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock import scheduling
+from penstock.cleanup import shielded
 from penstock.cli import next_steps, options, settings
 from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
 from penstock.cli.output import note
@@ -127,10 +127,9 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
         deploying = asyncio.create_task(serving(platform, addresses))
         await stop.wait()
         deploying.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await deploying
+        await asyncio.wait([deploying])
     finally:
-        await platform.stop()
+        await shielded(platform.stop())
 
 
 def _tell_following(address: str, leader: str) -> None:

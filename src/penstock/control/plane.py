@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
+from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import CAPACITY_STRICT, FLEET_LOCAL, ServerConfig
 from penstock.control import starts
@@ -171,7 +172,7 @@ class ControlPlane:
             )
             await self._reconciler.start()
         except BaseException:
-            await self.close()
+            await shielded(self.close())
             raise
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ from typing import BinaryIO, Final
 
 import orjson
 
+from penstock.cleanup import shielded
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
@@ -102,6 +103,11 @@ class Child:
     def _ended(self, code: int) -> None:
         if not self.ended.done():
             self.ended.set_result(code)
+
+    async def wait_ended(self) -> int:
+        """Its exit code. A caller that is cancelled takes the answer from nobody else."""
+        await asyncio.wait([self.ended])
+        return self.ended.result()
 
     def send(self, number: signal.Signals) -> None:
         if not self.ended.done():
@@ -195,8 +201,7 @@ class LocalFleet:
         except BaseException:
             child.asked_to_stop = True
             child.kill_group()
-            await asyncio.shield(child.ended)
-            self._forget(spec.instance_id)
+            await shielded(self._broken_off(spec.instance_id, child))
             raise
         child.tasks = [
             asyncio.create_task(_copy_output(child)),
@@ -207,6 +212,10 @@ class LocalFleet:
             address=child.address or spec.listen or f"unix:{child.socket}",
             pid=child.process.pid,
         )
+
+    async def _broken_off(self, instance_id: str, child: Child) -> None:
+        await child.wait_ended()
+        self._forget(instance_id)
 
     async def stop(self, instance_id: str, *, grace_s: float) -> None:
         child = self._children.get(instance_id)
@@ -317,7 +326,7 @@ class LocalFleet:
         # Closing its output is not yet ending: such a child is ended by us.
         await asyncio.wait([child.ended], timeout=1.0)
         child.kill_group()
-        code = await child.ended
+        code = await child.wait_ended()
         died = NotNowError(
             "instance-died",
             f"instance {spec.instance_id} ended before it was ready: {_how_it_ended(code)}."
@@ -327,7 +336,7 @@ class LocalFleet:
         raise logged(died, child.tell)
 
     async def _watch(self, instance_id: str, child: Child) -> None:
-        code = await child.ended
+        code = await child.wait_ended()
         child.kill_group()  # workers that it may have left behind
         await asyncio.wait(child.tasks[:1], timeout=1.0)  # its last output
         child.tasks[0].cancel()

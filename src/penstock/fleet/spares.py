@@ -8,11 +8,11 @@ and no model; what it is told when it is taken makes it an instance like any oth
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
+from penstock.cleanup import shielded
 from penstock.core.warm_pool import SparesObserved, decide
 from penstock.errors import PenstockError
 from penstock.fleet.base import SpareSeen
@@ -136,8 +136,7 @@ class Spares:
             warm = False
         except BaseException:
             if child is not None:
-                child.kill_group()
-                child.discard()
+                self._end_later(child)
             raise
         finally:
             self._warming = None
@@ -146,7 +145,7 @@ class Spares:
             self._ready.append(child)
             return
         if child is not None:
-            await _end(child)
+            await shielded(_end(child))
         self._failed(loop.time(), "a spare instance could not be started")
 
     def _end_later(self, child: Child) -> None:
@@ -158,6 +157,5 @@ class Spares:
 async def _end(child: Child) -> None:
     """It holds nothing: there is nothing to wait for."""
     child.kill_group()
-    with contextlib.suppress(asyncio.CancelledError):
-        await asyncio.shield(child.ended)
+    await child.wait_ended()
     child.discard()

@@ -9,13 +9,13 @@ are not hot, and no answer waits behind another. A client that goes away ends it
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import httptools
 import orjson
 
+from penstock.cleanup import shielded
 from penstock.gateway.asgi import REQUEST_ID_HEADER, Message, Scope
 
 #: Framing belongs to a connection, and the id is ours to say.
@@ -45,7 +45,7 @@ class ProxyApp:
             leaving.cancel()
             if not asking.done():
                 asking.cancel()
-            await asyncio.gather(asking, leaving, return_exceptions=True)
+            await shielded(asyncio.gather(asking, leaving, return_exceptions=True))
         if not asking.cancelled() and (error := asking.exception()) is not None:
             raise error
 
@@ -72,8 +72,6 @@ class ProxyApp:
                     await send(message)
         finally:
             writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Raises OSError."""

@@ -128,8 +128,7 @@ class MetricsDriver:
             return
         self._registry.loop_lag.stop()
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])
         self._task = None
         if self._reading is not None:
             self._reading.cancel()

@@ -8,7 +8,6 @@ start of this process. A collector that is away costs what was to be sent then, 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -71,8 +70,7 @@ class OtlpMetrics:
         if self._task is None:
             return
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])
         self._task = None
         await asyncio.to_thread(within, STOP_S_MAX, self._last)
 

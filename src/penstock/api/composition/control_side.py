@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +28,7 @@ from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
 from penstock.artifacts.source import ArtifactSettings
+from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.alarms.driver import AlarmsDriver
@@ -141,7 +141,7 @@ class ControlSide:
             self._services(), region_default=config.control.region, key_of=self._key_of
         )
 
-    async def start(self, stack: AsyncExitStack) -> None:
+    async def start(self, stack: ShieldedExitStack) -> None:
         """Endpoints on record are being brought back when it returns.
 
         Raises what the parts raise (`state-dir-in-use`, ...); the stack undoes the rest.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +20,7 @@ from penstock.api.runtime.door import PREFIX as RUNTIME_PREFIX
 from penstock.api.runtime.door import RuntimeDoor
 from penstock.api.runtime.request import INTEREST as RUNTIME_INTEREST
 from penstock.api.runtime.sessions import FindSession
+from penstock.cleanup import ShieldedExitStack
 from penstock.config import LimitConfig, ListenConfig
 from penstock.core.body_budget import BodyBudget
 from penstock.errors import PenstockError
@@ -59,7 +59,7 @@ class Front:
     find_session: FindSession | None = None  #: asks other gateways
 
     async def open_grpc(
-        self, stack: AsyncExitStack, bodies: BodyBudget, *, shared: bool = False
+        self, stack: ShieldedExitStack, bodies: BodyBudget, *, shared: bool = False
     ) -> int:
         """The port. `shared`: by several processes; `stack` stops the server."""
         listen, authenticator = self.listen, self.authenticator

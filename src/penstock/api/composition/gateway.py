@@ -16,7 +16,6 @@ import random
 import signal
 import socket
 import sys
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +29,7 @@ from penstock.api.aws import AwsFrontDoor
 from penstock.api.composition.far import OP, FarModels
 from penstock.api.composition.front import Front
 from penstock.api.telemetry import Telemetry
+from penstock.cleanup import ShieldedExitStack
 from penstock.clock import SystemClock
 from penstock.config import LimitConfig, ListenConfig, TelemetryConfig
 from penstock.control.key_ring import KeyRing
@@ -73,7 +73,7 @@ class GatewayProcess:
         self._ring = KeyRing()
         self._telemetry: Telemetry | None = None
         self._dispatcher: Dispatcher | None = None
-        self._stack = AsyncExitStack()
+        self._stack = ShieldedExitStack()
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: set[asyncio.Task[None]] = set()
         self._sessions = SessionBook(self._tell_session)
@@ -190,7 +190,7 @@ class GatewayProcess:
         while self._connecting:  # who can't be reached now is tried again by its link
             await asyncio.wait(self._connecting)
         try:
-            async with AsyncExitStack() as stack:
+            async with ShieldedExitStack() as stack:
                 await self._listen(stack, fields, limits)
                 self._stack = stack.pop_all()
         except PenstockError as error:
@@ -204,7 +204,7 @@ class GatewayProcess:
         if self.channel is not None:
             self.channel.tell("up", {})
 
-    async def _listen(self, stack: AsyncExitStack, fields: Json, limits: LimitConfig) -> None:
+    async def _listen(self, stack: ShieldedExitStack, fields: Json, limits: LimitConfig) -> None:
         dispatcher = self._dispatcher
         assert dispatcher is not None
         listen = _listen_config(fields["listen"])

@@ -7,13 +7,13 @@ import contextlib
 import logging
 import sys
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.api.composition import far
 from penstock.api.composition.control_side import ControlSide
+from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.gateways.group import GatewayGroup
@@ -58,7 +58,7 @@ class Gateways:
         )
 
     async def start(
-        self, stack: AsyncExitStack, control: ControlSide, inner: str, own_key: str
+        self, stack: ShieldedExitStack, control: ControlSide, inner: str, own_key: str
     ) -> tuple[int, int]:
         """Ports of HTTP and gRPC, once all gateways serve. Raises what keeps them from it."""
         self._control, self._inner, self._own_key = control, inner, own_key

@@ -7,7 +7,6 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
 from penstock.api.access import Authenticator, check_binding
@@ -24,6 +23,7 @@ from penstock.api.traffic.doors import (
 )
 from penstock.api.traffic.keys import FollowedKeys
 from penstock.api.traffic.metrics import TrafficPage
+from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.core.host_gate import gate_for
@@ -67,7 +67,7 @@ class Orchestrator:
             access.name: Region(access, self._clock, on_event=self._heard, on_probe=self._probed)
             for access in regions.access
         }
-        self._stack = AsyncExitStack()
+        self._stack = ShieldedExitStack()
 
     async def start(self) -> str:
         """Returns the base URL once clients can connect. Raises what the listener raises."""
@@ -88,7 +88,7 @@ class Orchestrator:
         )
         page = TrafficPage(recorder, list(self._regions.values()), shares.snapshots)
         app = build_traffic_app(shares, Stories(recorder, self._regions), page)
-        async with AsyncExitStack() as stack:
+        async with ShieldedExitStack() as stack:
             stack.push_async_callback(self._telemetry.close)
             authenticator = await self._authenticator(stack)
             for region in self._regions.values():
@@ -152,7 +152,7 @@ class Orchestrator:
             spans, share=telemetry.trace_share, rng=random.Random(), ids=ids, **parts
         )
 
-    async def _authenticator(self, stack: AsyncExitStack) -> Authenticator | None:
+    async def _authenticator(self, stack: ShieldedExitStack) -> Authenticator | None:
         if not self._config.listen.auth:
             return None
         keys = FollowedKeys(self._config)
@@ -161,14 +161,13 @@ class Orchestrator:
         self._run(stack, keys.follow())
         return Authenticator(ring, self._clock)
 
-    def _run(self, stack: AsyncExitStack, work: Any) -> None:
+    def _run(self, stack: ShieldedExitStack, work: Any) -> None:
         """Something that goes on until the orchestrator stops."""
         task = asyncio.get_running_loop().create_task(work)
 
         async def end() -> None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])
 
         stack.push_async_callback(end)
 

@@ -10,7 +10,6 @@ Alarms are changed by whoever writes their rows; each second one number tells wh
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,8 +80,7 @@ class AlarmsDriver:
         if self._task is None:
             return
         self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait([self._task])
         self._task = None
 
     def seen(self) -> list[AlarmSeen]:

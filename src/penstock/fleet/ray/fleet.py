@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from penstock.cleanup import shielded
 from penstock.errors import InternalError, NotNowError
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
 from penstock.fleet.identity.authority import Authority
@@ -67,7 +68,7 @@ class RayFleet:
             held.log = open_log(spec.log_path)
             address, pid = await self._on_some_node(held)
         except BaseException:
-            await asyncio.shield(self._forget(held))
+            await shielded(self._forget(held))
             raise
         held.watcher = asyncio.create_task(self._watch(held), name=f"watch {spec.instance_id}")
         return InstanceHandle(instance_id=spec.instance_id, address=address, pid=pid)
@@ -83,7 +84,7 @@ class RayFleet:
                 await self._cluster.answer(held.actor.stop, grace_s, seconds=limit_s)
         if held.watcher is not None:  # it hears the last words
             await asyncio.wait([held.watcher], timeout=LAST_WORD_S_MAX)
-        await self._forget(held)
+        await shielded(self._forget(held))
 
     def keep_warm(self, count: int, modules: Collection[str]) -> None:
         """Nodes come and go: nothing stands ready on them."""
@@ -118,31 +119,33 @@ class RayFleet:
             assert first is not None
             raise first
         finally:
-            for actor, group in useless:
-                await asyncio.shield(self._cluster.remove(actor, group))
+            await shielded(asyncio.gather(*(self._cluster.remove(*one) for one in useless)))
 
     async def _watch(self, held: Held) -> None:
         how = await until_its_end(self._cluster, held)
         if not held.stopping:
             held.watcher = None
-            await self._forget(held)
+            await shielded(self._forget(held))
             self.on_exit(held.spec.instance_id, how)
 
     async def _forget(self, held: Held) -> None:
-        """Nothing of it is left, here or on its node."""
+        """Nothing of it is left, here or on its node. Others wait for its end, so it is not broken
+        off: call it `shielded`."""
         if self._held.get(held.spec.instance_id) is not held:
             await held.ended.wait()
             return
         del self._held[held.spec.instance_id]
         if held.watcher is not None:
             held.watcher.cancel()
-        with suppress(*CALL_FAILED):
-            if held.actor is not None:
-                await self._cluster.answer(held.actor.forget, seconds=LAST_WORD_S_MAX)
-        with suppress(*CALL_FAILED):
-            await self._cluster.remove(held.actor, held.group)
-        if held.log is not None:
-            held.log.close()
-        held.ended.set()
+        try:
+            with suppress(*CALL_FAILED):
+                if held.actor is not None:
+                    await self._cluster.answer(held.actor.forget, seconds=LAST_WORD_S_MAX)
+            with suppress(*CALL_FAILED):
+                await self._cluster.remove(held.actor, held.group)
+        finally:
+            if held.log is not None:
+                held.log.close()
+            held.ended.set()
         with suppress(*CALL_FAILED):
             await self._placing.ask_for_nodes()

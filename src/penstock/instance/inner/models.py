@@ -16,6 +16,7 @@ from typing import Any, Final
 from penstock.artifacts.description import ModelDescription, ModelInside, TensorSpec
 from penstock.artifacts.triton_ensemble import ModelTensors
 from penstock.artifacts.triton_models import check_ensemble, tensors_of
+from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.core.nested_calls import NestedCalls, Ruling
 from penstock.errors import CallerError, ModelError, PenstockError
@@ -78,7 +79,7 @@ class InnerModels:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await shielded(asyncio.gather(*tasks, return_exceptions=True))
 
     async def _begin_one(self, each: ModelInside) -> None:
         self._check(each.description)
@@ -99,7 +100,7 @@ class InnerModels:
                 each.name, loaded, clock=self._clock, on_state=partial(self._on_state, each.name)
             )
         except BaseException:
-            await loaded.close()
+            await shielded(loaded.close())
             raise
         self._models[each.name] = model
         lanes.attach(model.copy)

@@ -13,6 +13,7 @@ from typing import Any
 
 from penstock import scheduling
 from penstock.artifacts.description import EngineOptions
+from penstock.cleanup import shielded
 from penstock.instance.codecs import pipeline, seq2seq, text, text_heads
 from penstock.instance.codecs.generation import triton_tensors
 from penstock.instance.engines.batches import Batches
@@ -60,7 +61,7 @@ async def start(context: LoadContext, listener: LaneListener) -> Loaded:
         await models.begin()
         loaded = await start_one(dataclasses.replace(context, models=models), listener)
     except BaseException:
-        await models.close()
+        await shielded(models.close())
         raise
     loaded.inner = models
     return loaded

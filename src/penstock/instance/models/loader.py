@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.artifacts.model_prefix import ModelPrefix
+from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.core.idle_warm_up import Shape
 from penstock.core.memory_need import MemorySeen
@@ -120,31 +121,45 @@ class Loader:
                 await memory.rest([loaded.runtime])
                 given_back_bytes = await height.given_back_bytes()
             except BaseException:
-                if loaded is not None:
-                    await loaded.close()
-                await memory.give_back()
-                self._groups.group.failed()
-                await self._groups.over()
+                await shielded(self._closed(loaded, self._groups.group.failed))
                 raise
-            self._groups.group.loaded(name, brought.expected.kept.host_bytes)
-            over = await self._groups.over(name)
-            kept = over.taken.get(name, brought.expected.kept)
-            if over.was_one:
-                kept = await self._learned(brought.model, kept, given_back_bytes)
-                self._groups.charged(name, kept)
+            kept = brought.expected.kept
+            self._groups.group.loaded(name, kept.host_bytes)
+            try:
+                over = await self._groups.over(name)
+                kept = over.taken.get(name, kept)
+                if over.was_one:
+                    kept = await self._learned(brought.model, kept, given_back_bytes)
+                    self._groups.charged(name, kept)
+            except BaseException:
+                await shielded(self._leave(name, loaded, kept))
+                raise
         return Took(loaded=loaded, model=kept, used=over.used, seconds=seconds)
 
     async def end(self, name: str, loaded: Loaded, charged: Footprint) -> Footprint:
         """`charged` to the model. Returns what the host takes afterwards."""
         async with self._turns.beside():
-            await self._groups.begins()
-            self._groups.gone(name)
-            try:
+            return await shielded(self._leave(name, loaded, charged))
+
+    async def _leave(self, name: str, loaded: Loaded, charged: Footprint) -> Footprint:
+        group = self._groups.group
+        await self._groups.begins()
+        self._groups.gone(name)
+        return await self._closed(loaded, lambda: group.ended(name, charged.host_bytes))
+
+    async def _closed(self, loaded: Loaded | None, noted: Callable[[], None]) -> Footprint:
+        """What the host takes once nothing of the model is left; `noted` tells its group."""
+        try:
+            if loaded is not None:
                 await loaded.close()
-            finally:
-                await memory.give_back()
-                self._groups.group.ended(name, charged.host_bytes)
-            return (await self._groups.over()).used
+        finally:
+            used = await shielded(self._given_back(noted))
+        return used
+
+    async def _given_back(self, noted: Callable[[], None]) -> Footprint:
+        await memory.give_back()
+        noted()
+        return (await self._groups.over()).used
 
     async def _settle(self, model: Prepared) -> None:
         """Before the first model."""

@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Generator, Iterable
 from contextlib import nullcontext
 
+from penstock.cleanup import shielded
 from penstock.core.jobs.bisect import Bisection, Refuse, RunPart
 from penstock.core.jobs.invocations import RETRY_S, Tries, when_failed, when_returned_to_job
 from penstock.core.jobs.spec import SpanDone
@@ -103,9 +105,7 @@ class BodySpan:
             tasks = [ended, *(task for _, task in pending)]
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            with contextlib.suppress(ValueError):  # a thread is still in it: the process is ending
-                found.close()
+            await shielded(_over(tasks, found))
 
     async def _write_next(
         self,
@@ -218,3 +218,10 @@ def _died() -> ModelError:
         hint="Look into the job's log.",
         original_message="the model's process ended while it had this record",
     )
+
+
+async def _over(tasks: Iterable[asyncio.Task[None]], found: Generator[Group, None, None]) -> None:
+    """Nobody is in the reader any more when it is closed."""
+    await asyncio.gather(*tasks, return_exceptions=True)
+    with contextlib.suppress(ValueError):  # a thread is still in it: the process is ending
+        found.close()

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.cleanup import shielded
 from penstock.core.jobs.concurrency import bodies_at_once
 from penstock.core.jobs.container import ContainerSays, completed, container_says
 from penstock.core.jobs.spec import SpanDone
@@ -183,7 +184,7 @@ async def _on_a_thread(run: Callable[[], SpanDone], progress: Progress) -> SpanD
     except asyncio.CancelledError:  # the instance ends: threads are let come to rest
         progress.end(_ending())
         with suppress(PenstockError):
-            await working
+            await shielded(working)
         raise
 
 

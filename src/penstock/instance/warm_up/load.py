@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from penstock.artifacts.description import WarmUp
+from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.errors import ModelError, PenstockError
 from penstock.instance.copy import Copy
@@ -45,14 +46,14 @@ async def load(model: Prepared, listener: LaneListener) -> Loaded:
         async with asyncio.timeout_at(until):
             await _warm_up(loaded, context.model_dir, context.description.warmup)
     except TimeoutError:
-        await loaded.close()
+        await shielded(loaded.close())
         raise ModelError(
             _CODE,
             f"the model did not start and warm up within {context.startup_timeout_s:g} s",
             hint="Warm up with less, or raise ContainerStartupHealthCheckTimeoutInSeconds.",
         ) from None
     except BaseException:
-        await loaded.close()
+        await shielded(loaded.close())
         raise
     loaded.warm_up_s = loop.time() - began
     return loaded

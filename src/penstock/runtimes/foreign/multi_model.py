@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.errors import NotNowError, PenstockError
 from penstock.runtimes.base import (
@@ -124,13 +125,17 @@ class ForeignHost(Supervised[ForeignServer]):
         try:
             await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)
         except BaseException as error:
-            if not isinstance(error, NotNowError):
-                with suppress(PenstockError):  # half loaded, or still loading
-                    await self.api.unload(name, timeout_s=_BROKEN_OFF_S)
-            await self._hide(place)
+            await shielded(self._broken_off(name, place, full=isinstance(error, NotNowError)))
             raise
         self.models[name] = runtime
         return runtime
+
+    async def _broken_off(self, name: str, place: Path, *, full: bool) -> None:
+        """`full`: the server has refused it, and has nothing of it."""
+        if not full:
+            with suppress(PenstockError):  # half loaded, or still loading
+                await self.api.unload(name, timeout_s=_BROKEN_OFF_S)
+        await self._hide(place)
 
     async def unload(self, runtime: ForeignModelRuntime) -> None:
         """Once the server says that it is gone. Idempotent."""

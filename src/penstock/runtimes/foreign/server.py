@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
@@ -59,14 +60,14 @@ class ForeignServer:
         try:
             await asyncio.wait_for(self._until_healthy(argv[0]), timeout_s)
         except TimeoutError:
-            await self.close()
+            await shielded(self.close())
             raise ModelError(
                 "load-timeout",
                 f"{self._name}: /ping on port {self.port} was not 200 within {timeout_s:g} s",
                 hint="The program must listen on {port} or $SAGEMAKER_BIND_TO_PORT.",
             ) from None
         except BaseException:
-            await self.close()
+            await shielded(self.close())
             raise
         self._healthy = True
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import orjson
 
+from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.errors import ModelError, PenstockError, from_dict
 from penstock.runtimes.base import LaneListener, LoadContext
@@ -162,7 +163,7 @@ class GenerationRuntime(Supervised[EngineProcess]):
                 await self._adapt(key, str(folder))
         except BaseException:
             self._wanted.pop(key, None)
-            await asyncio.to_thread(shutil.rmtree, folder, True)
+            await shielded(asyncio.to_thread(shutil.rmtree, folder, True))
             raise
 
     async def _adapt(self, key: str, folder: str) -> None:

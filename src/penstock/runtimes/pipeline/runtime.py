@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.core.pipeline import Pipeline
 from penstock.core.pipeline_actions import (
@@ -94,10 +95,9 @@ class PipelineRuntime:
             if steps is not None:
                 await steps.begin()
         except BaseException:
-            for way in ways.values():
-                await way.close()
-            if steps is not None:
-                await steps.close()
+            closes = [way.close() for way in ways.values()]
+            closes += [steps.close()] if steps is not None else []
+            await shielded(asyncio.gather(*closes))
             raise
         runtime = cls(file, steps, ways, clock)
         runtime.plain = not ensemble and any(step.way == "model" for step in file.steps.values())

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.cleanup import shielded
 from penstock.clock import Clock
 from penstock.runtimes.base import LaneListener, LoadContext, Payload
 from penstock.runtimes.confinement.walls import around_code, make_scratch, remove_scratch
@@ -43,7 +44,7 @@ class PythonRuntime:
             for lane in runtime._lanes:
                 await lane.begin()
         except BaseException:
-            await runtime.close()
+            await shielded(runtime.close())
             raise
         return runtime
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from penstock.cleanup import shielded
 from penstock.errors import ModelError, PenstockError, logged, plain
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
@@ -100,14 +101,14 @@ class WorkerProcess(asyncio.Protocol):
             self._serving = True
             return told
         except TimeoutError:
-            await self.close()
+            await shielded(self.close())
             raise ModelError(
                 "load-timeout",
                 f"{self._context.copy_name}: the model's code did not load within {timeout_s:g} s",
                 hint="Raise ContainerStartupHealthCheckTimeoutInSeconds, or make model_fn faster.",
             ) from None
         except BaseException:
-            await self.close()
+            await shielded(self.close())
             raise
 
     def _spawn(

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
+from penstock.cleanup import shielded
 from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.runtimes.base import LaneListener, LoadContext
@@ -60,7 +61,7 @@ class Supervised(Generic[Process]):
         try:
             self.process = await self.spawn()
         except BaseException:
-            await self.close()
+            await shielded(self.close())
             raise
 
     @property

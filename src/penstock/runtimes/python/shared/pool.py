@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from penstock.cleanup import shielded
 from penstock.core.worker_sharing import (
     Action,
     EndWorker,
@@ -127,8 +128,8 @@ class WorkerPool:
         except BaseException as error:
             runtime.closed = True
             unloaded = self._do(self.unload(number))
-            if isinstance(error, Exception):
-                await unloaded  # whoever gave up does not wait for the end of the model's load
+            if isinstance(error, Exception):  # who gave up does not wait for the end of the load
+                await shielded(unloaded)
             raise
         return runtime
 
