@@ -9,7 +9,12 @@ import pytest
 from penstock.errors import CallerError
 from penstock.runtimes.generation.base import LENGTH, STOP, EngineRequest, Sampling, StepOutput
 from penstock.runtimes.generation.paced import PacedEngine
-from penstock.runtimes.generation.paced_tokens import VOCABULARY, PacedPrompts, PacedTokenizer
+from penstock.runtimes.generation.paced_tokens import (
+    VOCABULARY,
+    AnswerTokens,
+    PacedPrompts,
+    PacedTokenizer,
+)
 
 PACE = {
     "step_s": 0.5, "sequence_s": 0.25, "prefill_token_s": 0.0, "prefixes_cached_max": 1,
@@ -224,3 +229,17 @@ def test_a_chat_is_its_messages_line_by_line() -> None:
     chat = {"messages": [{"role": "system", "content": "Be"}, {"role": "user", "content": "Hi"}]}
     assert PacedPrompts().render(chat) == "system: Be\nuser: Hi\nassistant:"
     assert PacedPrompts().tokens(chat, tokens_max=100)
+
+
+@pytest.mark.parametrize("at", [1, 7, 19])
+def test_who_goes_on_with_an_answer_says_what_would_have_come(at: int) -> None:
+    """Wherever tokens of the prompt begin, and in a chat too, as with a model's likeliest token."""
+    prompts = PacedPrompts()
+    asks = {"messages": [{"role": "user", "content": "Say something"}]}
+    first = AnswerTokens(prompts.tokens(asks, tokens_max=1000), None)
+    answer = prompts.decode([first.next() for _ in range(20)])
+    begun = {"role": "assistant", "content": answer[: 4 * at]}
+    goes_on = {"messages": [*asks["messages"], begun], "continue_final_message": True}
+    goes_on["add_generation_prompt"] = False
+    rest = AnswerTokens(prompts.tokens(goes_on, tokens_max=1000), None)
+    assert prompts.decode([rest.next() for _ in range(20 - at)]) == answer[4 * at :]

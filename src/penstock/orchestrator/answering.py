@@ -2,7 +2,8 @@
 
 An answer goes to the client. A region that refuses, or is lost before an answer was seen, costs the
 request another attempt, if it may be computed twice. What breaks in pieces is gone on with
-elsewhere where its protocol knows how, or ends with the protocol's own error.
+elsewhere where its protocol knows how, or ends with the protocol's own error; so does what a region
+itself breaks off, whose copy is gone.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.orchestrator.forwarder import Forwarder
 
 RESUMES_MAX: Final = 4
+#: A region reported it inside its answer.
+BROKEN_OFF: Final = "stream-broken"
 
 NEW_SESSION_ID: Final = b"x-amzn-sagemaker-new-session-id"
 CLOSED_SESSION_ID: Final = b"x-amzn-sagemaker-closed-session-id"
@@ -81,6 +84,12 @@ class Answering:
         assert answer is not None
         if passage.mode == REFUSAL:
             self._turned_down(passage)
+            return
+        if passage.relay is not None and passage.relay.broken_off:
+            region = passage.slot  # it is well: what is gone is one copy
+            self._forwarder.let_go(passage, ok=None, outcome=BROKEN_OFF)
+            passage.tried += (region,)
+            self._resume(passage, region)
             return
         ok = self._verdict(passage)
         self._forwarder.let_go(passage, ok=ok, outcome=f"status-{answer.status}")
@@ -140,24 +149,40 @@ class Answering:
         self._forwarder.let_go(passage, ok=ok, outcome=f"status-{answer.status}")
         passage.tried += (region,)
         self._recorder.sent_again("region-refused" if not let_in else "spilled")
-        if passage.begun:
+        if not passage.begun:
+            self._forwarder.route(passage)
+        elif let_in and answer.status not in _NOT_NOW:
             self._forwarder.fail(passage, refusals.broken(passage.asked.endpoint, region))
         else:
+            passage.kept = None  # of no use to a client that has a part of another answer
             self._forwarder.route(passage)
 
     def _resume(self, passage: Passage, region: str) -> None:
-        """A part of the answer is out: another region may know how to go on."""
+        """A part of the answer is out: it was all, or another region may know how to go on."""
         relay = passage.relay
-        body = None
-        if relay is not None and passage.resumed < RESUMES_MAX and passage.mode == PIECES:
-            body = relay.continuation()
-        if body is None:
-            self._forwarder.fail(passage, refusals.broken(passage.asked.endpoint, region))
+        ending = relay.ending() if relay is not None else None
+        if ending is not None:
+            self._finish(passage, ending)
             return
-        passage.resumed += 1
-        passage.body = body
-        self._recorder.sent_again("resumed")
-        self._forwarder.route(passage)
+        body = None
+        if relay is not None and passage.resumed < RESUMES_MAX:
+            body = relay.continuation()
+        if body is not None:
+            passage.resumed += 1
+            passage.body = body
+            self._recorder.sent_again("resumed")
+            self._forwarder.route(passage)
+        elif relay is not None and relay.broken_off:
+            self._finish(passage, relay.broken_off)
+        else:
+            self._forwarder.fail(passage, refusals.broken(passage.asked.endpoint, region))
+
+    def _finish(self, passage: Passage, last: bytes) -> None:
+        """The client gets these bytes and no more."""
+        passage.call.state = ANSWERED
+        if last:
+            passage.call.send(last)
+        passage.call.finish()
 
 
 def _mode_of(passage: Passage) -> str:

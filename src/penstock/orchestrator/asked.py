@@ -24,8 +24,15 @@ class Speech(Protocol):
 class Relay(Protocol):
     """What passes on the pieces of an answer that is made piece by piece."""
 
+    #: what the region said when it broke the answer off itself, kept back; empty: it did not
+    broken_off: bytes
+
     def feed(self, data: bytes) -> bytes:
         """What of the answer so far may go to the client: whole events, whole frames."""
+
+    def ending(self) -> bytes | None:
+        """What is still to be sent of an answer that broke behind its last word; None: it broke
+        before that."""
 
     def continuation(self) -> bytes | None:
         """The body of a request for the rest, once the answer broke; None: there is no such."""

@@ -1,14 +1,14 @@
 """Tokens of an engine that has no model: four bytes of text each, so that nothing need be stored.
 
 Four ASCII characters in a row, counted from the text's beginning, are one token; every other byte
-is one of its own. Text -> tokens -> text is the same text. An answer is made of a few short words,
-by chance out of the prompt and the seed.
+is one of its own. Text -> tokens -> text is the same text. An answer is made of a few short words:
+each follows from all the text before it and the seed, so that who goes on with a prompt and a part
+of its answer says what would have come, as a model does that takes the likeliest token.
 """
 
 from __future__ import annotations
 
 import hashlib
-import random
 from typing import Any, Final, NamedTuple
 
 from penstock.runtimes.generation.prompts import Prompts
@@ -43,17 +43,20 @@ class PacedTokenizer:
         return _Encoded(ids)
 
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        parts = [
-            (each - _FOURS).to_bytes(_BYTES, "little") if each >= _FOURS else bytes((each,))
-            for each in ids
-        ]
-        return b"".join(parts).decode("utf-8", "replace")
+        return _bytes(ids).decode("utf-8", "replace")
 
     def get_vocab_size(self, with_added_tokens: bool = False) -> int:
         return VOCABULARY
 
     def get_added_tokens_decoder(self) -> dict[int, Any]:
         return {}
+
+
+def _bytes(ids: list[int]) -> bytes:
+    return b"".join(
+        (each - _FOURS).to_bytes(_BYTES, "little") if each >= _FOURS else bytes((each,))
+        for each in ids
+    )
 
 
 class PacedPrompts(Prompts):
@@ -63,7 +66,11 @@ class PacedPrompts(Prompts):
         self.tokenizer = PacedTokenizer()
 
     def _rendered(self, chat: dict[str, Any]) -> str:
-        lines = [f"{each.get('role')}: {each.get('content')}\n" for each in chat["messages"]]
+        # An answer begins with a space of its own, and is to read the same as a message.
+        lines = [
+            f"{each.get('role')}: {(each.get('content') or '').removeprefix(' ')}\n"
+            for each in chat["messages"]
+        ]
         return "".join([*lines, "assistant:"])
 
 
@@ -73,14 +80,17 @@ _ANSWER: Final = PacedTokenizer().encode(_WORDS).ids
 class AnswerTokens:
     """The tokens of one answer, one after the other. Equal arguments give equal answers."""
 
-    __slots__ = ("_chance",)
+    __slots__ = ("_before",)
 
     def __init__(self, prompt: list[int], seed: int | None) -> None:
-        """`seed` None: the prompt alone decides, as where the likeliest token is always taken."""
-        self._chance = random.Random(f"{digest(prompt).hex()}/{seed}")
+        """`seed` None: the text alone decides, as where the likeliest token is always taken."""
+        #: of text, not of tokens: where these begin depends on where a text does
+        self._before = hashlib.blake2b(f"{seed}/".encode() + _bytes(prompt), digest_size=8)
 
     def next(self) -> int:
-        return self._chance.choice(_ANSWER)
+        token = _ANSWER[int.from_bytes(self._before.digest(), "little") % len(_ANSWER)]
+        self._before.update(_bytes([token]))
+        return token
 
 
 def digest(tokens: list[int]) -> bytes:
