@@ -48,6 +48,11 @@ def test_a_share_is_a_region_and_a_number(penstock: Penstock, words: str) -> Non
     assert err.startswith(f"error[traffic-invalid]: '{words}' is no share of a region")
 
 
+def test_a_region_is_named_once(penstock: Penstock) -> None:
+    status, _, err = penstock("traffic", "set", "eu=0.5", "eu=0.5")
+    assert (status, err.startswith("error[traffic-invalid]: eu is named twice")) == (1, True)
+
+
 REGION = {"region": "eu", "ratio": 0.5, "room": 3, "in_flight": 1, "reason": "serving"}
 TRAFFIC = {
     "endpoint": "echo", "mode": "automatic", "held": 2, "regions": [REGION | {"has_it": True}],

@@ -64,6 +64,7 @@ ONE = 'regions: [{{name: eu, url: "http://eu:1"{}}}]{}'
         (ONE.format("", "\nhome: mars"), "invalid-traffic", "which is no region"),
         (ONE.format("", "\nendpoints: {a: {pinned: [us]}}"), "invalid-traffic", "pinned"),
         (ONE.format("", "\nendpoints: {a: {ratios: {us: 1}}}"), "invalid-traffic", "no region us"),
+        (ONE.format("", "\nendpoints: {a: {ratios: {eu: 2}}}"), "invalid-traffic", "sum to 2"),
         (ONE.format(", key_file: none.key", ""), "region-key-missing", "none.key can't be read"),
         (ONE.format(", key_variable: NONE", ""), "region-key-missing", "NONE is not set"),
         (ONE.format(", key_file: a, key_variable: B", ""), "regions-invalid", "a key_variable"),

@@ -47,6 +47,21 @@ def test_shares_move_to_where_the_capacity_is_in_steps_with_reasons(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_a_region_that_is_not_named_gets_nothing(tmp_path: Path) -> None:
+    """Also where the file names a region anew: what was set by hand holds over the restart."""
+
+    async def scenario() -> None:
+        async with site(tmp_path, "eu", "us", "ap") as here:
+            body = json.dumps({"ratios": {"us": 0.7, "ap": 0.3}}).encode()
+            answer = await here.ask("/penstock/v1/ratios", body, method="PUT")
+            told = {one["region"]: one["ratio"] for one in answer.json["regions"]}
+            assert told == {"eu": 0.0, "us": 0.7, "ap": 0.3}
+        async with site(tmp_path, "us", "ap", "sa") as here:
+            assert await shares(here) == {"us": 0.7, "ap": 0.3, "sa": 0.0}
+
+    asyncio.run(scenario())
+
+
 def test_what_is_set_for_one_endpoint_leaves_the_others_alone(tmp_path: Path) -> None:
     rooms = {"echo": 8, "other": 8}
     regions = [ScriptedRegion(name, rooms=dict(rooms)) for name in ("eu", "us")]
@@ -90,6 +105,7 @@ def test_wrong_changes_say_what_is_wrong(tmp_path: Path) -> None:
                 (b'{"endpoint": 1}', "traffic-invalid"),
                 (b'{"mode": "fast"}', "invalid-traffic"),
                 (b'{"ratios": {"eu": 0}}', "invalid-traffic"),
+                (b'{"ratios": {"eu": 1.4}}', "invalid-traffic"),
             ):
                 answer = await here.ask("/penstock/v1/ratios", body, method="PUT")
                 assert (answer.status, answer.json["code"]) == (400, code), body

@@ -60,8 +60,18 @@ def set_(
     key: options.Key = "",
     json_: options.Json = False,
 ) -> None:
-    """Set shares by hand; they stay until they are set anew or given back with 'auto'."""
-    _change(endpoint, dict(map(_ratio, ratios)), "manual", url, key, json_)
+    """Set shares by hand; they stay until they are set anew or given back with 'auto'.
+
+    They sum to 1, and are all that there are: a region that is not named gets nothing.
+    """
+    shares: dict[str, float] = {}
+    for name, share in map(_ratio, ratios):
+        if name in shares:
+            raise CallerError(
+                "traffic-invalid", f"{name} is named twice", hint="Give each region one share."
+            )
+        shares[name] = share
+    _change(endpoint, shares, "manual", url, key, json_)
 
 
 @app.command("auto")

@@ -14,8 +14,8 @@
         slots_max: 200              # requests at once that are sent there; 0 = as it has room for
     endpoints:
       chat-eu:
-        pinned: [eu]                # its data stays there
-        ratios: {eu: 0.7, us: 0.3}
+        pinned: [eu, us]            # its data stays there
+        ratios: {eu: 0.7, us: 0.3}  # sum to 1; a region that is not named gets none
         mode: manual
 
 Paths are relative to the file. A key is never written into it, nor into a log.
@@ -204,7 +204,7 @@ class _Reader:
                 mode=own.choice("mode", MODES, default=spec.mode),
             )
             own.done()
-            found[name] = one.with_ratios(ratios) if ratios else one
+            found[name] = one.shared(ratios) if ratios else one
         listed.done()
         return found
 

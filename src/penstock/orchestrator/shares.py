@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,10 +59,10 @@ class Shares:
             log.warning("%s can't be read, ratios are those of the file: %s", self._path, error)
             return
         for endpoint, one in kept.items() if isinstance(kept, dict) else ():
-            ratios = {name: one["ratios"][name] for name in self._regions if name in one["ratios"]}
+            ratios = {name: one["ratios"].get(name, 0.0) for name in self._regions}
             try:
                 self._replace(endpoint, ratios, one["mode"])
-            except (CallerError, KeyError, TypeError) as error:
+            except (CallerError, KeyError, TypeError, AttributeError) as error:
                 log.warning("what was set by hand for %r no longer fits: %s", endpoint, error)
             else:
                 self._by_hand[endpoint] = {"mode": one["mode"], "ratios": ratios}
@@ -126,7 +127,7 @@ class Shares:
 
         Args:
             endpoint: "" = all that have none of their own.
-            ratios: of the regions that change.
+            ratios: of all regions; those that are not named get none. None at all: as they are.
             mode: None: `manual` where there are ratios.
 
         Raises:
@@ -140,7 +141,7 @@ class Shares:
                 "invalid-traffic", f"mode is {mode!r}, not {' or '.join(MODES)}.", hint="Name one."
             )
         before = self._table.spec_of(endpoint)
-        after = before.with_ratios(ratios, mode=mode)
+        after = before.shared(ratios, mode=mode) if ratios else replace(before, mode=mode)
         by_hand = self._by_hand | {endpoint: {"mode": mode, "ratios": after.ratios()}}
         try:
             replace_file(self._path, (orjson.dumps(by_hand),))

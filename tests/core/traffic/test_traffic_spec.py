@@ -73,3 +73,40 @@ def test_shares_set_by_hand_stand_beside_those_that_stay() -> None:
 def test_a_share_of_a_region_that_is_not_there_is_refused() -> None:
     with pytest.raises(CallerError, match="no region x"):
         TrafficSpec(regions=(A, B)).with_ratios({"x": 1.0})
+
+
+def test_shares_that_a_person_types_are_all_that_there_are() -> None:
+    """Whoever names two regions of three means that the third gets nothing."""
+    spec = TrafficSpec(regions=(A, B, C)).shared({"a": 0.7, "b": 0.3}, mode=MANUAL)
+    assert spec.ratios() == {"a": 0.7, "b": 0.3, "c": 0.0}
+    assert spec.mode == MANUAL
+    thirds = TrafficSpec(regions=(A, B, C)).shared(dict.fromkeys("abc", 0.33))
+    assert sum(thirds.ratios().values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("shares", "words", "hint"),
+    [
+        ({"a": 0.7, "b": 0.7}, "sum to 1.4, not to 1: a=0.7 b=0.7 c=0", "a=0.5 b=0.5"),
+        ({"a": 7, "b": 3}, "sum to 10, not to 1: a=7 b=3 c=0", "a=0.7 b=0.3"),
+        ({"a": 0.5}, "sum to 0.5, not to 1: a=0.5 b=0 c=0", "a=1"),
+        ({"a": 0.98}, "sum to 0.98, not to 1", "a=1"),
+        ({"a": 0.0}, "sum to 0, not to 1", "sum to 1"),
+        ({"a": 0.5, "x": 0.5}, "no region x", "regions"),
+    ],
+)
+def test_shares_that_do_not_sum_to_1_are_refused_with_what_to_type(
+    shares: dict[str, float], words: str, hint: str
+) -> None:
+    with pytest.raises(CallerError) as caught:
+        TrafficSpec(regions=(A, B, C)).shared(shares)
+    assert caught.value.code == "invalid-traffic"
+    assert words in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_share_of_a_region_that_an_endpoint_may_not_go_to_is_refused() -> None:
+    spec = TrafficSpec(endpoint="e", regions=(A, B), pinned=frozenset({"a"}))
+    assert spec.shared({"a": 1.0, "b": 0.0}).ratios() == {"a": 1.0, "b": 0.0}
+    with pytest.raises(CallerError, match="b has a share, but the endpoint is pinned to a"):
+        spec.shared({"a": 0.5, "b": 0.5})

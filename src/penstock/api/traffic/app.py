@@ -2,7 +2,8 @@
 
 GET  /penstock/v1/regions            the regions, and how they are
 GET  /penstock/v1/ratios?endpoint=   shares of an endpoint's traffic, and why they are as they are
-PUT  /penstock/v1/ratios             {"endpoint": "", "ratios": {"eu": 0.7}, "mode": "manual"}
+PUT  /penstock/v1/ratios             {"endpoint": "", "ratios": {"eu": 1}, "mode": "manual"}; ratios
+                                     sum to 1, and a region that is not named gets none
 GET  /admin/requests/{id}            where a request went, with what its region tells of it
 GET  /metrics, /ping
 """

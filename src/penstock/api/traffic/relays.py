@@ -160,7 +160,7 @@ class OpenAiRelay:
         most = self._tokens_max(asked, said)
         if said.first is None or said.text is None or most is None or said.tokens < most:
             return None
-        choice = {"index": 0, "logprobs": None, "finish_reason": "length"}
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": "length"}
         choice |= {"delta": {}} if self._operation == "chat" else {"text": ""}
         last = {name: value for name, value in said.first.items() if name != "usage"}
         return _event(last | {"choices": [choice]}) + _END

@@ -13,8 +13,10 @@ MANUAL: Final = "manual"  #: shares are as they were set
 AUTOMATIC: Final = "automatic"  #: shares move by what is seen; the home region comes first
 MODES: Final = (MANUAL, AUTOMATIC)
 
-#: Shares that were typed by people sum to 1 within this.
+#: Bounds are exact, but for what binary fractions are not.
 _SUM_TOLERANCE = 1e-6
+#: Shares that people type are rounded: three times 0.33 is all.
+_TYPED_TOLERANCE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +112,42 @@ class TrafficSpec:
         shares.update((region.name, region.ratio / total) for region in usable)
         return shares
 
+    def shared(self, shares: Mapping[str, float], *, mode: str | None = None) -> TrafficSpec:
+        """The same with the shares that a person typed: all of them, so a region that is not named
+        has none.
+
+        Raises CallerError (`invalid-traffic`): they do not sum to 1, or are not the endpoint's.
+        """
+        every = dict.fromkeys((region.name for region in self.regions), 0.0) | dict(shares)
+        self._check_known(shares)
+        total = sum(every.values())
+        if round(abs(total - 1.0), 6) > _TYPED_TOLERANCE:
+            raise _wrong(
+                self.endpoint,
+                f"the shares sum to {total:.4g}, not to 1: {_typed(every)}",
+                hint=_typed_hint(shares, total),
+            )
+        usable = {region.name for region in self.usable()}
+        lost = [name for name, share in every.items() if share and name not in usable]
+        if lost:
+            raise _wrong(
+                self.endpoint,
+                f"{', '.join(lost)} has a share, but the endpoint is pinned to"
+                f" {', '.join(sorted(usable))}",
+            )
+        return self.with_ratios(every, mode=mode)
+
     def with_ratios(self, ratios: Mapping[str, float], *, mode: str | None = None) -> TrafficSpec:
         """The same with other shares; those that are not named stay as they are."""
-        unknown = sorted(ratios.keys() - {region.name for region in self.regions})
-        if unknown:
-            raise _wrong(self.endpoint, f"there is no region {', '.join(unknown)}")
+        self._check_known(ratios)
         shares = {**self.ratios(), **ratios}
         regions = tuple(replace(one, ratio=shares[one.name]) for one in self.regions)
         return replace(self, regions=regions, mode=self.mode if mode is None else mode)
+
+    def _check_known(self, ratios: Mapping[str, float]) -> None:
+        unknown = sorted(ratios.keys() - {region.name for region in self.regions})
+        if unknown:
+            raise _wrong(self.endpoint, f"there is no region {', '.join(unknown)}")
 
 
 def _is_bounded(region: RegionSpec) -> bool:
@@ -129,10 +159,25 @@ def _is_bounded(region: RegionSpec) -> bool:
     )
 
 
-def _wrong(endpoint: str, what: str) -> CallerError:
+def _typed(shares: Mapping[str, float]) -> str:
+    return " ".join(f"{name}={share:.4g}" for name, share in shares.items())
+
+
+def _typed_hint(shares: Mapping[str, float], total: float) -> str:
+    """What to type instead."""
+    asked = "Give shares that sum to 1; a region that is not named gets 0."
+    if not total > 0:
+        return asked
+    return f"{asked} As it was meant, perhaps: " + _typed(
+        {name: share / total for name, share in shares.items()}
+    )
+
+
+def _wrong(endpoint: str, what: str, hint: str = "") -> CallerError:
     whose = f"endpoint {endpoint}" if endpoint else "all endpoints"
     return CallerError(
         "invalid-traffic",
         f"The traffic of {whose} can't be as it is asked for: {what}.",
-        hint="Look at the regions, their ratios and bounds, and what the endpoint is pinned to.",
+        hint=hint
+        or "Look at the regions, their ratios and bounds, and what the endpoint is pinned to.",
     )
