@@ -12,6 +12,7 @@ from tests.orchestrator.region_site import (
     LIMITS,
     Asked,
     ScriptedRegion,
+    Site,
     breaking,
     chunk,
     nothing,
@@ -481,6 +482,45 @@ def test_what_is_a_region_s_own_affair_is_not_passed_on(tmp_path: Path) -> None:
     run(scenario())
 
 
+def test_an_orchestrator_is_ready_while_a_region_can_be_reached(tmp_path: Path) -> None:
+    """Without one its requests are told so, each region with its state; with one that has no room,
+    of room. It lives all the while."""
+
+    async def codes(here: Site) -> tuple[int, int, int]:
+        paths = ("/ping", "/v2/health/ready", "/v2/health/live")
+        ping, ready, live = [(await here.ask(path, b"", method="GET")).status for path in paths]
+        return ping, ready, live
+
+    async def scenario() -> None:
+        eu, us = ScriptedRegion("eu", feed_status=403), ScriptedRegion("us")
+        async with site(tmp_path, regions=[eu, us], wait=False, hold_s_max=0.2) as here:
+            await here.wait_serving("us")
+            assert await codes(here) == (200, 200, 200)
+            await us.stop()
+
+            async def gone() -> bool:
+                return await codes(here) == (503, 503, 200)
+
+            await until(gone, what="it is not ready")
+            told = await here.ask("/ping", b"", method="GET")
+            assert told.json["code"] == "no-region-reachable"
+            assert "eu: region-refused" in told.json["message"]
+            assert "us: unreachable" in told.json["message"]
+            assert told.json["hint"]
+            body = json.dumps({"model": "echo", "messages": []}).encode()
+            asked = await here.ask("/v1/chat/completions", body)
+            assert (asked.status, asked.json["error"]["code"]) == (503, "no_region_reachable")
+            assert "eu: region-refused, us: unreachable" in asked.json["error"]["message"]
+            us.rooms = {"echo": 0}
+            await us.start()
+            await here.wait_serving("us")
+            assert await codes(here) == (200, 200, 200)
+            asked = await here.ask("/v1/chat/completions", body)
+            assert (asked.status, asked.json["error"]["code"]) == (503, "no_region_room")
+
+    run(scenario())
+
+
 @pytest.mark.parametrize(
     ("path", "method", "body"),
     [
@@ -520,7 +560,7 @@ def test_errors_of_ours_are_in_the_words_of_each_protocol(tmp_path: Path) -> Non
             assert (oip.status, list(oip.json)) == (503, ["error"])
             body = json.dumps({"model": "echo", "messages": []}).encode()
             openai = await here.ask("/v1/chat/completions", body)
-            assert (openai.status, openai.json["error"]["code"]) == (503, "no_region")
+            assert (openai.status, openai.json["error"]["code"]) == (503, "no_region_room")
             nameless = await here.ask("/v1/chat/completions", b"{}")
             assert (nameless.status, nameless.json["error"]["code"]) == (400, "model_missing")
 

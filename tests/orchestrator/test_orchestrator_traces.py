@@ -127,7 +127,8 @@ def test_a_request_that_no_region_takes_says_why(tmp_path: Path, collector: Otlp
     found = by_name(collector)
     own = found["invoke echo"]
     assert set(found) == {"invoke echo", "held"}
-    assert (own.failed, own.attributes["penstock.error"]) == ("no-region", "no-region")
+    code = "no-region-room"
+    assert (own.failed, own.attributes["penstock.error"]) == (code, code)
     assert (own.attributes["penstock.status"], own.attributes["penstock.attempts"]) == (503, 0)
 
 

@@ -34,7 +34,7 @@ class Orchestrated(Server):
         ]
         self.file.write_text(yaml.safe_dump({"regions": listed} | said))
 
-    def start(self) -> Orchestrated:
+    def start(self, word: str = "orchestrator ready") -> Orchestrated:
         self.port = self.port or free_port()
         argv = [
             *(sys.executable, "-m", "penstock", "orchestrator", "--regions", str(self.file)),
@@ -44,9 +44,9 @@ class Orchestrated(Server):
             self.process = subprocess.Popen(argv, stdout=log, stderr=subprocess.STDOUT)
         process = self.process
         wait_until(
-            lambda: "orchestrator ready" in self.log() or process.poll() is not None,
+            lambda: word in self.log() or process.poll() is not None,
             seconds=90,
-            what="the word ready",
+            what=f"the words {word!r}",
         )
         assert process.poll() is None, self.log()
         return self

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,6 +158,28 @@ def test_a_stream_whose_region_is_killed_goes_on_from_another_as_one_answer(
     assert [one["finish_reason"] for one in choices if one["finish_reason"]] == ["length"]
     assert len("".join(one["text"] for one in choices)) == 4 * tokens
     assert events[-1]["usage"]["completion_tokens"] == tokens
+
+
+def test_an_orchestrator_without_a_region_says_so_and_is_ready_once_one_is_there(
+    tmp_path: Path,
+) -> None:
+    region = Server(tmp_path / "eu" / "state")
+    region.state_dir.parent.mkdir(parents=True)
+    served = Orchestrated(tmp_path, {"eu": region})
+    try:
+        served.start(word="none of the regions eu can be reached")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            served.get("/ping")
+        assert refused.value.code == 503
+        assert "orchestrator ready" not in served.log()
+        region.start()
+        wait_until(lambda: "orchestrator ready" in served.log(), seconds=60, what="the word ready")
+        with urllib.request.urlopen(f"{served.url}/ping", timeout=10) as answer:
+            assert answer.status == 200
+    finally:
+        served.stop()
+        if region.process is not None:
+            region.kill()
 
 
 def test_a_region_of_several_gateways_tells_what_all_of_them_have_in_flight(tmp_path: Path) -> None:

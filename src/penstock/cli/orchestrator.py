@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,8 +16,12 @@ from penstock.cleanup import shielded
 from penstock.cli import options, settings
 
 if TYPE_CHECKING:
+    from penstock.api.traffic.orchestrator import Orchestrator
     from penstock.config import ServerConfig
     from penstock.orchestrator.regions_file import Regions
+
+#: Regions that are there answer at once; after this a person is told that none does.
+_REACHED_S_MAX: Final = 2.0
 
 
 def orchestrator(
@@ -35,7 +39,7 @@ def orchestrator(
     ] = None,
     config: options.ConfigFile = None,
 ) -> None:
-    """Send requests on to regions; prints one line with the word ready once it serves."""
+    """Send requests on to regions; prints one line with the word ready once it reaches one."""
     flags = {
         **options.listening(host, port, None, auth, insecure, tls_cert, tls_key, None),
         "state_dir": state_dir,
@@ -63,6 +67,15 @@ def run(config: ServerConfig, regions: Regions) -> None:
     uvloop.run(_serve(config, regions))
 
 
+async def _first_region(served: Orchestrator, stop: asyncio.Event, timeout_s: float | None) -> bool:
+    """Until a region is reached, or it is to stop; False: neither came in time."""
+    waits = [asyncio.ensure_future(one.wait()) for one in (served.reached, stop)]
+    done, left = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    for one in left:
+        one.cancel()
+    return bool(done)
+
+
 async def _serve(config: ServerConfig, regions: Regions) -> None:
     from penstock.api.traffic.orchestrator import Orchestrator  # noqa: PLC0415
 
@@ -80,7 +93,14 @@ async def _serve(config: ServerConfig, regions: Regions) -> None:
     try:
         url = await served.start()
         names = ", ".join(one.name for one in regions.access)
-        print(f"penstock orchestrator ready: {url}, regions {names}", flush=True)
-        await stop.wait()
+        if not await _first_region(served, stop, _REACHED_S_MAX):
+            print(
+                f"penstock orchestrator waits: {url}, none of the regions {names} can be reached",
+                flush=True,
+            )
+            await _first_region(served, stop, None)
+        if not stop.is_set():
+            print(f"penstock orchestrator ready: {url}, regions {names}", flush=True)
+            await stop.wait()
     finally:
         await shielded(served.stop())

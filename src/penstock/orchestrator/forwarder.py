@@ -20,7 +20,8 @@ from typing import Final
 
 from penstock.clock import Clock
 from penstock.config import LimitConfig
-from penstock.core.traffic.answers import Held, Refused, Sent
+from penstock.core.traffic.answers import NO_REGION_SERVES, Held, Refused, Sent
+from penstock.core.traffic.health import SERVING, SLOW_START
 from penstock.errors import PenstockError
 from penstock.gateway.call import Call
 from penstock.gateway.deadlines import Deadlines
@@ -86,9 +87,23 @@ class Forwarder:
         """Those of them that wait here for a region with room."""
         return len(self._holding)
 
-    @property
-    def accepting(self) -> bool:
-        return not self._stopping
+    def check_ready(self) -> None:
+        """Raises NotNowError where no request could be answered: `stopping`,
+        `no-region-reachable`."""
+        if self._stopping:
+            raise refusals.stopping()
+        if not self._table.unnamed.router.is_reachable(now=self._monotonic()):
+            raise refusals.unreachable("Nothing can be answered here", self._how_regions_are())
+
+    def _how_regions_are(self) -> str:
+        """Each with why it is not in use, for people."""
+        router, now = self._table.unnamed.router, self._monotonic()
+        health = {one["region"]: one["reason"] for one in router.snapshot(now=now)["regions"]}
+        lives = (SERVING, SLOW_START)
+        return ", ".join(
+            f"{name}: {region.state if health[name] in lives else health[name]}"
+            for name, region in self._regions.items()
+        )
 
     # Requests
 
@@ -145,12 +160,17 @@ class Forwarder:
 
     def refused(self, passage: Passage, refused: Refused) -> None:
         """No region takes it: the client gets what a region said to that, or why."""
+        self._unanswered(
+            passage, refusals.no_region(passage.asked.endpoint, refused, self._how_regions_are())
+        )
+
+    def _unanswered(self, passage: Passage, error: PenstockError) -> None:
         if passage.kept is not None and not passage.begun:
             passage.call.state = ANSWERED
             passage.mode = WHOLE
             passage.give_whole(passage.kept)
             return
-        self.fail(passage, refusals.no_region(passage.asked.endpoint, refused))
+        self.fail(passage, error)
 
     def send(self, passage: Passage, sent: Sent, now: float) -> None:
         """Sends it to the region where it has a slot, at once unless that was asked before."""
@@ -163,7 +183,7 @@ class Forwarder:
         asked_enough = passage.kept is not None or passage.attempts >= ATTEMPTS_MAX
         self.let_go(passage, ok=None, outcome="asked-before")
         if asked_enough:
-            self.refused(passage, Refused("regions-lost", 1.0))
+            self._unanswered(passage, refusals.regions_lost(passage.asked.endpoint))
             return
         passage.attempts += 1
         wait_s = min(AGAIN_S * 2**passage.attempts, AGAIN_S_MAX)
@@ -236,9 +256,15 @@ class Forwarder:
 
     def _expire(self, invocation: Invocation) -> None:
         passage: Passage = invocation.context
-        waits = bool(passage.ticket)
+        endpoint, waits = passage.asked.endpoint, bool(passage.ticket)
+        if waits and passage.route == NO_REGION_SERVES:
+            error = refusals.no_region(
+                endpoint, Refused(NO_REGION_SERVES, None), self._how_regions_are()
+            )
+        else:
+            error = refusals.deadline_passed(endpoint, held=waits)
         self.let_go(passage, ok=None, outcome="deadline-passed")
-        self.fail(passage, refusals.deadline_passed(passage.asked.endpoint, held=waits))
+        self.fail(passage, error)
 
     # The end of all
 

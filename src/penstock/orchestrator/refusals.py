@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
-from penstock.core.traffic.answers import Refused
+from penstock.core.traffic.answers import NO_REGION_SERVES, Refused
 from penstock.errors import CallerError, NotNowError, PenstockError
 
-_WHY = {
+_NO_ROOM = {
     "held-too-many": "no region has room for it, and as many requests wait as may",
     "held-too-long": "no region had room for it in the time that requests may wait",
-    "no-region-serves": "no region serves at present",
-    "regions-lost": "every region that was asked was lost or refused it",
+    "session-region-full": "the region that its session is in has no room for it",
 }
 
 
-def no_region(endpoint: str, refused: Refused) -> PenstockError:
-    """It could be sent to no region, or to none that answered."""
+def no_region(endpoint: str, refused: Refused, regions: str) -> PenstockError:
+    """It could be sent to no region. `regions`: how they are."""
     if refused.reason == "no-region-allowed":
         return CallerError(
             "no-region-allowed",
             f"No region that {_whose(endpoint)} may go to has it.",
             hint="'penstock traffic show' tells which regions have it, and what it is pinned to.",
         )
-    why = _WHY.get(refused.reason, _WHY["no-region-serves"])
+    if refused.reason == NO_REGION_SERVES:
+        return unreachable(f"The request for {_whose(endpoint)} was not answered", regions)
+    why = _NO_ROOM.get(refused.reason, "no region has room for it now")
     return NotNowError(
-        "no-region",
+        "no-region-room",
         f"The request for {_whose(endpoint)} was not answered: {why}.",
-        hint="Try again in a moment; 'penstock traffic show' tells how the regions are.",
+        hint="Try again in a moment, or add copies; 'penstock traffic show' tells each region's"
+        " room.",
         retry_after_s=refused.retry_after_s or 1.0,
+    )
+
+
+def unreachable(what: str, regions: str) -> PenstockError:
+    """No region serves, whatever room there may be. `regions`: how they are."""
+    return NotNowError(
+        "no-region-reachable",
+        f"{what}: no region can be reached ({regions}).",
+        hint="'penstock traffic show' tells what is wrong with each; see whether they run, and the"
+        " network and keys between.",
+        retry_after_s=1.0,
+    )
+
+
+def regions_lost(endpoint: str) -> PenstockError:
+    """They were asked, one after the other."""
+    return NotNowError(
+        "regions-lost",
+        f"The request for {_whose(endpoint)} was not answered: every region that was asked was lost"
+        " with it, or refused it.",
+        hint="Try again in a moment; 'penstock explain' with the request's id tells what each did.",
+        retry_after_s=1.0,
     )
 
 

@@ -350,6 +350,27 @@ def test_where_no_region_can_be_reached_requests_wait_for_one() -> None:
     assert traffic.released(now=4.0) == [(1, Sent("a", "only-region"))]
 
 
+def test_what_waited_for_a_region_that_never_came_is_told_so_and_not_of_room() -> None:
+    traffic = router(spec(hold_s_max=2.0, hold_max=1), a=10)
+    lose(traffic, "a", now=1.0)
+    assert traffic.pick(now=1.0) == Held(1, "no-region-serves")
+    assert traffic.pick(now=1.5) == Refused("no-region-serves", 1.0)
+    assert traffic.pick(deadline=1.5, now=1.5) == Refused("no-region-serves", 1.0)
+    assert traffic.released(now=3.0) == [(1, Refused("no-region-serves", 1.0))]
+
+
+def test_a_region_that_answers_probes_and_tells_nothing_does_not_serve() -> None:
+    """It lets nobody in, or is no region: that is no lack of room."""
+    traffic = TrafficRouter(spec(), random.Random(1))
+    traffic.probed("a", True, now=1.0)
+    assert traffic.serves("a", now=1.0) is False
+    assert traffic.is_reachable(now=1.0) is False
+    assert traffic.pick(now=1.0) == Held(1, "no-region-serves")
+    tell(traffic, "a", 0, now=1.1)
+    assert traffic.is_reachable(now=1.1) is True
+    assert traffic.pick(now=1.1) == Held(2, "no-room")
+
+
 # holding
 
 

@@ -5,11 +5,13 @@ GET  /penstock/v1/ratios?endpoint=   shares of an endpoint's traffic, and why th
 PUT  /penstock/v1/ratios             {"endpoint": "", "ratios": {"eu": 1}, "mode": "manual"}; ratios
                                      sum to 1, and a region that is not named gets none
 GET  /admin/requests/{id}            where a request went, with what its region tells of it
-GET  /metrics, /ping
+GET  /ping                           200 while a region can be reached, else 503 and why
+GET  /metrics
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -18,16 +20,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from penstock.api.admin.answers import answered
+from penstock.api.admin.answers import answered, error_answer
 from penstock.api.traffic.metrics import TrafficPage
-from penstock.errors import CallerError
+from penstock.errors import CallerError, PenstockError
 from penstock.orchestrator.shares import Shares
 from penstock.orchestrator.stories import Stories
 from penstock.wire import plain_json
 
 
-def build_traffic_app(shares: Shares, stories: Stories, page: TrafficPage) -> Any:
-    """The application behind every path that no door takes."""
+def build_traffic_app(
+    shares: Shares, stories: Stories, page: TrafficPage, check_ready: Callable[[], None]
+) -> Any:
+    """The application behind every path that no door takes. `check_ready` raises why it is not."""
 
     async def regions(_request: Request) -> dict[str, Any]:
         return {"regions": shares.regions()}
@@ -56,6 +60,10 @@ def build_traffic_app(shares: Shares, stories: Stories, page: TrafficPage) -> An
         return Response(body, headers={"content-type": content_type})
 
     async def ping(_request: Request) -> Response:
+        try:
+            check_ready()
+        except PenstockError as error:
+            return error_answer(error)
         return PlainTextResponse("")
 
     return Starlette(

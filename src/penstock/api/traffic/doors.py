@@ -211,8 +211,7 @@ class OipTrafficDoor(TrafficDoor):
             call.answer(status_line(200), b"")
             return None
         if parts == ["health", "ready"]:
-            if not self._forwarder.accepting:
-                raise refusals.stopping()
+            self._forwarder.check_ready()
             call.answer(status_line(200), b"")
             return None
         if parts[:2] == ["repository", "models"]:

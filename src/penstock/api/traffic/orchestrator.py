@@ -68,9 +68,11 @@ class Orchestrator:
             for access in regions.access
         }
         self._stack = ShieldedExitStack()
+        self.reached = asyncio.Event()  #: a region has told of itself
 
     async def start(self) -> str:
-        """Returns the base URL once clients can connect. Raises what the listener raises."""
+        """Returns the base URL once clients can connect; regions may be `reached` later. Raises
+        what the listener raises."""
         config, clock = self._config, self._clock
         listen, limits = config.listen, config.limits
         ids = RequestIds()
@@ -87,7 +89,8 @@ class Orchestrator:
             region=config.control.region,
         )
         page = TrafficPage(recorder, list(self._regions.values()), shares.snapshots)
-        app = build_traffic_app(shares, Stories(recorder, self._regions), page)
+        stories = Stories(recorder, self._regions)
+        app = build_traffic_app(shares, stories, page, forwarder.check_ready)
         async with ShieldedExitStack() as stack:
             stack.push_async_callback(self._telemetry.close)
             authenticator = await self._authenticator(stack)
@@ -173,6 +176,7 @@ class Orchestrator:
 
     def _heard(self, region: Region, event: Mapping[str, Any], first: bool) -> None:
         self._table.heard(region.name, event, way_s=region.way_s, whole=first)
+        self.reached.set()
         self._table.forget_unserved()
         self._forwarder.look_all()
 

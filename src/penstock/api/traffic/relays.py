@@ -161,9 +161,9 @@ class OpenAiRelay:
         if said.first is None or said.text is None or most is None or said.tokens < most:
             return None
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": "length"}
-        choice |= {"delta": {}} if self._operation == "chat" else {"text": ""}
+        empty: dict[str, Any] = {"delta": {}} if self._operation == "chat" else {"text": ""}
         last = {name: value for name, value in said.first.items() if name != "usage"}
-        return _event(last | {"choices": [choice]}) + _END
+        return _event(last | {"choices": [choice | empty]}) + _END
 
     def continuation(self) -> bytes | None:
         """Also forgets the half of an event that was read."""

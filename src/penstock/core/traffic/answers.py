@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-#: why a request is held
+#: why a request is held, and of one that waited for nothing else, why it is refused
 NO_REGION_SERVES: Final = "no-region-serves"
 
 
@@ -26,6 +26,7 @@ class Held(NamedTuple):
 class Refused(NamedTuple):
     """Nothing was reserved."""
 
-    #: no-region-allowed | held-too-many | held-too-long; where nothing is ever held, why not Sent
+    #: no-region-allowed | no-region-serves | held-too-many | held-too-long; where nothing is ever
+    #: held, why not Sent
     reason: str
     retry_after_s: float | None  #: None: the same request cannot pass later

@@ -84,15 +84,16 @@ class HeldQueue:
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
-    def expired(self, *, now: float) -> Iterator[int]:
-        """Tickets whose deadline is over; each is removed."""
+    def expired(self, *, now: float) -> Iterator[HeldRequest]:
+        """Those whose deadline is over; each is removed."""
         while True:
             deadline = self.next_deadline()
             if deadline is None or now < deadline:
                 return
             ticket = heappop(self._deadlines)[1]
+            request = self._requests[ticket]
             self.remove(ticket)
-            yield ticket
+            yield request
 
     def check_invariants(self) -> None:
         tickets = [ticket for line in self._lines.values() for ticket in line]

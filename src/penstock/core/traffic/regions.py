@@ -46,6 +46,11 @@ class RegionState:
     def name(self) -> str:
         return self.spec.name
 
+    def serves(self, *, now: float) -> bool:
+        """Whether requests may be sent there, as far as there is room. Who lives but has told
+        nothing lets nobody in, or is no region."""
+        return self.seen is not None and self.health.is_open(now=now)
+
     def room(self, *, now: float) -> int:
         """Requests that may be sent there now."""
         room = self._room

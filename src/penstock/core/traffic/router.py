@@ -53,6 +53,8 @@ _RETRY_AFTER_S = 1.0
 _NOT_ALLOWED = Refused("no-region-allowed", None)
 _TOO_MANY = Refused("held-too-many", _RETRY_AFTER_S)
 _TOO_LONG = Refused("held-too-long", _RETRY_AFTER_S)
+#: Whoever waited for a region that is not there did not wait for room.
+_NO_REGION = Refused(NO_REGION_SERVES, _RETRY_AFTER_S)
 
 
 class TrafficRouter:
@@ -145,7 +147,8 @@ class TrafficRouter:
     def released(self, *, now: float) -> list[tuple[int, Sent | Refused]]:
         """Held requests that may go now, or have waited too long: (ticket, what comes of it)."""
         out: list[tuple[int, Sent | Refused]] = []
-        out += ((ticket, _TOO_LONG) for ticket in self._held.expired(now=now))
+        for request in self._held.expired(now=now):
+            out.append((request.ticket, self._turned_away(request.asked, _TOO_LONG, now)))
         found = bool(self._held)
         while found:
             found = False
@@ -238,7 +241,7 @@ class TrafficRouter:
     def _serving(self, asked: Asked, now: float) -> tuple[list[RegionState], bool]:
         """Regions that may be used; whether none of them is well."""
         regions = self._known(asked)
-        serving = [one for one in regions if one.health.is_open(now=now)]
+        serving = [one for one in regions if one.serves(now=now)]
         last_resort = not serving
         if last_resort:
             serving = [one for one in regions if one.health.reason(now=now) in ANSWERS_STILL]
@@ -273,7 +276,7 @@ class TrafficRouter:
         shares = {
             one.name: one.ratio * one.health.share(now=now)
             for one in self._known(asked)
-            if one.health.is_open(now=now)
+            if one.serves(now=now)
         }
         total = sum(shares.values())
         return {name: shares.get(name, 0.0) / total if total else 0.0 for name in self._regions}
@@ -314,9 +317,11 @@ class TrafficRouter:
         self, asked: Asked, reason: str, deadline: float | None, now: float
     ) -> Held | Refused:
         if deadline is not None and now >= deadline:
-            return _TOO_LONG
+            return self._turned_away(asked, _TOO_LONG, now)
         if len(self._held) >= self.spec.hold_max:
-            return _TOO_MANY if self.spec.hold_max else Refused(reason, _RETRY_AFTER_S)
+            if not self.spec.hold_max:
+                return Refused(reason, _RETRY_AFTER_S)
+            return self._turned_away(asked, _TOO_MANY, now)
         until = now + self.spec.hold_s_max
         until = until if deadline is None else min(until, deadline)
         kept = self._of_session(asked, now)
@@ -326,18 +331,27 @@ class TrafficRouter:
         self._held.add(HeldRequest(self._ticket, asked, line, until))
         return Held(self._ticket, reason)
 
+    def _turned_away(self, asked: Asked, refused: Refused, now: float) -> Refused:
+        serving, _ = self._serving(asked, now)
+        return refused if serving else _NO_REGION
+
     # telling
 
     def room(self, *, now: float) -> int:
         """Of all regions that serve."""
-        return sum(
-            one.room(now=now) for one in self._regions.values() if one.health.is_open(now=now)
-        )
+        return sum(one.room(now=now) for one in self._regions.values() if one.serves(now=now))
 
     def serves(self, region: str, *, now: float) -> bool:
         """Whether a region is in use, with room or without."""
         state = self._regions.get(region)
-        return state is not None and state.health.is_open(now=now)
+        return state is not None and state.serves(now=now)
+
+    def is_reachable(self, *, now: float) -> bool:
+        """Whether any region is in use, or answers at least, if with errors."""
+        return any(
+            one.serves(now=now) or one.health.reason(now=now) in ANSWERS_STILL
+            for one in self._regions.values()
+        )
 
     def snapshot(self, *, now: float) -> dict[str, Any]:
         """JSON-ready state for `explain`."""
