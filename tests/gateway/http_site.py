@@ -18,6 +18,7 @@ from penstock.gateway.asgi import AsgiDoor
 from penstock.gateway.call import Call, status_line
 from penstock.gateway.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
+from penstock.gateway.shared_port import SharedPort
 from penstock.wire.aws.errors import AwsError
 
 POST = b"POST /hot/x HTTP/1.1\r\nHost: x\r\n"
@@ -105,8 +106,10 @@ async def site(
     tls: ssl.SSLContext | None = None,
     gate: HostGate | None = None,
     bodies: BodyBudget | None = None,
+    kept: SharedPort | None = None,
     **limits: Any,
 ) -> AsyncIterator[Site]:
+    """`kept`: the port that it listens at, which outlives it."""
     door = ScriptedDoor()
     listener = HttpListener(
         limits=LimitConfig(**limits),
@@ -118,7 +121,9 @@ async def site(
         gate=gate or HostGate(hosts=("x",)),
         bodies=bodies,
     )
-    port = await listener.start("127.0.0.1", 0, tls=tls)
+    port = await listener.start(
+        "127.0.0.1", kept.port if kept else 0, tls=tls, held=kept.sockets if kept else ()
+    )
     served = Site(listener, door, port)
     try:
         yield served

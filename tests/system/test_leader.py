@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
+import socket
+import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +20,45 @@ from tests.system.harness import Server, create, python_model, wait_until
 from penstock.api.leader_proxy import HANDED_ON
 
 pytestmark = pytest.mark.system
+
+
+class Asking:
+    """Asks whether a server lives, again and again, each time over a connection of its own."""
+
+    def __init__(self, port: int) -> None:
+        self.answered = 0
+        self.failed: list[str] = []
+        self._port = port
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def __enter__(self) -> Asking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _ask(self) -> None:
+        while not self._stop.is_set():
+            try:
+                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+                connection.request("GET", "/ping")
+                status = connection.getresponse().status
+                connection.close()
+            except (OSError, http.client.HTTPException) as error:
+                self.failed.append(repr(error))
+                continue
+            if status != 200:
+                self.failed.append(str(status))
+            self.answered += 1
+
+
+def leader_name(server: Server) -> str:
+    assert server.process is not None
+    return f"{socket.gethostname()}:{server.process.pid}"
+
 
 ECHO = """
 def model_fn(model_dir):
@@ -144,6 +187,48 @@ def test_serving_goes_on_while_the_database_is_away(
     after = leader.get("/admin/copies")["copies"]
     assert [one["instance"] for one in after] == [one["instance"] for one in before]
     assert "penstock standby" not in leader.log()
+
+
+def test_who_follows_shows_its_own_metrics_and_who_leads(servers: tuple[Server, Server]) -> None:
+    """Both are scraped: what the leader counts is there once."""
+    leader, _ = servers
+    pages = []
+    for server in servers:
+        with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
+            pages.append(answer.read().decode())
+    assert "penstock_requests_total" in pages[0]
+    assert "penstock_standby" not in pages[0]
+    rows = [line for line in pages[1].splitlines() if line.startswith("penstock_")]
+    assert rows == [
+        f'penstock_standby{{address="{leader.url}",leader="{leader_name(leader)}"}} 1.0'
+    ]
+    assert "process_resident_memory_bytes" in pages[1]
+
+
+@pytest.mark.parametrize("gateways", ["1", "2"])
+def test_nobody_who_connects_during_a_takeover_is_refused(
+    tmp_path: Path, postgres: PostgresServer, gateways: str
+) -> None:
+    """A connection for each request, one after the other, from before the leader's death until
+    the other leads: each is accepted and answered."""
+    postgres.empty()
+    flags = ("--database", postgres.url, "--gateways", gateways)
+    first, second = (Server(tmp_path / name, *flags) for name in ("first", "second"))
+    asked = Asking(second.port)
+    try:
+        first.start()
+        second.start(word="penstock standby")
+        with asked:
+            wait_until(lambda: asked.answered > 20, seconds=60, what="answers before")
+            first.kill()
+            wait_until(lambda: "penstock ready" in second.log(), seconds=60, what="a takeover")
+            after = asked.answered
+            wait_until(lambda: asked.answered > after + 20, seconds=60, what="answers after")
+    finally:
+        for server in (first, second):
+            if server.process is not None:
+                server.kill()
+    assert asked.failed == []
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])

@@ -16,6 +16,8 @@ from penstock.gateway.proxy import ProxyApp, Receive, Send
 _CONNECT_S_MAX: Final = 2.0
 #: Says that a server has handed the request on already: no two may send it to and fro.
 HANDED_ON: Final = b"x-penstock-handed-on"
+#: What is asked of this very server, whoever leads.
+_OWN: Final = ("/ping", "/v2/health/live", "/metrics")
 
 
 class LeaderProxy(ProxyApp):
@@ -38,7 +40,7 @@ class LeaderProxy(ProxyApp):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         handed_on = any(name == HANDED_ON for name, _ in scope["headers"])
-        if handed_on or scope["path"] in ("/ping", "/v2/health/live"):
+        if handed_on or scope["path"] in _OWN:
             await self._otherwise(scope, receive, send)
             return
         await super().__call__(

@@ -33,6 +33,7 @@ from penstock.fleet.local import runtime_dir_for
 from penstock.fleet.machine import this_machine
 from penstock.gateway.link import FrameLink
 from penstock.gateway.server import tls_context
+from penstock.gateway.shared_port import SharedPort
 from penstock.gateway.timers import LoopTimers
 from penstock.metrics.pages import MetricPages
 from penstock.metrics.prometheus import PenstockCollector, PrometheusPage
@@ -64,9 +65,15 @@ class Platform:
     """One server. `start`, then `stop`, each once."""
 
     def __init__(
-        self, config: ServerConfig, clock: Clock | None = None, *, term: Term | None = None
+        self,
+        config: ServerConfig,
+        clock: Clock | None = None,
+        *,
+        term: Term | None = None,
+        port: SharedPort | None = None,
     ) -> None:
-        """`term`: of a server that leads others on one database.
+        """`term`: of a server that leads others on one database. `port`: that it listens at, kept
+        by somebody who outlives it.
 
         Raises CallerError: `credentials-required` if strangers could come in, `tls-unusable`,
         `telemetry-not-installed`.
@@ -75,9 +82,10 @@ class Platform:
         tls_context(config.listen)
         self._config = config
         self._term = term
+        self._held_port = port
         self._clock = clock or SystemClock()
         count = gateways_for(this_machine().cores, config.listen.gateways)
-        self._gateways = Gateways(config, count, self._clock) if count > 1 else None
+        self._gateways = Gateways(config, count, self._clock, port) if count > 1 else None
         self._fleet = ServerFleet(config, self._clock)
         self._process = "control" if count > 1 else "gateway"
         self._telemetry = Telemetry(config.telemetry, self._clock, process=self._process)
@@ -179,6 +187,7 @@ class Platform:
             ),
             refusal=build_refusal(control.aws),
             asynchronous=control.async_door(),
+            held=self._held_port.sockets if self._held_port is not None else (),
         )
         if gateways is None:
             grpc_port = await front.open_grpc(stack, bodies)

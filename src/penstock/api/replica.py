@@ -3,7 +3,8 @@
 While it leads it is a whole platform; while it follows it is a `Standby` on the same port. A server
 whose term is over ends its platform, instances included: the new leader starts its own. Nothing is
 lost by that but warm copies, because the record is in the database, and nothing is done twice,
-because what a former leader still writes is refused there.
+because what a former leader still writes is refused there. Its port is kept all the while: who
+connects while it takes over, or steps down, waits and is not refused.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from typing import Any, Final
 
 from penstock.api.platform import Addresses, Platform
 from penstock.api.standby import Standby
-from penstock.cleanup import shielded
+from penstock.cleanup import ShieldedExitStack, shielded
 from penstock.clock import Clock, SystemClock
 from penstock.config import ServerConfig
 from penstock.control.leader.leadership import Leadership
 from penstock.control.lock import StateDirLock
 from penstock.control.store import Store
 from penstock.errors import NotNowError
+from penstock.gateway.shared_port import SharedPort
 
 _log = logging.getLogger(__name__)
 
@@ -58,29 +60,27 @@ class Replica:
         """Raises what the parts raise at the first start: `state-dir-in-use`, `port-in-use`,
         `database-unreachable`, ...; later, what is only not possible now is tried again."""
         config = self._config
-        lock = StateDirLock(config.state_dir)
-        try:
+        async with ShieldedExitStack() as stack:
+            stack.callback(StateDirLock(config.state_dir).release)
+            port = SharedPort(config.listen.host, config.listen.port)
+            stack.callback(port.close)
+            port.listen()
+            stack.push_async_callback(self._leadership.close)
+            self._config = config = replace(config, listen=replace(config.listen, port=port.port))
             # The tables must be there before anybody looks for the leader.
             store = await asyncio.to_thread(Store, config.state_dir, config.control.database)
             await asyncio.to_thread(store.close)
             self._leadership.address = _address(config)
             await self._leadership.start()
             while not stop.is_set():
-                await (self._lead(stop) if self._leadership.epoch else self._follow(stop))
-        finally:
-            await shielded(self._close(lock))
+                turn = self._lead if self._leadership.epoch else self._follow
+                await turn(stop, port)
 
-    async def _close(self, lock: StateDirLock) -> None:
-        try:
-            await self._leadership.close()
-        finally:
-            lock.release()
-
-    async def _follow(self, stop: asyncio.Event) -> None:
-        standby = Standby(self._config, self._leadership, self._clock)
+    async def _follow(self, stop: asyncio.Event, port: SharedPort) -> None:
+        standby = Standby(self._config, self._leadership, self._clock, port)
         try:
             try:
-                self._keep_port(await standby.start())
+                await standby.start()
             except NotNowError as error:
                 _log.warning("this server can't follow: %s %s", error.message, error.hint)
                 await _first(stop.wait(), asyncio.sleep(_AGAIN_S))
@@ -89,11 +89,12 @@ class Replica:
             self._on_following(self._leadership.address, f"{seen.name} at {seen.address}")
             await _first(stop.wait(), self._until_not(0))
         finally:
+            _refuse_if(stop, port)
             await shielded(standby.stop())
 
-    async def _lead(self, stop: asyncio.Event) -> None:
+    async def _lead(self, stop: asyncio.Event, port: SharedPort) -> None:
         term = self._leadership.term
-        platform = Platform(self._config, self._clock, term=term)
+        platform = Platform(self._config, self._clock, term=term, port=port)
         try:
             addresses = await platform.start()
         except NotNowError as error:
@@ -103,16 +104,11 @@ class Replica:
             await _first(stop.wait(), asyncio.sleep(_AGAIN_S))
             return
         try:
-            self._keep_port(int(addresses.http.rpartition(":")[2]))
             async with _beside(self._on_leading(platform, addresses)):
                 await _first(stop.wait(), self._until_not(term.epoch))
         finally:
+            _refuse_if(stop, port)
             await shielded(platform.stop())
-
-    def _keep_port(self, port: int) -> None:
-        """Whether it leads or follows, a server is called at one address."""
-        self._config = replace(self._config, listen=replace(self._config.listen, port=port))
-        self._leadership.address = _address(self._config)
 
     async def _until_not(self, epoch: int) -> None:
         """Returns once this server's term is another one than `epoch`."""
@@ -121,13 +117,17 @@ class Replica:
             await self._leadership.changed.wait()
 
 
+def _refuse_if(stop: asyncio.Event, port: SharedPort) -> None:
+    """A server that ends keeps nobody waiting: its last part accepts until it has drained."""
+    if stop.is_set():
+        port.close()
+
+
 def _address(config: ServerConfig) -> str:
-    """Where the others reach this server; empty while its port is not known."""
+    """Where the others reach this server."""
     if config.control.advertise:
         return config.control.advertise
     listen = config.listen
-    if not listen.port:
-        return ""
     anywhere = listen.host in ("0.0.0.0", "", "::")
     host = socket.gethostname() if anywhere else listen.host
     scheme = "https" if listen.tls_cert is not None else "http"

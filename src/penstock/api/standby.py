@@ -1,9 +1,10 @@
 """What a server answers while another one leads.
 
 Requests are handed on to the leader as they came, so that whoever asks need not know which server
-that is. While it can't be reached, what only reads the records of the SageMaker API is answered
-from the database, which is the same for all; everything else is told to come back in a moment (503
-`not-the-leader`). No endpoint is served here: instances belong to the server that leads.
+that is; whether this one lives, and its metrics, are its own. While the leader can't be reached,
+what only reads the records of the SageMaker API is answered from the database, which is the same
+for all; everything else is told to come back in a moment (503 `not-the-leader`). No endpoint is
+served here: instances belong to the server that leads.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ from penstock.gateway.asgi import AsgiDoor
 from penstock.gateway.listener import HttpListener
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.server import tls_context
+from penstock.gateway.shared_port import SharedPort
 from penstock.jobs.transform.records import JobRecord
+from penstock.metrics.standby_page import StandbyPage
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
 
 _log = logging.getLogger(__name__)
@@ -91,15 +94,19 @@ class _NothingRuns:
 class Standby:
     """The listener of a server that follows. `start`, then `stop`; then perhaps `start` again."""
 
-    def __init__(self, config: ServerConfig, leadership: Leadership, clock: Clock) -> None:
+    def __init__(
+        self, config: ServerConfig, leadership: Leadership, clock: Clock, port: SharedPort
+    ) -> None:
+        """`port`: that it listens at, which outlives it."""
         self._config = config
+        self._held_port = port
         self._leadership = leadership
         self._clock = clock
         self._ids = RequestIds()
         self._stack = ShieldedExitStack()
 
-    async def start(self) -> int:
-        """Returns the port. Raises what listening and opening the database raise."""
+    async def start(self) -> None:
+        """Raises what listening and opening the database raise."""
         config, listen = self._config, self._config.listen
         async with ShieldedExitStack() as stack:
             term = following(self._leadership.session)
@@ -133,11 +140,12 @@ class Standby:
                     asks=authenticator is not None,
                 ),
             )
-            port = await listener.start(listen.host, listen.port, tls=tls_context(listen))
+            await listener.start(
+                listen.host, listen.port, tls=tls_context(listen), held=self._held_port.sockets
+            )
             stack.push_async_callback(listener.stop, _STOP_S)
             stack.callback(leader.cut)  # first: what waits for it is told to come back
             self._stack = stack.pop_all()
-        return port
 
     async def stop(self) -> None:
         """Idempotent."""
@@ -169,7 +177,17 @@ class Standby:
             region_default=control.region,
         )
 
+    def _who_leads(self) -> tuple[str, str]:
+        seen = self._leadership.seen
+        return (seen.name, seen.address) if seen.session else ("", "")
+
     def _app(self, aws: AwsFrontDoor) -> Any:
+        page = StandbyPage(self._who_leads)
+
+        async def metrics(request: Request) -> Response:
+            body, content_type = page.render(request.headers.get("accept", ""))
+            return Response(body, headers={"content-type": content_type})
+
         async def ping(_request: Request) -> Response:
             return PlainTextResponse("")
 
@@ -187,6 +205,7 @@ class Standby:
                 Route("/", aws_root(aws), methods=["POST"]),
                 Route("/ping", ping, methods=["GET"]),
                 Route("/v2/health/live", ping, methods=["GET"]),
+                Route("/metrics", metrics, methods=["GET"]),
                 Route("/{path:path}", refuse, methods=methods),
             ]
         )

@@ -12,9 +12,11 @@ import asyncio
 import errno
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from email.utils import formatdate
+from functools import partial
 from typing import Protocol
 
 from penstock.clock import Clock
@@ -37,6 +39,8 @@ from penstock.wire.aws.errors import AwsError
 log = logging.getLogger(__name__)
 
 TICK_S_MAX = 1.0
+#: When it stops, for the first request of a connection that was accepted just before.
+UNUSED_S = 0.1
 #: Spellings of header names that are remembered; a stranger can only make us forget and learn
 #: again.
 SPELLINGS_MAX = 4096
@@ -141,7 +145,7 @@ class HttpListener:
         self._dated_at = -1
         self.common_head = b""
         self._date_head()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         shortest_s = min(limits.head_timeout_s, limits.body_timeout_s, limits.keep_alive_s)
         self._tick_s = min(TICK_S_MAX, shortest_s / 4)
@@ -153,8 +157,14 @@ class HttpListener:
         *,
         tls: ssl.SSLContext | None = None,
         reuse_port: bool = False,
+        held: Sequence[socket.socket] = (),
     ) -> int:
         """Listens; returns the port, which differs from `port` when that is 0.
+
+        Args:
+            reuse_port: beside other processes at this port.
+            held: sockets that listen there already and outlive this listener, which accepts at
+                them: in place of its own, or besides where the port is shared.
 
         Raises:
             CallerError: port-in-use, address-unknown, port-forbidden.
@@ -163,19 +173,24 @@ class HttpListener:
         try:
             if tls is not None:
                 self.tls = TlsAcceptor(tls, lambda: HttpConnection(self), room=self._room)
-                port = self.tls.listen(host, port, backlog=BACKLOG, reuse_port=reuse_port)
+                for one in held:
+                    self.tls.accept_at(one.dup())
+                if reuse_port or not held:
+                    port = self.tls.listen(host, port, backlog=BACKLOG, reuse_port=reuse_port)
             else:
-                self._server = await loop.create_server(
-                    lambda: HttpConnection(self),
-                    host,
-                    port,
-                    reuse_port=reuse_port or None,
-                    backlog=BACKLOG,
-                )
-                port = int(self._server.sockets[0].getsockname()[1])
+                make = partial(HttpConnection, self)
+                for one in held:
+                    self._servers.append(
+                        await loop.create_server(make, sock=one.dup(), backlog=BACKLOG)
+                    )
+                if reuse_port or not held:
+                    server = await loop.create_server(
+                        make, host, port, reuse_port=reuse_port or None, backlog=BACKLOG
+                    )
+                    self._servers.append(server)
+                    port = int(server.sockets[0].getsockname()[1])
         except OSError as cause:
-            if self.tls is not None:
-                self.tls.close()
+            self._stop_accepting()
             raise listen_error(cause, host, port) from cause
         self._tick()
         return port
@@ -183,9 +198,8 @@ class HttpListener:
     async def start_at(self, path: str) -> None:
         """Listens at a Unix socket that only this user may open. Raises OSError."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: HttpConnection(self), path, backlog=BACKLOG
-        )
+        make = partial(HttpConnection, self)
+        self._servers.append(await loop.create_unix_server(make, path, backlog=BACKLOG))
         os.chmod(path, 0o600)
         self._tick()
 
@@ -197,20 +211,25 @@ class HttpListener:
     async def stop(self, timeout_s: float) -> None:
         """Takes no new connection, lets the requests in flight end, then cuts what is left."""
         self.draining = True
-        if self._server is not None:
-            self._server.close()
-        if self.tls is not None:
-            self.tls.close()
-        for connection in list(self.connections):
-            connection.stop()
-        until = self.monotonic() + timeout_s
-        while self.connections and self.monotonic() < until:  # noqa: ASYNC110 - only when stopping
+        self._stop_accepting()
+        began = now = self.monotonic()
+        while self.connections and (now == began or now < began + timeout_s):
+            for connection in list(self.connections):
+                if connection.received or now >= began + UNUSED_S:
+                    connection.stop()
             await asyncio.sleep(min(0.02, timeout_s))
+            now = self.monotonic()
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)
         if self._timer is not None:
             self._timer.cancel()
+
+    def _stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+        if self.tls is not None:
+            self.tls.close()
 
     def admit(self, connection: HttpConnection) -> bool:
         """Counts a new connection in; False if there are too many, and it is to be told so.

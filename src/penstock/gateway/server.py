@@ -36,6 +36,7 @@ class GatewayServer:
         reuse_port: bool = False,
         bodies: BodyBudget | None = None,
         inner: str | None = None,
+        held: Sequence[socket.socket] = (),
     ) -> None:
         """
         Args:
@@ -45,12 +46,14 @@ class GatewayServer:
             reuse_port: several gateway processes share the port.
             bodies: what all doors of this process may hold; None = this server's alone.
             inner: the Unix socket where gateway processes hand requests on, instead of a port.
+            held: sockets that listen at the port already (see `HttpListener.start`).
         """
         self._config = config
         self._limits = limits
         self._dispatcher = dispatcher
         self._reuse_port = reuse_port
         self._inner = inner
+        self._held = held
         self.listener = HttpListener(
             limits=limits,
             clock=dispatcher.clock,
@@ -83,6 +86,7 @@ class GatewayServer:
             self._config.port,
             tls=tls_context(self._config),
             reuse_port=self._reuse_port,
+            held=self._held,
         )
         return self.port
 

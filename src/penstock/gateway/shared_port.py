@@ -4,13 +4,16 @@ The kernel lets any process of the same user join such a port. So it is first ta
 (a second server is told that the port is in use, and does not answer half of the first one's
 requests), and then held by sockets that never listen: while gateways come and go its number is
 given to nobody who asks for any free one, and each connection goes to a gateway that listens.
+
+A server that may follow or lead has them listen (`listen`): who connects while one part of it has
+ended and the next has not begun waits in the kernel, and is served by whoever takes `sockets`.
 """
 
 from __future__ import annotations
 
 import socket
 
-from penstock.gateway.listener import listen_error
+from penstock.gateway.listener import BACKLOG, listen_error
 
 
 class SharedPort:
@@ -20,6 +23,7 @@ class SharedPort:
         """Raises CallerError: port-in-use, address-unknown, port-forbidden."""
         self.port = port
         self._held: list[socket.socket] = []
+        self.listens = False
         try:
             found = socket.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -30,6 +34,20 @@ class SharedPort:
         except OSError as cause:
             self.close()
             raise listen_error(cause, host, port) from cause
+
+    def listen(self) -> None:
+        """From now on nobody is refused. Raises CallerError: port-in-use."""
+        try:
+            for one in self._held:
+                one.listen(BACKLOG)
+        except OSError as cause:
+            raise listen_error(cause, "", self.port) from cause
+        self.listens = True
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Those that listen: to be accepted at, by copies of them."""
+        return self._held if self.listens else []
 
     def close(self) -> None:
         """Idempotent."""

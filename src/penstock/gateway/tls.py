@@ -72,6 +72,12 @@ class TlsAcceptor:
             self._watch(listening)
         return int(self._sockets[0].getsockname()[1])
 
+    def accept_at(self, listening: socket.socket) -> None:
+        """Accepts at a socket that listens; it is this acceptor's from now on."""
+        listening.setblocking(False)
+        self._sockets.append(listening)
+        self._watch(listening)
+
     def close(self) -> None:
         """Accepts no more and cuts what is in a handshake. Idempotent."""
         for listening in self._sockets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from penstock.metrics import catalogue, traffic_catalogue
+from penstock.metrics import catalogue, standby_page, traffic_catalogue
 from penstock.metrics.series import RETENTION
 
 _INTRODUCTION = """\
@@ -37,6 +37,13 @@ At `/metrics` of `penstock orchestrator`. Requests for endpoints that no region 
 those of the endpoint `(none)`.
 """
 
+_STANDBY = """\
+## Prometheus, of a server that follows
+
+At `/metrics` of each of several servers on one database that does not lead. What endpoints do is on
+the leader's page alone.
+"""
+
 _KEPT = {86400: "days", 3600: "hours"}
 
 
@@ -65,6 +72,14 @@ def render() -> str:
             [
                 (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
                 for metric in traffic_catalogue.PROMETHEUS
+            ],
+        ),
+        _STANDBY,
+        _table(
+            ("Metric", "Type", "Labels", "Meaning"),
+            [
+                (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
+                for metric in standby_page.PROMETHEUS
             ],
         ),
         _CLOUDWATCH,

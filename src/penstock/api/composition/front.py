@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +58,7 @@ class Front:
     refusal: Callable[[Call, PenstockError], bool]
     asynchronous: AsyncDoor | None  #: None: the app takes that, too
     find_session: FindSession | None = None  #: asks other gateways
+    held: Sequence[socket.socket] = ()  #: listen at the HTTP port already
 
     async def open_grpc(
         self, stack: ShieldedExitStack, bodies: BodyBudget, *, shared: bool = False
@@ -116,6 +118,7 @@ class Front:
             reuse_port=shared,
             bodies=bodies,
             inner=inner,
+            held=self.held,
         )
 
 

@@ -226,6 +226,7 @@ class GatewayProcess:
             refusal=build_refusal(AwsFrontDoor((), region_default=fields["region"])),
             asynchronous=None,
             find_session=self._find_session,
+            held=[socket.socket(fileno=number) for number in fields["held"]],
         )
         await front.open_grpc(stack, bodies, shared=True)
         server = front.http_server(bodies, shared=True)

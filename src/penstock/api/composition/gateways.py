@@ -35,9 +35,13 @@ _SHARE_EVERY_S: Final = 1.0
 class Gateways:
     """`attach`, then `start`; the stack ends them."""
 
-    def __init__(self, config: ServerConfig, count: int, clock: Clock) -> None:
+    def __init__(
+        self, config: ServerConfig, count: int, clock: Clock, port: SharedPort | None = None
+    ) -> None:
+        """`port`: of HTTP, where somebody else keeps it."""
         self._config = config
         self._count = count
+        self._kept_port = port
         self._clock = clock
         self.metrics_lag_s = _METRICS_LAG_S
         self.waiting = WaitingSums(self._capacity_wanted)
@@ -55,6 +59,7 @@ class Gateways:
             settings=self._settings,
             events=self,
             admit=self._admit,
+            inherited=self._kept_port.sockets if self._kept_port is not None else (),
         )
 
     async def start(
@@ -63,8 +68,9 @@ class Gateways:
         """Ports of HTTP and gRPC, once all gateways serve. Raises what keeps them from it."""
         self._control, self._inner, self._own_key = control, inner, own_key
         listen = self._config.listen
-        self._http = SharedPort(listen.host, listen.port)
-        stack.callback(self._http.close)
+        self._http = self._kept_port or SharedPort(listen.host, listen.port)
+        if self._kept_port is None:
+            stack.callback(self._http.close)
         self._grpc = SharedPort(listen.host, listen.grpc_port)
         stack.callback(self._grpc.close)
         self._share()
@@ -134,6 +140,7 @@ class Gateways:
             "name": name,
             "listen": asdict(ports)
             | {"tls_cert": _text(listen.tls_cert), "tls_key": _text(listen.tls_key)},
+            "held": [one.fileno() for one in self._http.sockets],
             "limits": asdict(self._config.limits),
             "account_id": control.account_id,
             "region": control.region,

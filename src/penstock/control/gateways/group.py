@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -61,6 +62,7 @@ class GatewayGroup:
         settings: Callable[[str], Mapping[str, Any]],
         events: GroupEvents,
         admit: Callable[[Sequence[int]], Awaitable[None]],
+        inherited: Sequence[socket.socket] = (),
     ) -> None:
         """
         Args:
@@ -68,6 +70,7 @@ class GatewayGroup:
             command: that starts a gateway; the number of a descriptor is added.
             settings: what a gateway is told besides the state of things, by its name.
             admit: returns once every instance accepts connections of these processes.
+            inherited: sockets that each gateway has under the same numbers.
         """
         self._local = local
         self._names = [f"gateway-{number}" for number in range(1, count + 1)]
@@ -75,6 +78,7 @@ class GatewayGroup:
         self._settings = settings
         self._events = events
         self._admit = admit
+        self._inherited = tuple(one.fileno() for one in inherited)
         self._members: dict[str, Member] = {}  #: begun and not ended
         self._instances: dict[str, str] = {}  #: id -> address
         self._routes: dict[str, EndpointRoutes] = {}
@@ -266,7 +270,7 @@ class GatewayGroup:
 
     async def _run(self, member: Member, served: asyncio.Future[None]) -> None:
         """From its start to its end."""
-        await member.start(self._command)
+        await member.start(self._command, self._inherited)
         self._starts[member.name] = self._starts.get(member.name, 0) + 1
         self._starting.add(member.pid)
         try:

@@ -48,16 +48,17 @@ class Member:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
 
-    async def start(self, command: Sequence[str]) -> None:
-        """Raises NotNowError (`gateway-not-started`)."""
-        ours = self._spawn(command)
+    async def start(self, command: Sequence[str], inherited: Sequence[int] = ()) -> None:
+        """`inherited`: descriptors that its process has too. Raises NotNowError
+        (`gateway-not-started`)."""
+        ours = self._spawn(command, inherited)
         try:
             self._channel = await open_channel(ours, self)
         except BaseException:
             self.kill()
             raise
 
-    def _spawn(self, command: Sequence[str]) -> socket.socket:
+    def _spawn(self, command: Sequence[str], inherited: Sequence[int]) -> socket.socket:
         """Our end of the pair."""
         ours, its = socket.socketpair()
         try:
@@ -65,7 +66,7 @@ class Member:
                 [*command, str(its.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(its.fileno(),),
+                pass_fds=(its.fileno(), *inherited),
                 start_new_session=True,  # a terminal's Ctrl-C is for the server, which drains it
             )
         except OSError as error:
