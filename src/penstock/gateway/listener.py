@@ -212,18 +212,22 @@ class HttpListener:
         """Takes no new connection, lets the requests in flight end, then cuts what is left."""
         self.draining = True
         self._stop_accepting()
-        began = now = self.monotonic()
-        while self.connections and (now == began or now < began + timeout_s):
-            for connection in list(self.connections):
-                if connection.received or now >= began + UNUSED_S:
-                    connection.stop()
+        began = self.monotonic()
+        self._stop_connections(unused=timeout_s < UNUSED_S)
+        while self.connections and self.monotonic() < began + timeout_s:
             await asyncio.sleep(min(0.02, timeout_s))
-            now = self.monotonic()
+            self._stop_connections(unused=self.monotonic() >= began + UNUSED_S)
         for connection in list(self.connections):
             connection.abort()
         await asyncio.sleep(0)
         if self._timer is not None:
             self._timer.cancel()
+
+    def _stop_connections(self, *, unused: bool) -> None:
+        """`unused`: also those that have asked nothing yet, though their request may be coming."""
+        for connection in list(self.connections):
+            if unused or connection.received:
+                connection.stop()
 
     def _stop_accepting(self) -> None:
         for server in self._servers:
