@@ -51,6 +51,21 @@ def test_a_new_leader_begins_anew_though_its_beat_is_the_one_before() -> None:
     assert election.look(replace(LEADER, epoch=4), now=14.0) == GONE
 
 
+def test_a_leader_that_counts_at_this_server_s_own_address_is_another_server() -> None:
+    election = Election(SPEC)
+    election.look(LEADER, now=10.0)
+    assert not election.shares_address("http://a"), "perhaps its own record, of before a restart"
+    election.look(LEADER, now=10.3)
+    assert not election.shares_address("http://a")
+    election.look(beats(8), now=10.5)
+    assert election.shares_address("http://a")
+    assert not election.shares_address("http://b")
+    election.look(replace(LEADER, epoch=4, name="b", session="t"), now=10.8)
+    assert not election.shares_address("http://a"), "another leader, not yet seen to count"
+    election.look(replace(LEADER, epoch=4, name="b", session="t", beat=8, address=""), now=11.0)
+    assert not election.shares_address("")
+
+
 def test_one_that_has_resigned_and_none_at_all_are_not_waited_for() -> None:
     assert Election(SPEC).look(replace(LEADER, session=""), now=10.0) == NOBODY
     assert Election(SPEC).look(LeaderSeen(epoch=0), now=10.0) == NOBODY

@@ -205,6 +205,33 @@ def test_who_follows_shows_its_own_metrics_and_who_leads(servers: tuple[Server, 
     assert "process_resident_memory_bytes" in pages[1]
 
 
+def test_a_server_with_the_leader_s_address_is_refused_and_names_both(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would hand on to the leader could come back to itself. After a restart the record
+    says the own address for a moment: that is no other server."""
+    postgres.empty()
+    leader, other = (Server(tmp_path / name, "--database", postgres.url) for name in ("a", "b"))
+    try:
+        leader.start()
+        monkeypatch.setenv("PENSTOCK_CONTROL_ADVERTISE", leader.url)
+        name = leader_name(leader)
+        with pytest.raises(AssertionError, match="error\\[address-taken\\]") as raised:
+            other.start(word="penstock ready")
+        assert other.process is not None
+        assert other.process.returncode == 1
+        said = str(raised.value)
+        assert name in said
+        assert leader_name(other) in said
+        assert leader.url in said
+        leader.kill()
+        leader.start()
+    finally:
+        for server in (leader, other):
+            if server.process is not None:
+                server.kill()
+
+
 @pytest.mark.parametrize("gateways", ["1", "2"])
 def test_nobody_who_connects_during_a_takeover_is_refused(
     tmp_path: Path, postgres: PostgresServer, gateways: str

@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 #: A leader that can't start its platform gives the lead back; then it waits so long.
 _AGAIN_S: Final = 2.0
+#: Between two looks at what the leader's record says.
+_LOOK_S: Final = 0.1
 
 
 class Replica:
@@ -72,9 +74,21 @@ class Replica:
             await asyncio.to_thread(store.close)
             self._leadership.address = _address(config)
             await self._leadership.start()
+            await self._check_address(stop)
             while not stop.is_set():
                 turn = self._lead if self._leadership.epoch else self._follow
                 await turn(stop, port)
+
+    async def _check_address(self, stop: asyncio.Event) -> None:
+        """Raises CallerError (`address-taken`) where the leader is another server with this one's
+        address. It waits for that where the record has it, which may be of before a restart."""
+        leadership = self._leadership
+        while leadership.seen.address == leadership.address and not leadership.epoch:
+            if leadership.clashed.is_set():
+                raise leadership.address_taken()
+            if stop.is_set():
+                return
+            await _first(stop.wait(), leadership.clashed.wait(), asyncio.sleep(_LOOK_S))
 
     async def _follow(self, stop: asyncio.Event, port: SharedPort) -> None:
         standby = Standby(self._config, self._leadership, self._clock, port)

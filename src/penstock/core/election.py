@@ -59,6 +59,8 @@ class Election:
     def __init__(self, spec: ElectionSpec) -> None:
         self._spec = spec
         self._since: tuple[tuple[int, int], float] | None = None  #: (epoch, beat), first seen at
+        self._seen: LeaderSeen | None = None  #: at the last look
+        self._counts = False  #: that leader has counted since the first look that showed it
 
     def forget(self) -> None:
         """The database could not be asked: what is seen next is seen for the first time."""
@@ -66,6 +68,11 @@ class Election:
 
     def look(self, seen: LeaderSeen, *, now: float) -> Candidacy:
         """What follows from one look, which must come after any that led to the one before."""
+        before, self._seen = self._seen, seen
+        if before is None or before.epoch != seen.epoch:
+            self._counts = False
+        elif before.beat != seen.beat:
+            self._counts = True
         counted = seen.epoch, seen.beat
         if self._since is None or self._since[0] != counted:
             self._since = counted, now
@@ -77,3 +84,10 @@ class Election:
         if now >= since + self._spec.released_s:
             return Candidacy(action=LOCK, reason="leader-gone")
         return Candidacy(action=WAIT, reason="leader-lives")
+
+    def shares_address(self, address: str) -> bool:
+        """Whether the leader of the last look is another server that others reach where they reach
+        this one. It was seen to count: a record that stands still may be this server's own, of
+        before it was started anew."""
+        seen = self._seen
+        return self._counts and seen is not None and bool(address) and seen.address == address

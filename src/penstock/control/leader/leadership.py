@@ -19,7 +19,7 @@ from penstock.control.leader.session import LeaderSession
 from penstock.control.leader.table import Term, following
 from penstock.control.postgres import PostgresDatabase
 from penstock.core.election import EVICT, WAIT, Election, ElectionSpec, LeaderSeen
-from penstock.errors import PenstockError
+from penstock.errors import CallerError, PenstockError
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class Leadership:
         self.seen = LeaderSeen(epoch=0)  #: as of the last look, or beat
         self.epoch = 0  #: of this server's term; 0: it does not lead
         self.changed = asyncio.Event()  #: set whenever `epoch` has changed; whoever waits clears it
+        self.clashed = asyncio.Event()  #: another server that leads has this one's address
         self._spec = spec or ElectionSpec()
         self._clock = clock or SystemClock()
         self._election = Election(self._spec)
@@ -52,6 +53,8 @@ class Leadership:
         self._session = LeaderSession(database, name=name, session=self.session)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-leader")
         self._task: asyncio.Task[None] | None = None
+        self._name = name
+        self._clash_told = 0  #: epoch of the leader that has this server's address; 0: none has
         self._told = ""  #: the code of what was logged: not again with every look
 
     @property
@@ -114,6 +117,7 @@ class Leadership:
     async def _look(self) -> None:
         self.seen = seen = await self._call(self._session.look)
         candidacy = self._election.look(seen, now=self._clock.monotonic())
+        self._look_for_clash()
         if candidacy.action == WAIT:
             return
         if candidacy.action == EVICT:
@@ -123,6 +127,24 @@ class Leadership:
         if epoch is not None:
             _log.info("this server leads (epoch %d, %s)", epoch, candidacy.reason)
             self._become(epoch)
+
+    def address_taken(self) -> CallerError:
+        """What `clashed` means, for whoever set the servers up."""
+        return CallerError(
+            "address-taken",
+            f"{self._name} and {self.seen.name}, which leads, have one address: {self.address}.",
+            hint="What is handed on to the leader would come back. Give each server an address of"
+            " its own: --host and --port, or control.advertise where it is reached elsewhere.",
+        )
+
+    def _look_for_clash(self) -> None:
+        if not self._election.shares_address(self.address):
+            self._clash_told = 0
+        elif self._clash_told != self.seen.epoch:
+            self._clash_told = self.seen.epoch
+            error = self.address_taken()
+            _log.error("%s: %s %s", error.code, error.message, error.hint)
+            self.clashed.set()
 
     def _become(self, epoch: int) -> None:
         self._election.forget()
