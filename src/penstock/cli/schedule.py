@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 import typer
 
 from penstock.cli import options, transform_options
-from penstock.cli.client import Client
+from penstock.cli.client import Client, if_there
 from penstock.cli.output import note, print_json, print_table
 from penstock.cli.scaling import moment
+from penstock.cli.transform_follow import LOOK_EVERY_S, follow, outcome
 from penstock.cli.transform_job import JobAsked, members_of, model_of
-from penstock.errors import CallerError
+from penstock.errors import CallerError, ModelError, NotNowError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+#: A job is there within a second; a server that has no room for it tries longer.
+_BEGIN_S_MAX: Final = 30.0
+#: Others may have been due since.
+_RUNS_LOOKED_AT: Final = 50
 
 Name = Annotated[str, typer.Argument(help="Name of a schedule.")]
 
@@ -182,14 +189,31 @@ def resume(name: Name, url: options.Url = "", key: options.Key = "") -> None:
 
 @app.command("run-now")
 def run_now(
-    name: Name, url: options.Url = "", key: options.Key = "", json_: options.Json = False
+    name: Name,
+    wait: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Follow its job to its end.")
+    ] = True,
+    url: options.Url = "",
+    key: options.Key = "",
+    json_: options.Json = False,
 ) -> None:
-    """Begin a run beside the timetable."""
-    run = Client(url, key=key).admin(f"{_path(name)}/run-now", method="POST")
+    """Begin a run beside the timetable, and follow its job to its end.
+
+    The exit code is that of 'penstock transform': 0 when it has completed, 1 when it failed or
+    could not begin, 3 when it was stopped, and 130 when it was left running.
+    """
+    client = Client(url, key=key)
+    asked = client.admin(f"{_path(name)}/run-now", method="POST")
+    job, run = asked["job"], _begun(client, name, asked)
+    if not wait:
+        if json_:
+            print_json(run)
+        note(f"job {job} has begun; 'penstock jobs follow {job}' shows how it goes on")
+        return
+    described = follow(client, job)
     if json_:
-        print_json(run)
-    else:
-        note(f"job {run['job']} begins; 'penstock jobs follow {run['job']}' shows how it goes on")
+        print_json(described)
+    raise typer.Exit(outcome(job, described))
 
 
 @app.command("delete")
@@ -197,6 +221,32 @@ def delete(name: Name, url: options.Url = "", key: options.Key = "") -> None:
     """Delete a schedule; a job that runs goes on."""
     Client(url, key=key).admin(_path(name), method="DELETE")
     note(f"schedule {name} is deleted")
+
+
+def _begun(client: Client, name: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The run once its job is there. Raises ModelError `run-failed` where it could not begin, and
+    NotNowError `run-not-begun` where the server still tries."""
+    run, deadline = asked, time.monotonic() + _BEGIN_S_MAX
+    while run["state"] == "starting":
+        if time.monotonic() >= deadline:
+            raise NotNowError(
+                "run-not-begun",
+                f"run {run['job']} of {name} has not begun yet: {run['message'] or 'it waits'}",
+                hint=f"The server goes on trying; see 'penstock schedule show {name}'.",
+            )
+        time.sleep(LOOK_EVERY_S)
+        runs = client.admin(f"{_path(name)}?runs={_RUNS_LOOKED_AT}")["runs"]
+        run = next((one for one in runs if one["job"] == run["job"]), run)
+    job = run["job"]
+    if run["state"] == "failed" and not if_there(
+        client, "DescribeTransformJob", TransformJobName=job
+    ):
+        raise ModelError(
+            "run-failed",
+            f"run {job} of {name} failed: {run['message'] or run['reason']}",
+            hint=f"Its job could not begin; see 'penstock schedule show {name}'.",
+        )
+    return run
 
 
 def _path(name: str) -> str:
