@@ -281,6 +281,15 @@ def test_the_last_event_of_a_response_has_its_number(tmp_path: Path) -> None:
     assert said_of(body)[-1]["sequence_number"] == 2
 
 
+@pytest.mark.parametrize("kind", ["completed", "incomplete", "failed"])
+def test_a_response_that_had_said_its_last_word_only_ends(tmp_path: Path, kind: str) -> None:
+    name = f"response.{kind}"
+    last = b"event: %b\n" % name.encode() + event({"type": name, "sequence_number": 1})
+    first = [chunk(event({"type": "a", "sequence_number": 0})), chunk(last)]
+    body, _ = scenario(tmp_path, first, saying(b"{}"), "/v1/responses", {"model": "echo"})
+    assert [one["type"] for one in said_of(body)] == ["a", name]
+
+
 def test_triton_s_stream_ends_with_its_error(tmp_path: Path) -> None:
     first = [chunk(event({"text_output": "one"}))]
     body, asked = scenario(

@@ -23,6 +23,8 @@ from penstock.wire.server_sent_events import EventSplitter
 
 #: Of an answer that could be gone on with: a novel.
 KEPT_BYTES_MAX: Final = 4 << 20
+#: A response says so when it is over.
+_LAST_OF_RESPONSE: Final = ("response.completed", "response.incomplete", "response.failed")
 _PRELUDE_BYTES: Final = 4
 _DONE: Final = b"[DONE]"
 _END: Final = b"data: [DONE]\n\n"
@@ -49,18 +51,22 @@ class EventRelay:
 
     def __init__(self) -> None:
         self.events = 0  #: that have left
+        self._last = b""
         self._splitter = EventSplitter()
 
     def feed(self, data: bytes) -> bytes:
         events = self._splitter.feed(data)
         self.events += len(events)
+        if events:
+            self._last = events[-1]
         return b"".join(events)
 
     def continuation(self) -> bytes | None:
         return None
 
     def ending(self) -> bytes | None:
-        return None
+        last = _fields(self._last) or {}
+        return b"" if last.get("type") in _LAST_OF_RESPONSE or last.get("error") else None
 
     def rest(self) -> bytes:
         return self._splitter.rest()

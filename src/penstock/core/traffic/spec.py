@@ -43,7 +43,8 @@ class HealthSpec:
     failure_share_max: float = 0.5
     answers_min: int = 20
     window_s: float = 10.0
-    #: Probes without an answer, in a row: at one each 250 ms a region is given up in 0.75 s.
+    #: Probes without an answer, in a row: one each 250 ms, each with half a second, give a region
+    #: up in 1.25 s.
     probes_max: int = 3
     #: Without news, answer or probe; it speaks each second even when nothing changes.
     silence_s_max: float = 3.0
