@@ -511,6 +511,9 @@ def test_an_orchestrator_is_ready_while_a_region_can_be_reached(tmp_path: Path) 
             asked = await here.ask("/v1/chat/completions", body)
             assert (asked.status, asked.json["error"]["code"]) == (503, "no_region_reachable")
             assert "eu: region-refused, us: unreachable" in asked.json["error"]["message"]
+            hurried = {"x-penstock-deadline-ms": "100"}
+            asked = await here.ask("/v1/chat/completions", body, headers=hurried)
+            assert (asked.status, asked.json["error"]["code"]) == (503, "no_region_reachable")
             us.rooms = {"echo": 0}
             await us.start()
             await here.wait_serving("us")

@@ -256,13 +256,11 @@ class Forwarder:
 
     def _expire(self, invocation: Invocation) -> None:
         passage: Passage = invocation.context
-        endpoint, waits = passage.asked.endpoint, bool(passage.ticket)
-        if waits and passage.route == NO_REGION_SERVES:
-            error = refusals.no_region(
-                endpoint, Refused(NO_REGION_SERVES, None), self._how_regions_are()
-            )
-        else:
-            error = refusals.deadline_passed(endpoint, held=waits)
+        endpoint, ticket, now = passage.asked.endpoint, passage.ticket, self._monotonic()
+        error = refusals.deadline_passed(endpoint, held=bool(ticket))
+        if ticket and passage.traffic.router.waits_for(ticket, now=now) == NO_REGION_SERVES:
+            refused = Refused(NO_REGION_SERVES, None)
+            error = refusals.no_region(endpoint, refused, self._how_regions_are())
         self.let_go(passage, ok=None, outcome="deadline-passed")
         self.fail(passage, error)
 

@@ -359,6 +359,14 @@ def test_what_waited_for_a_region_that_never_came_is_told_so_and_not_of_room() -
     assert traffic.released(now=3.0) == [(1, Refused("no-region-serves", 1.0))]
 
 
+def test_what_a_request_waits_for_is_told_as_it_is_now() -> None:
+    traffic = router(a=0)
+    assert traffic.pick(now=1.0) == Held(1, "no-room")
+    assert traffic.waits_for(1, now=1.0) == "no-room"
+    lose(traffic, "a", now=2.0)
+    assert traffic.waits_for(1, now=2.0) == "no-region-serves"
+
+
 def test_a_region_that_answers_probes_and_tells_nothing_does_not_serve() -> None:
     """It lets nobody in, or is no region: that is no lack of room."""
     traffic = TrafficRouter(spec(), random.Random(1))

@@ -54,6 +54,9 @@ class HeldQueue:
         self._lines.setdefault(request.line, OrderedDict())[request.ticket] = request
         heappush(self._deadlines, (request.deadline, request.ticket))
 
+    def asked(self, ticket: int) -> Asked:
+        return self._requests[ticket].asked
+
     def remove(self, ticket: int) -> bool:
         """False: it is not here."""
         request = self._requests.pop(ticket, None)

@@ -162,6 +162,10 @@ class TrafficRouter:
                 break  # the firsts are others now
         return out
 
+    def waits_for(self, ticket: int, *, now: float) -> str:
+        """Why a held request can't go now."""
+        return self._choose(self._held.asked(ticket), now)[1]
+
     def withdraw(self, ticket: int) -> bool:
         """The client of a held request went away; False: it is not held any more."""
         return self._held.remove(ticket)
