@@ -31,6 +31,7 @@ SECONDS: Final[dict[str, int]] = {
     "tests/tune/test_tune_procedure.py": 25,
     "tests/system/test_alarms.py": 25,
     "tests/system/test_overload.py": 25,
+    "tests/system/test_region_streams.py": 25,
     "tests/system/test_model_metrics_system.py": 25,
     "tests/system/test_target_models.py": 25,
     "tests/examples/test_duplicates_run.py": 20,
