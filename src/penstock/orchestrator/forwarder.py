@@ -160,9 +160,8 @@ class Forwarder:
 
     def refused(self, passage: Passage, refused: Refused) -> None:
         """No region takes it: the client gets what a region said to that, or why."""
-        self._unanswered(
-            passage, refusals.no_region(passage.asked.endpoint, refused, self._how_regions_are())
-        )
+        regions = self._how_regions_are() if refused.reason == NO_REGION_SERVES else ""
+        self._unanswered(passage, refusals.no_region(passage.asked.endpoint, refused, regions))
 
     def _unanswered(self, passage: Passage, error: PenstockError) -> None:
         if passage.kept is not None and not passage.begun:
