@@ -228,6 +228,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/scaling/settling.py": _SCALING,
     "core/scaling/story.py": _SCALING,
     "core/scaling/tracking.py": ("core/scaling/test_scaling_tracking.py", *_SCALING),
+    "core/storage_failures.py": ("core/test_core_storage_failures.py",),
     "core/retry.py": ("core/test_core_retry.py",),
     "core/holding.py": ("core/test_core_holding.py",),
     "core/push_room.py": ("core/test_core_push_room.py",),
