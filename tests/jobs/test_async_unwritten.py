@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from typing import Self
 
 import orjson
 import pytest
 from tests.artifacts.object_server import ObjectServer, object_server
-from tests.faults.crash_disk import FaultyDisk
+from tests.faults.crash_disk import FailingDisk
 from tests.gateway.gateway_fakes import echo, fail_with, run
 from tests.jobs.test_async_driver import Site, site
 
@@ -20,20 +19,6 @@ from penstock.errors import ModelError, NotNowError
 from penstock.jobs.asynchronous.objects import Objects
 
 REQUESTS = 12
-
-
-class FailingDisk(FaultyDisk):
-    """Every call below the folder fails as long as `failing` is set."""
-
-    failing = True
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        return self
-
-    def _may_fail(self) -> None:
-        if self.failing:
-            raise OSError(self._error, os.strerror(self._error))
 
 
 @pytest.fixture

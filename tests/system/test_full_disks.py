@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.system.async_site import AsyncSite
-from tests.system.harness import Server, wait_until
+from tests.system.harness import Server, python_model, wait_until
+from tests.system.transform_site import TransformSite
 
 pytestmark = pytest.mark.system
 
@@ -26,7 +27,7 @@ class SmallDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
 
     def mount(self, options: str) -> None:
         words = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(self.folder)]
@@ -121,3 +122,45 @@ def test_a_disk_that_is_mounted_read_only_is_waited_for(
     small_disk.remount("rw")
     wait_until(lambda: len(outcomes(site)) == 2, seconds=60, what="both outcomes")
     assert (list(site.answers()), list(site.failures())) == (["three.out"], ["broken-error.out"])
+
+
+#: Each answer is 300 kB.
+LONG = """
+def model_fn(model_dir): return None
+def input_fn(body, content_type): return body
+def predict_fn(body, model): return body
+def output_fn(body, accept): return b"x" * 300_000
+"""
+
+
+@pytest.mark.parametrize("place", ["outputs", "parts"])
+def test_a_transform_job_waits_for_a_full_disk_and_goes_on(
+    fresh_server: Server, tmp_path: Path, place: str
+) -> None:
+    """The disk of its outputs, or that of the parts that they are put together from."""
+    parts = fresh_server.state_dir / "jobs"
+    disk = SmallDisk(tmp_path / "out" if place == "outputs" else parts)
+    disk.mount("size=2m")
+    try:
+        site = TransformSite(fresh_server, tmp_path)
+        site.model("long", python_model(tmp_path / "long", LONG))
+        for name in "abc":
+            site.put(f"in/{name}.csv", ["1", "2", "3"])  # 0.9 MB each
+        site.begin("j", "long", site.uri("in"), BatchStrategy="SingleRecord")
+
+        def waits() -> str:
+            described = site.describe("j")
+            assert described["TransformJobStatus"] == "InProgress", described
+            told = described["PenstockProgress"]
+            return told["WaitingMessage"] if told.get("Waiting") == "storage" else ""
+
+        said = wait_until(waits, seconds=120, what="a job that says what it waits for")
+        assert os.strerror(28) in said
+        disk.remount("size=64m")
+        described = site.ended("j", seconds=120)
+        assert described["TransformJobStatus"] == "Completed", described
+        outputs = site.outputs("j")
+        assert sorted(outputs) == ["a.csv.out", "b.csv.out", "c.csv.out"]
+        assert {len(text) for text in outputs.values()} == {3 * 300_001}
+    finally:
+        disk.unmount()

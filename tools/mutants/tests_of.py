@@ -169,6 +169,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/jobs/run_template.py": ("core/jobs/test_run_template.py",),
     "core/jobs/schedules.py": ("core/jobs/test_jobs_schedules.py",),
     "core/jobs/shares.py": ("core/jobs/test_jobs_shares.py",),
+    "core/jobs/stuck.py": ("core/jobs/test_jobs_stuck.py", "core/jobs/test_jobs_job.py"),
     "core/jobs/spans.py": ("core/test_jobs_spans.py",),
     "core/jobs/spec.py": ("core/test_jobs_spans.py", "records/test_records_spec_json.py"),
     "core/managed_instances.py": ("core/test_core_managed_instances.py", *_RECONCILE),

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.core.jobs.job_actions import NotDone
+from penstock.core.storage_failures import is_storage
 from penstock.errors import PenstockError
 from penstock.jobs.transform.outcomes import kind_of_output, reason_of
 from penstock.jobs.transform.records import JobRecord
@@ -59,16 +60,28 @@ class JobOutputs:
         """Records of a committed part were."""
         self._refused.add((number, span))
 
-    async def finish(self) -> None:
-        """Tells why objects have no output, and removes all parts. Harmless twice."""
-        await asyncio.to_thread(self._finish)
+    async def finish(self) -> PenstockError | None:
+        """Tells why objects have no output, and removes all parts. Harmless twice.
 
-    def _finish(self) -> None:
+        An error: a disk or a store does not take it for now, nothing is removed, and it is to be
+        done again; or `give_up`.
+        """
+        return await asyncio.to_thread(self._finish)
+
+    async def give_up(self) -> None:
+        """Removes all parts, whatever was not told."""
+        await asyncio.to_thread(forget, self._parts_uri)
+
+    def _finish(self) -> PenstockError | None:
         for number in sorted({one for one, _ in self._refused} - self._in_place):
-            self._put_errors(number, (span for one, span in self._refused if one == number))
+            spans = (span for one, span in self._refused if one == number)
+            error = self._put_errors(number, spans)
+            if error is not None and is_storage(error):
+                return error
         forget(self._parts_uri)
+        return None
 
-    def _put_errors(self, number: int, spans: Iterable[int]) -> None:
+    def _put_errors(self, number: int, spans: Iterable[int]) -> PenstockError | None:
         wanted = set(spans)
         refused = [span for span in self._spans[number] if span.number in wanted]
         spec = self._record.spec
@@ -77,3 +90,5 @@ class JobOutputs:
         except PenstockError as error:
             name = self._record.name
             _log.warning("transform job %s: no errors are written: %s", name, error.message)
+            return error
+        return None
