@@ -10,12 +10,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from instance_harness import FrameClient, Instance, instance
 from tests.fakes import model_files
 from transform_spans import Job, lines_job
 
-from penstock.core.jobs.spec import INPUT, MULTI_RECORD, NONE, SINGLE_RECORD, DataProcessing
+from penstock.core.jobs.spec import (
+    INPUT,
+    MULTI_RECORD,
+    NONE,
+    SINGLE_RECORD,
+    DataProcessing,
+    TransformInput,
+)
 
 #: Answers each line of its body; a line may make it fail or die.
 LINES = """
@@ -145,6 +154,29 @@ def test_a_record_alone_in_its_body_is_joined_as_those_in_company_are(
     assert job.run(client, 33)["records"] == 25
     outputs = [json.loads(line) for line in job.outputs()]
     assert outputs == [{"n": n, "SageMakerOutput": 2 * n} for n in range(25) if n != 7]
+
+
+def test_rows_of_parquet_that_are_too_large_are_refused_and_the_others_answered(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """A small file of 300 rows, each third of which says a text of 300 kB."""
+    client = shared.client()
+    assert client.load(36, model_files.code(tmp_path / "m", LINES))["ok"]
+    texts = ["x" * 300_000 if n % 3 == 0 else "x" for n in range(300)]
+    pq.write_table(pa.table({"n": list(range(300)), "text": texts}), tmp_path / "rows.parquet")
+    job = numbers(tmp_path / "job", 1, payload_bytes_max=100_000)
+    asked = TransformInput(
+        uri=(tmp_path / "rows.parquet").as_uri(), content_type="application/x-parquet"
+    )
+    output = replace(job.spec.output, accept="application/jsonlines")
+    job = job.with_(input=asked, output=output)
+    done = job.run(client, 36)
+    assert (done["records"], done["refused"]) == (300, 100), done
+    assert [json.loads(line) for line in job.outputs()] == [
+        {"twice": 2 * n} for n in range(300) if n % 3
+    ]
+    assert {each["error"]["code"] for each in job.refused()} == {"record-too-large"}
+    assert [each["record"] for each in job.refused()] == list(range(0, 300, 3))
 
 
 def test_records_that_fail_are_refused_with_the_models_words_and_no_others(
