@@ -22,7 +22,7 @@ from tests.jobs.transform_plane import Site
 from penstock.core.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
 from penstock.errors import CallerError, InternalError, NotNowError
-from penstock.jobs.transform import transactions, work
+from penstock.jobs.transform import outputs, transactions, work
 from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOPPED
 
 GONE = NotNowError("instance-gone", "the instance ended by signal 11")
@@ -296,6 +296,28 @@ def test_errors_of_an_object_without_output_wait_for_the_disk_too(tmp_path: Path
             assert (await site.ended("j")).status == FAILED
         [errors] = site.outputs("j").values()
         assert json.loads(errors)["record"] == 1
+
+    run(tmp_path, test)
+
+
+def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reading them raises is the system's own error there."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        real = outputs.assemble
+        fails = [OSError(errno.EIO, os.strerror(errno.EIO))]
+        monkeypatch.setattr(
+            outputs,
+            "assemble",
+            lambda *args, **more: _raise(fails.pop()) if fails else real(*args, **more),
+        )
+        await site.create("j")
+        assert os.strerror(errno.EIO) in await waits_for_storage(site, "j")
+        assert (await site.ended("j")).status == COMPLETED
+        assert site.outputs("j") == {"a.txt.out": "ONE\n"}
 
     run(tmp_path, test)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Final
 
+from penstock.artifacts.budget import disk_errors
 from penstock.artifacts.source import ArtifactSettings
 from penstock.core.jobs.job_actions import NotDone
 from penstock.core.storage_failures import is_storage
@@ -16,7 +18,7 @@ from penstock.jobs.transform.records import JobRecord
 from penstock.jobs.transform.refusals import put_errors
 from penstock.jobs.transform.work import JobWork
 from penstock.records.output import assemble
-from penstock.records.parts import forget
+from penstock.records.parts import forget, parts_folder
 
 _log = logging.getLogger(__name__)
 
@@ -42,19 +44,27 @@ class JobOutputs:
         """None: it is in its place. Doing it again does no harm."""
         async with self._places:
             try:
-                await asyncio.to_thread(
-                    assemble,
-                    self._objects[number],
-                    self._spans[number],
-                    self._parts_uri,
-                    self._record.spec.output,
-                    self._settings,
-                    processing=self._record.spec.processing,
-                )
+                await asyncio.to_thread(self._assemble, number)
             except PenstockError as error:
                 return NotDone(kind_of_output(error), reason_of(error))
         self._in_place.add(number)
         return None
+
+    def _assemble(self, number: int) -> None:
+        spec = self._record.spec
+        with self._disk():
+            assemble(
+                self._objects[number],
+                self._spans[number],
+                self._parts_uri,
+                spec.output,
+                self._settings,
+                processing=spec.processing,
+            )
+
+    def _disk(self) -> AbstractContextManager[None]:
+        """While parts are read, wherever what is made of them goes to."""
+        return disk_errors("parts of the job's output", parts_folder(self._parts_uri))
 
     def refused(self, number: int, span: int) -> None:
         """Records of a committed part were."""
@@ -86,7 +96,10 @@ class JobOutputs:
         refused = [span for span in self._spans[number] if span.number in wanted]
         spec = self._record.spec
         try:
-            put_errors(self._objects[number], refused, self._parts_uri, spec.output, self._settings)
+            with self._disk():
+                put_errors(
+                    self._objects[number], refused, self._parts_uri, spec.output, self._settings
+                )
         except PenstockError as error:
             name = self._record.name
             _log.warning("transform job %s: no errors are written: %s", name, error.message)
