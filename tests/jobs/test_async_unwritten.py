@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Iterator
 
 import orjson
 import pytest
-from tests.artifacts.object_server import ObjectServer, object_server
+from tests.artifacts.object_server import ObjectServer
 from tests.faults.crash_disk import FailingDisk
 from tests.gateway.gateway_fakes import echo, fail_with, run
 from tests.jobs.test_async_driver import Site, site
@@ -19,16 +17,6 @@ from penstock.errors import ModelError, NotNowError
 from penstock.jobs.asynchronous.objects import Objects
 
 REQUESTS = 12
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
-    with object_server() as server:
-        yield server
 
 
 async def unwritten(served: Site, count: int) -> None:

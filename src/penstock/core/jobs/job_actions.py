@@ -75,9 +75,8 @@ class FailObject:
 
     object: int
     message: str
-    reason: (
-        str  #: span-wrong | span-crashes | span-attempts | records-refused | storage-… | output-…
-    )
+    #: span-wrong | span-crashes | span-attempts | records-refused | storage-overdue | output-…
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
