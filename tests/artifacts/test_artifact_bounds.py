@@ -173,20 +173,24 @@ def test_some_room_stays_free_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
+    ("number", "kind", "code"),
     [
-        (errno.ENOSPC, "artifact-disk-full"),
-        (errno.EDQUOT, "artifact-disk-full"),
-        (errno.EIO, "artifact-disk-failed"),
-        (errno.EACCES, "artifact-disk-failed"),
+        (errno.ENOSPC, NotNowError, "artifact-disk-full"),
+        (errno.EDQUOT, NotNowError, "artifact-disk-full"),
+        (errno.EIO, NotNowError, "artifact-disk-failed"),
+        (errno.EROFS, NotNowError, "artifact-disk-failed"),
+        (errno.EACCES, CallerError, "artifact-disk-failed"),
     ],
 )
-def test_a_disk_that_fails_is_named(tmp_path: Path, number: int, code: str) -> None:
+def test_a_disk_that_fails_is_named_and_may_work_again(
+    tmp_path: Path, number: int, kind: type, code: str
+) -> None:
     def fail() -> None:
         with disk_errors("model", tmp_path):
             raise OSError(number, "words", str(tmp_path / "file"))
 
     error = error_of(fail)
+    assert type(error) is kind
     assert (error.code, str(tmp_path) in error.message, "words" in error.message) == (
         code,
         True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from artifact_files import budget, error_of, write
+from tests.faults.crash_disk import FailingDisk
 
 from penstock.artifacts import cache_contents
 from penstock.artifacts.budget import Budget
@@ -412,3 +414,17 @@ def test_work_in_a_cache_leaves_no_folder_and_no_descriptor_open(tmp_path: Path)
     ArtifactCache(tmp_path)
     assert list((tmp_path / ".staging").iterdir()) == []
     assert descriptors() == before
+
+
+@pytest.mark.parametrize("name", ["EMFILE", "ENOMEM", "ESTALE"])
+def test_an_entry_that_can_not_be_read_for_a_moment_is_not_thrown_away(
+    tmp_path: Path, name: str
+) -> None:
+    cache = ArtifactCache(tmp_path / "cache")
+    commit(cache, A)
+    entry = cache.find(A)
+    assert entry is not None
+    with FailingDisk(tmp_path / "cache", error=getattr(errno, name)):
+        error = error_of(lambda: cache.find(A))
+    assert (type(error), error.code) == (NotNowError, "artifact-disk-failed")
+    assert cache.find(A) == entry

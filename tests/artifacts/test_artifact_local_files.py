@@ -164,23 +164,25 @@ def test_a_file_that_changes_while_it_is_read_is_not_taken(tmp_path: Path, chang
 
 
 @pytest.mark.parametrize(
-    ("cause", "code"),
+    ("cause", "kind", "code"),
     [
-        (FileNotFoundError(errno.ENOENT, "no"), "artifact-not-found"),
-        (NotADirectoryError(errno.ENOTDIR, "no"), "artifact-not-found"),
-        (PermissionError(errno.EACCES, "no"), "artifact-access-denied"),
-        (OSError(errno.EIO, "no"), "artifact-unreadable"),
+        (FileNotFoundError(errno.ENOENT, "no"), CallerError, "artifact-not-found"),
+        (NotADirectoryError(errno.ENOTDIR, "no"), CallerError, "artifact-not-found"),
+        (PermissionError(errno.EACCES, "no"), CallerError, "artifact-access-denied"),
+        (OSError(errno.ENAMETOOLONG, "no"), CallerError, "artifact-unreadable"),
+        (OSError(errno.EIO, "no"), NotNowError, "artifact-unreadable"),
+        (OSError(errno.ESTALE, "no"), NotNowError, "artifact-unreadable"),
     ],
 )
 def test_what_can_not_be_read_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: OSError, code: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: OSError, kind: type, code: str
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise cause
 
     monkeypatch.setattr(local_files.os, "stat", fail)
     error = error_of(lambda: listed(tmp_path / "m"))
-    assert (type(error), error.code) == (CallerError, code)
+    assert (type(error), error.code) == (kind, code)
     assert str(tmp_path / "m") in error.message
 
 

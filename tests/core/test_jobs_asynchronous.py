@@ -16,6 +16,7 @@ from penstock.core.jobs.asynchronous_actions import (
     QueueSpec,
     Send,
     Wake,
+    Write,
 )
 
 SPEC = QueueSpec(concurrency_max=2, window_max=4, retry_s_first=1.0, retry_s_max=8.0)
@@ -263,11 +264,49 @@ def test_where_its_own_input_is_out_of_reach_others_go_on_and_it_comes_back_to_i
     made.check_invariants()
 
 
-def test_an_output_that_could_not_be_written_is_computed_again() -> None:
-    made, _ = queue(request(1))
+def test_an_answer_that_could_not_be_written_is_written_again_with_growing_pauses() -> None:
+    """Its time to live was for being sent: 6 s here, which pass."""
+    made, _ = queue(request(1, expires=6.0))
     assert made.answered(1, now=0.0) == []
-    assert refuse(made, 1, "output-unreachable", 0.5) == []
+    for at, due in ((0.0, 1.0), (1.0, 3.0), (3.0, 7.0), (7.0, 15.0), (15.0, 23.0)):
+        assert made.unwritten(1, kept=True, now=at) == []
+        assert made.next_deadline() == due
+        assert made.on_timer(now=due) == [Write(1, "tried-again")]
+    made.check_invariants()
+    assert made.ended(1, now=23.0) == []
+
+
+def test_an_answer_that_could_not_be_kept_is_computed_again_and_does_not_expire() -> None:
+    made, _ = queue(request(1, expires=1.2))
+    assert made.answered(1, now=0.0) == []
+    assert made.unwritten(1, kept=False, now=0.5) == []
+    assert made.next_deadline() == 1.5
     assert made.on_timer(now=1.5) == [Send(1, 900.0, "tried-again")]
+    made.check_invariants()
+    assert finish(made, 1, 2.0) == []
+
+
+def test_where_outputs_can_not_be_written_no_more_are_computed_than_are_kept() -> None:
+    made, _ = queue(*[request(number) for number in (1, 2, 3, 4, 5, 6)])
+    for number in (1, 2):  # two at once on the copy, so that 3 and 4 are sent
+        made.answered(number, now=0.0)
+        made.unwritten(number, kept=True, now=0.0)
+    assert made.answered(3, now=0.5) == [Send(5, 900.0, "copy-free")]
+    assert made.answered(4, now=0.5) == []  # four answers are there already
+    assert made.unwritten(3, kept=True, now=0.5) == []
+    assert made.on_timer(now=1.0) == [Write(1, "tried-again"), Write(2, "tried-again")]
+    assert made.ended(1, now=1.1) == [Send(6, 900.0, "copy-free")]
+    made.check_invariants()
+
+
+def test_an_answer_whose_place_never_comes_back_is_given_up_in_the_end() -> None:
+    spec = QueueSpec(concurrency_max=1, outcome_s_max=100.0)
+    made, _ = queue(request(1, expires=10.0), spec=spec)
+    made.answered(1, now=0.0)
+    assert made.unwritten(1, kept=True, now=109.9) == []
+    assert made.on_timer(now=110.9) == [Write(1, "tried-again")]
+    assert made.unwritten(1, kept=True, now=110.9) == [Fail(1, "output-unwritten", last=True)]
+    made.check_invariants()
 
 
 def test_those_that_are_put_off_are_bounded_too() -> None:
@@ -336,22 +375,20 @@ def test_a_request_whose_workers_died_is_put_off_alone_and_fails_the_third_time(
 def test_what_waits_for_an_endpoint_that_is_deleted_fails_and_so_does_what_comes_back() -> None:
     made, _ = queue(request(1), request(2), request(3))
     refuse(made, 2, "input-unreachable", 0.0)
-    assert made.close("endpoint-deleted", now=0.5) == [Fail(2, "endpoint-deleted", last=True)]
+    assert made.close("endpoint-deleted", now=0.5) == [Fail(2, "endpoint-deleted")]
     made.check_invariants()
     assert refuse(made, 1, "endpoint-not-found", 1.0, family="caller") == [
-        Fail(1, "endpoint-deleted", last=True)
+        Fail(1, "endpoint-deleted")
     ]
     assert made.answered(3, now=1.0) == []
     assert made.ended(3, now=1.0) == []
     assert made.accepted(1, now=2.0) == [Fetch(3, 4)]
-    assert made.loaded([request(4)], whole=False, now=2.0) == [
-        Fail(4, "endpoint-deleted", last=True)
-    ]
+    assert made.loaded([request(4)], whole=False, now=2.0) == [Fail(4, "endpoint-deleted")]
     made.check_invariants()
 
 
 def test_a_failure_that_cannot_be_written_down_is_tried_again_and_the_last_time_is_named() -> None:
-    spec = QueueSpec(concurrency_max=1, failure_tries_max=1)
+    spec = QueueSpec(concurrency_max=1, outcome_s_max=0.5)
     made, _ = queue(request(1, expires=100.0), spec=spec)
     assert refuse(made, 1, "crash", 0.0, family="model") == [Fail(1, "model-failed")]
     assert refuse(made, 1, "output-unreachable", 99.5) == []
@@ -362,7 +399,7 @@ def test_a_failure_that_cannot_be_written_down_is_tried_again_and_the_last_time_
     assert made.ended(1, now=101.0) == []
     assert made.snapshot() == {
         "backlog": 0, "ready": 1, "paused_until": None,
-        "waiting": 0, "put-off": 0, "sent": 0, "answered": 0, "ending": 0,
+        "waiting": 0, "put-off": 0, "sent": 0, "answered": 0, "unwritten": 0, "ending": 0,
     }  # fmt: skip
 
 
@@ -375,7 +412,9 @@ CODES = {
 }
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(("accept", "answer", "end", "ready", "later", "unwritten", *CODES)),
+        st.sampled_from(
+            ("accept", "answer", "end", "ready", "later", "unwritten", "kept", "lost", *CODES)
+        ),
         st.integers(0, 3),
     ),
     max_size=60,
@@ -414,6 +453,8 @@ class _World:
         for one in actions:
             if isinstance(one, Send):
                 self.sent.append(one.number)
+            elif isinstance(one, Write):
+                self.answered.append(one.number)
             elif isinstance(one, Fail):
                 self.failing.append(one.number)
             elif isinstance(one, Fetch):
@@ -448,6 +489,9 @@ class _World:
             code = CODES[what]
             family = "model" if what in ("crash", "died") else "not-now"
             self.carry(refuse(made, number, code, now, family=family))
+        elif what in ("kept", "lost") and self.answered:
+            number = self.answered.pop(which % len(self.answered))
+            self.carry(made.unwritten(number, kept=what == "kept", now=now))
         elif what == "unwritten" and self.failing:
             self.carry(refuse(made, self.failing.pop(0), "output-unreachable", now))
         elif what == "end" and (self.answered or self.failing):

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EMFILE)
 _WRITES = os.O_WRONLY | os.O_RDWR
@@ -263,6 +263,20 @@ class FaultyDisk:
         self._real[os, "rmdir"](path, dir_fd=dir_fd)
         if below is not None:
             self._add("remove", below)
+
+
+class FailingDisk(FaultyDisk):
+    """Every call below the folder fails while `failing` is set: a full disk, then one with room."""
+
+    failing = True
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
+    def _may_fail(self) -> None:
+        if self.failing:
+            raise OSError(self._error, os.strerror(self._error))
 
 
 class _Raw(io.FileIO):

@@ -10,12 +10,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from instance_harness import FrameClient, Instance, instance
 from tests.fakes import model_files
 from transform_spans import Job, lines_job
 
-from penstock.core.jobs.spec import INPUT, SINGLE_RECORD, DataProcessing
+from penstock.core.jobs.spec import (
+    INPUT,
+    MULTI_RECORD,
+    NONE,
+    SINGLE_RECORD,
+    DataProcessing,
+    TransformInput,
+)
 
 #: Answers each line of its body; a line may make it fail or die.
 LINES = """
@@ -39,6 +48,13 @@ def output_fn(answers, accept):
 SUMS = LINES.replace(
     'return [{"twice": 2 * row["n"]} for row in rows]',
     'return [{"sum": sum(row["n"] for row in rows)}]',
+)
+
+
+#: One object of JSON for the whole body, as models without code of their own answer.
+PREDICTIONS = LINES.replace(
+    'return "".join(json.dumps(each) + "\\n" for each in answers)',
+    'return json.dumps({"predictions": [each["twice"] for each in answers]})',
 )
 
 
@@ -90,6 +106,77 @@ def test_an_answer_that_has_no_part_for_each_record_is_written_whole(
     single = numbers(tmp_path / "single", 10, strategy=SINGLE_RECORD)
     assert single.run(client, 2)["records"] == 10
     assert [json.loads(line)["sum"] for line in single.outputs()] == list(range(10))
+
+
+def test_answers_are_written_as_the_model_returned_them_however_many_records_they_answer(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """One record or several share a body, by its size, by its place at the end, or because another
+    one of it failed: the shape is the model's own."""
+    client = shared.client()
+    assert client.load(31, model_files.code(tmp_path / "m", PREDICTIONS))["ok"]
+    job = numbers(
+        tmp_path, 25, {"n": 7, "fail": 1}, accept="application/json", payload_bytes_max=64
+    )
+    assert job.run(client, 31)["records"] == 25
+    answers = [json.loads(line) for line in job.outputs()]
+    assert all(list(each) == ["predictions"] for each in answers)
+    counts = {len(each["predictions"]) for each in answers}
+    assert 1 in counts, "one record alone in its body"
+    assert len(counts) > 1, "and several together"
+    assert [n for each in answers for n in each["predictions"]] == [
+        2 * n for n in range(25) if n != 7
+    ]
+
+
+@pytest.mark.parametrize("strategy", [SINGLE_RECORD, MULTI_RECORD])
+def test_without_assembly_bytes_follow_each_other_as_the_model_returned_them(
+    shared: Instance, tmp_path: Path, strategy: str
+) -> None:
+    client = shared.client()
+    copy = 34 if strategy == SINGLE_RECORD else 35
+    assert client.load(copy, model_files.code(tmp_path / "m", LINES))["ok"]
+    job = numbers(tmp_path, 12, strategy=strategy, payload_bytes_max=32)
+    job = job.with_(output=replace(job.spec.output, assemble=NONE))
+    assert job.run(client, copy)["records"] == 12
+    assert [json.loads(line) for line in job.outputs()] == twice(count=12)
+
+
+def test_a_record_alone_in_its_body_is_joined_as_those_in_company_are(
+    shared: Instance, tmp_path: Path
+) -> None:
+    client = shared.client()
+    assert client.load(33, model_files.code(tmp_path / "m", PREDICTIONS))["ok"]
+    job = numbers(
+        tmp_path, 25, {"n": 7, "fail": 1},
+        accept="application/json", payload_bytes_max=64, processing=DataProcessing(join=INPUT),
+    )  # fmt: skip
+    assert job.run(client, 33)["records"] == 25
+    outputs = [json.loads(line) for line in job.outputs()]
+    assert outputs == [{"n": n, "SageMakerOutput": 2 * n} for n in range(25) if n != 7]
+
+
+def test_rows_of_parquet_that_are_too_large_are_refused_and_the_others_answered(
+    shared: Instance, tmp_path: Path
+) -> None:
+    """A small file of 300 rows, each third of which says a text of 300 kB."""
+    client = shared.client()
+    assert client.load(36, model_files.code(tmp_path / "m", LINES))["ok"]
+    texts = ["x" * 300_000 if n % 3 == 0 else "x" for n in range(300)]
+    pq.write_table(pa.table({"n": list(range(300)), "text": texts}), tmp_path / "rows.parquet")
+    job = numbers(tmp_path / "job", 1, payload_bytes_max=100_000)
+    asked = TransformInput(
+        uri=(tmp_path / "rows.parquet").as_uri(), content_type="application/x-parquet"
+    )
+    output = replace(job.spec.output, accept="application/jsonlines")
+    job = job.with_(input=asked, output=output)
+    done = job.run(client, 36)
+    assert (done["records"], done["refused"]) == (300, 100), done
+    assert [json.loads(line) for line in job.outputs()] == [
+        {"twice": 2 * n} for n in range(300) if n % 3
+    ]
+    assert {each["error"]["code"] for each in job.refused()} == {"record-too-large"}
+    assert [each["record"] for each in job.refused()] == list(range(0, 300, 3))
 
 
 def test_records_that_fail_are_refused_with_the_models_words_and_no_others(

@@ -18,7 +18,7 @@ from tests.fakes import model_files
 from text_task_files import multi_head
 from transform_spans import Job, lines_job
 
-from penstock.core.jobs.spec import INPUT, DataProcessing, Span
+from penstock.core.jobs.spec import INPUT, NONE, DataProcessing, Span
 from penstock.records.parts import part_path
 
 LINES = "application/jsonlines"
@@ -250,6 +250,19 @@ def test_tensors_are_answered_in_the_format_that_is_asked_for(
         assert job.outputs() == outputs
     finally:
         client.control(op="unload", copy=7)
+
+
+def test_without_assembly_answers_follow_each_other_as_those_of_requests_would(
+    shared: Instance, tmp_path: Path
+) -> None:
+    client = shared.client()
+    client.load(27, model_files.affine(tmp_path / "m"), **of_job())
+    lines = ["1,2,3,4", "4,3,2,1", "0,0,0,1"]
+    asked = [client.invoke(27, f"{one}\n".encode(), content_type="text/csv").body for one in lines]
+    job = lines_job(tmp_path, lines, content_type="text/csv", accept="text/csv")
+    job = job.with_(output=replace(job.spec.output, assemble=NONE))
+    assert job.run(client, 27)["records"] == 3
+    assert job.outputs() == b"".join(asked).decode().splitlines()
 
 
 def test_a_graph_that_insists_on_its_batch_size_gets_full_batches(

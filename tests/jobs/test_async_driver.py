@@ -42,9 +42,10 @@ LATER = "later"
 class Site:
     """A driver with everything around it but a server."""
 
-    def __init__(self, folder: Path, spec: AsyncSpec) -> None:
+    def __init__(self, folder: Path, spec: AsyncSpec, settings: ArtifactSettings) -> None:
         self.folder = folder
         self.spec = spec
+        self.settings = settings
         self.wanted: list[int] = []
         self.posts: list[Notification] = []
         self.metrics = MetricStore()
@@ -69,7 +70,7 @@ class Site:
         self.work = RequestWork(
             database=self.database,
             dispatcher=self.dispatcher,
-            objects=Objects(ArtifactSettings()),
+            objects=Objects(self.settings),
             clock=self.clock,
             bytes_max=self.bytes_max,
             region="us-east-1",
@@ -134,6 +135,13 @@ class Site:
             assert asyncio.get_running_loop().time() < end, "requests are left"
             await asyncio.sleep(0.02)
 
+    async def settles(self, condition: Callable[[], bool], what: str) -> None:
+        """Until it holds; stores are asked several times before they count as away."""
+        end = asyncio.get_running_loop().time() + 20.0
+        while not condition():
+            assert asyncio.get_running_loop().time() < end, what
+            await asyncio.sleep(0.02)
+
     def failure(self, number: int) -> dict[str, Any]:
         return dict(orjson.loads((self.folder / "bad" / f"{number}").read_bytes()))
 
@@ -144,9 +152,14 @@ class Site:
 
 
 @asynccontextmanager
-async def site(*, copies: tuple[int, ...] = (1,), **spec: Any) -> AsyncIterator[Site]:
+async def site(
+    *,
+    copies: tuple[int, ...] = (1,),
+    settings: ArtifactSettings = ArtifactSettings(),  # noqa: B008 - frozen
+    **spec: Any,
+) -> AsyncIterator[Site]:
     with tempfile.TemporaryDirectory() as folder:
-        made = Site(Path(folder), AsyncSpec(output_uri="file:///unused", **spec))
+        made = Site(Path(folder), AsyncSpec(output_uri="file:///unused", **spec), settings)
         await made.database.open()
         await made.database.call(_endpoint, made.spec)
         await made.instance.start()
@@ -423,12 +436,17 @@ def test_what_is_missing_or_unwritable_fails_and_says_so() -> None:
             (served.folder / "file").touch()
             await served.ask(1, b"", input_uri=(served.folder / "none").as_uri())
             await served.ask(2, output_uri=(served.folder / "file" / "out").as_uri())
-            # Where not even the failure can be written, its notification tells of it.
+            # Where not even the failure can be written, it stays on record until it can.
             nowhere = (served.folder / "file" / "bad").as_uri()
             await served.ask(3, output_uri=nowhere, failure_uri=nowhere)
-            await served.settled()
+            await until(lambda: len(served.posts) == 2)
+            assert await served.on_record() == 1
             assert served.failure(1)["ErrorCode"] == "input-not-found"
             assert served.failure(2)["ErrorCode"] == "output-unwritable"
+            (served.folder / "file").unlink()
+            await served.settled()
+            told = orjson.loads((served.folder / "file" / "bad").read_bytes())
+            assert told["ErrorCode"] == "output-unwritable"
             assert len(served.posts) == 3
 
     run(main)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.artifacts.object_server import ObjectServer, object_server
+from tests.artifacts.object_server import ObjectServer
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.errors import CallerError
@@ -19,16 +18,6 @@ MANY = 1 << 20
 @pytest.fixture
 def files(tmp_path: Path) -> Objects:
     return Objects(ArtifactSettings(s3_local={"here": str(tmp_path)}))
-
-
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
-    with object_server() as server:
-        yield server
 
 
 def refused(call: object, *args: object, **more: object) -> str:

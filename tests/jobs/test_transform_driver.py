@@ -6,19 +6,23 @@ Real parts but for the instances (`transform_plane.py`); `tests/system` has thos
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.control.test_control_plane import poll
+from tests.faults.crash_disk import FailingDisk
 from tests.jobs.transform_plane import Site
 
 from penstock.core.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
 from penstock.errors import CallerError, InternalError, NotNowError
-from penstock.jobs.transform import transactions
+from penstock.jobs.transform import outputs, transactions, work
 from penstock.jobs.transform.records import COMPLETED, FAILED, IN_PROGRESS, STOPPED
 
 GONE = NotNowError("instance-gone", "the instance ended by signal 11")
@@ -240,6 +244,128 @@ def test_an_output_that_can_no_longer_be_written_fails_its_object(tmp_path: Path
         assert str(out) in record.failure_reason
 
     run(tmp_path, test)
+
+
+async def waits_for_storage(site: Site, job: str) -> str:
+    """Until it says so, and why."""
+
+    async def told() -> bool:
+        progress = site.driver.progress(await site.record(job))
+        assert (await site.record(job)).status == IN_PROGRESS
+        return progress.get("Waiting") == "storage"
+
+    await poll(told)
+    return str(site.driver.progress(await site.record(job))["WaitingMessage"])
+
+
+@pytest.mark.parametrize("folder", ["state/jobs", "out/j"])
+@pytest.mark.parametrize("name", ["ENOSPC", "EIO", "EROFS"])
+def test_a_job_waits_for_its_disk_and_says_so_and_goes_on_after_a_restart(
+    tmp_path: Path, folder: str, name: str
+) -> None:
+    """The disk of the parts, and that of the outputs."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.put("b.txt", "two")
+        site.plane.hold.clear()
+        await site.create("j")
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        error = getattr(errno, name)
+        with FailingDisk(tmp_path / folder, error=error) as disk:
+            site.plane.hold.set()
+            assert os.strerror(error) in await waits_for_storage(site, "j")
+            await site.restart()
+            assert os.strerror(error) in await waits_for_storage(site, "j")
+            disk.failing = False
+            assert (await site.ended("j")).status == COMPLETED
+        assert site.outputs("j") == {"a.txt.out": "ONE\n", "b.txt.out": "TWO\n"}
+
+    run(tmp_path, test)
+
+
+def test_errors_of_an_object_without_output_wait_for_the_disk_too(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "what?")
+        site.plane.hold.clear()
+        await site.create("j")
+        with FailingDisk(tmp_path / "out" / "j", error=errno.ENOSPC) as disk:
+            site.plane.hold.set()
+            await waits_for_storage(site, "j")
+            disk.failing = False
+            assert (await site.ended("j")).status == FAILED
+        [errors] = site.outputs("j").values()
+        assert json.loads(errors)["record"] == 1
+
+    run(tmp_path, test)
+
+
+def test_parts_that_can_not_be_read_are_waited_for_where_the_output_is_a_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What reading them raises is the system's own error there."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        real = outputs.assemble
+        fails = [OSError(errno.EIO, os.strerror(errno.EIO))]
+        monkeypatch.setattr(
+            outputs,
+            "assemble",
+            lambda *args, **more: _raise(fails.pop()) if fails else real(*args, **more),
+        )
+        await site.create("j")
+        assert os.strerror(errno.EIO) in await waits_for_storage(site, "j")
+        assert (await site.ended("j")).status == COMPLETED
+        assert site.outputs("j") == {"a.txt.out": "ONE\n"}
+
+    run(tmp_path, test)
+
+
+def test_a_stop_does_not_wait_for_the_disk_of_the_errors(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "what?")
+        site.plane.hold.clear()
+        await site.create("j")
+        with FailingDisk(tmp_path / "out" / "j", error=errno.ENOSPC):
+            site.plane.hold.set()
+            await waits_for_storage(site, "j")
+            await site.database.call(transactions.begin_stop, "j", now=2.0)
+            site.driver.notify("j")
+            assert (await site.ended("j")).status in (FAILED, STOPPED)
+        assert site.outputs("j") == {}
+
+    run(tmp_path, test)
+
+
+def test_an_input_whose_disk_fails_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the objects are listed, and while they are read."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.hold.clear()
+        site.plane.befalls = once(NotNowError("artifact-unreadable", "the disk fails"))
+        await site.create("j")
+        site.plane.hold.set()
+        assert "the disk fails" in await waits_for_storage(site, "j")
+        assert (await site.ended("j")).status == COMPLETED
+
+        real = work.list_objects
+        fails = [NotNowError("artifact-unreadable", "it is away")] * 2
+        monkeypatch.setattr(
+            work, "list_objects", lambda *args: _raise(fails.pop()) if fails else real(*args)
+        )
+        await site.create("k")
+        assert "it is away" in await waits_for_storage(site, "k")
+        assert (await site.ended("k")).status == COMPLETED
+
+    run(tmp_path, test)
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 def failed(reason: str, *, permanent: bool = True) -> SlotFailure:

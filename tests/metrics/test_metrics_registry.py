@@ -323,6 +323,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
     asynchronous.processed("shop", 0.1)
     asynchronous.failed("shop", "expired")
     asynchronous.failed("shop", "model-error")
+    asynchronous.given_up("shop")
     asynchronous.put("shop", backlog=1, ready=1, age_s=0.1, now=T0)
     assert asynchronous.is_due(T0)
     published = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.faults.crash_disk import FailingDisk
 from tests.packaging.models import echo_packages, write
 
-from penstock.errors import CallerError
+from penstock.errors import CallerError, NotNowError
 from penstock.packaging import manifest
 from penstock.packaging.archive import digest_in, file_sha256
 from penstock.packaging.build import build, check_served
@@ -122,6 +124,14 @@ def test_a_manifest_that_was_tampered_with_leads_nowhere(tmp_path: Path, change:
     with pytest.raises(CallerError) as caught:
         manifest.load(tmp_path / "out")
     assert caught.value.code == "manifest-invalid"
+
+
+def test_a_manifest_whose_disk_fails_is_not_taken_for_a_broken_one(tmp_path: Path) -> None:
+    """The hint for that is to remove the folder."""
+    with FailingDisk(tmp_path, error=errno.EIO), pytest.raises(NotNowError) as caught:
+        manifest.load(tmp_path)
+    assert caught.value.code == "manifest-unreadable"
+    assert "Remove" not in caught.value.hint
 
 
 def test_a_run_that_is_killed_leaves_no_half_package(tmp_path: Path) -> None:

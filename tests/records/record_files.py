@@ -41,7 +41,7 @@ def one_object(root: Path, content: bytes, name: str = "data", **data: Any) -> t
 
 def blocks_of(
     one: InputObject, span: Span, data: TransformInput, *, settings: ArtifactSettings = SETTINGS,
-    **limits: int,
+    **limits: Any,
 ) -> list[RecordBlock]:  # fmt: skip
     with closing(RecordReader(one, span, data, settings, **limits).blocks()) as blocks:
         return list(blocks)

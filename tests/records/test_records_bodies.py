@@ -71,7 +71,12 @@ def test_a_record_over_the_payload_is_refused() -> None:
         ("", b"", 1, [b""]),
         ("application/json", b"[1,[2]]", 2, [b"1", b"[2]"]),
         ("application/json", b'{"predictions": [\n1,\n2]}', 2, [b"1", b"2"]),
+        ("application/json", b"[[2]]", 1, [b"[2]"]),
+        ("application/json", b'{"predictions": [1]}', 1, [b"1"]),
+        ("application/json", b'{"label": "a", "score": 1}\n', 1, [b'{"label": "a", "score": 1}']),
+        ("application/json", b"[1,2]", 1, [b"[1,2]"]),
         ("application/jsonlines", b"[1,2]\n[3,4]\n", 2, [b"[1,2]", b"[3,4]"]),
+        ("application/jsonlines", b"[1]\n", 1, [b"[1]"]),
     ],
 )
 def test_an_answer_to_several_records_has_one_for_each(
@@ -90,6 +95,7 @@ def test_an_answer_to_several_records_has_one_for_each(
         ("application/json", b"{}"),
         ("application/json", b'{"a":1,"b":[1,2]}'),
         ("application/json", b"[1,2"),
+        ("application/jsonlines", b"[1,2]"),
     ],
 )
 def test_an_answer_to_more_or_fewer_records_is_the_models_error(accept: str, answer: bytes) -> None:
@@ -101,7 +107,6 @@ def test_an_answer_for_each_record_is_needed_where_records_are_joined_or_filtere
     assert bodies(processing=DataProcessing(join="Input")).needs_parts
     assert bodies(processing=DataProcessing(output_filter="$[0]")).needs_parts
     assert bodies(accept="application/x-parquet").needs_parts
-    assert bodies().whole(b"1\n2\n") == b"1\n2"
 
 
 def test_rows_of_parquet_are_lines_of_a_body() -> None:
@@ -109,3 +114,11 @@ def test_rows_of_parquet_are_lines_of_a_body() -> None:
     assert list(given.grouped([b"1", b"2"])) == [[b"1", b"2"]]
     assert given.joined([b"1", b"2"]) == b"1\n2\n"
     assert given.parted(b"[3,4]", 2) == [b"3", b"4"]
+
+
+def test_where_a_job_asks_for_bodies_of_one_record_an_answer_is_as_it_is() -> None:
+    for given in (
+        bodies(accept="application/json", strategy="SingleRecord"),
+        bodies("None", accept="application/json"),
+    ):
+        assert given.parted(b"[1]\n", 1) == [b"[1]"]

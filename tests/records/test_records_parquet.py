@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import subprocess
 import sys
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,12 @@ from record_files import SETTINGS, blocks_of, error_of, one_object, records_of
 from penstock.core.jobs.spans import cut
 from penstock.core.jobs.spec import DataProcessing, InputObject, TransformInput, TransformOutput
 from penstock.errors import CallerError
+from penstock.records import tables
 from penstock.records.filters import Processing
 from penstock.records.output import assemble
 from penstock.records.parts import PartWriter
+from penstock.records.reader import RecordReader
+from penstock.records.spec_json import to_dict
 
 PARQUET = "application/x-parquet"
 
@@ -119,7 +124,6 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_reading_lines_does_not_import_pyarrow() -> None:
-    import subprocess
 
     code = (
         "import sys, penstock.records.reader, penstock.records.output, penstock.records.filters\n"
@@ -235,3 +239,117 @@ def test_answers_that_are_not_one_for_each_row_make_no_table(tmp_path: Path) -> 
             )
         )  # fmt: skip
         assert error.code == "answers-miscounted"
+
+
+def repeated(rows: int, **columns: Any) -> bytes:
+    """The same values in each row: a small file, since each is stored once."""
+    table = pa.table({name: pa.array([value] * rows) for name, value in columns.items()})
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 300_000, b"x" * 300_000, [["x" * 100_000] * 3], {"a": {"b": "x" * 300_000}}],
+    ids=["text", "bytes", "lists", "structs"],
+)
+def test_a_small_file_that_says_the_same_in_each_row_is_read_in_bounded_memory(
+    tmp_path: Path, value: Any
+) -> None:
+    content = repeated(600, it=value, n=1)
+    assert len(content) < 100_000
+    one, data = one_object(tmp_path, content, content_type=PARQUET)
+    [span] = cut([one], data)
+    code = (
+        "import sys, json, pyarrow as pa\n"
+        "from penstock.artifacts.source import ArtifactSettings\n"
+        "from penstock.core.jobs.spec import InputObject, Span, TransformInput\n"
+        "from penstock.records.reader import RecordReader\n"
+        "from penstock.records.spec_json import from_dict\n"
+        "kinds = (InputObject, Span, TransformInput)\n"
+        "given = [from_dict(kind, json.loads(sys.argv[at])) for at, kind in enumerate(kinds, 1)]\n"
+        "blocks = RecordReader(*given, ArtifactSettings()).blocks()\n"
+        "sizes = [sum(map(len, block.records)) for block in blocks]\n"
+        "print(sum(sizes), max(sizes), pa.default_memory_pool().max_memory())\n"
+    )
+    told = [json.dumps(to_dict(each)) for each in (one, span, data)]
+    words = [sys.executable, "-c", code, *told]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    total, largest, memory = map(int, done.stdout.split())
+    assert total > 600 * 300_000
+    assert largest < 2 * 1024 * 1024
+    assert memory < 32 * 1024 * 1024
+
+
+@pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"])
+def test_texts_that_are_stored_otherwise_are_bounded_too(tmp_path: Path, encoding: str) -> None:
+    """Of the first each has the beginning of the one before: 600 rows are stored in one's bytes."""
+    buffer = io.BytesIO()
+    pq.write_table(
+        pa.table({"it": ["x" * 300_000] * 600}), buffer,
+        use_dictionary=False, column_encoding={"it": encoding}, compression="zstd",
+    )  # fmt: skip
+    one, data = one_object(tmp_path, buffer.getvalue(), content_type=PARQUET)
+    [span] = cut([one], data)
+    with closing(RecordReader(one, span, data, SETTINGS).blocks()) as blocks:
+        sizes = [sum(map(len, block.records)) for block in blocks]
+    assert sum(sizes) > 600 * 300_000
+    assert max(sizes) < 2 * 1024 * 1024
+
+
+def test_a_row_that_is_too_large_is_refused_by_itself(tmp_path: Path) -> None:
+    texts = ["short", "x" * 3_000_000, "short", "the end"]
+    one, data = one_object(tmp_path, parquet({"it": texts}), content_type=PARQUET)
+    [span] = cut([one], data)
+    refused: dict[int, Any] = {}
+    blocks = blocks_of(one, span, data, record_bytes_max=1_000_000, refused=refused)
+    records = [record for block in blocks for record in block.records]
+    assert [json.loads(one or b"null") for one in records] == [
+        {"it": "short"}, None, {"it": "short"}, {"it": "the end"}
+    ]  # fmt: skip
+    assert {number: error.code for number, error in refused.items()} == {1: "record-too-large"}
+    error = error_of(lambda: records_of(one, data, record_bytes_max=1_000_000))
+    assert error.code == "record-too-large"
+    # 900,000 quotes are read, and are too many once they are written as JSON.
+    quotes, data = one_object(tmp_path, parquet({"it": ['"' * 900_000]}), content_type=PARQUET)
+    refused = {}
+    [block] = blocks_of(quotes, span, data, record_bytes_max=1_000_000, refused=refused)
+    assert (block.records, list(refused)) == ([b""], [0])
+
+
+def test_long_texts_that_are_joined_to_answers_keep_their_types(tmp_path: Path) -> None:
+    given = pa.table(
+        {
+            "text": ["x" * 200_000] * 50,
+            "list": [["a", None], None] * 25,
+            "struct": [{"a": "b"}] * 50,
+            "map": pa.array([[("k", "v")]] * 50, pa.map_(pa.string(), pa.string())),
+            "raw": [b"\xff"] * 50,
+        }
+    )
+    buffer = io.BytesIO()
+    pq.write_table(given, buffer)
+    one, data = one_object(tmp_path, buffer.getvalue(), content_type=PARQUET)
+    joined = table(tmp_path, one, data, [b"1"] * 50, join="Input")
+    assert joined.select(given.column_names).equals(given)
+    assert joined.column("SageMakerOutput").to_pylist() == [1] * 50
+
+
+def test_long_answers_are_joined_a_few_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of two bytes may have answers of a megabyte: these bound what is read together."""
+    together: list[int] = []
+    columns = tables._answer_columns
+    monkeypatch.setattr(
+        tables,
+        "_answer_columns",
+        lambda rows, added: together.append(len(rows)) or columns(rows, added),
+    )
+    one, data = one_object(tmp_path, parquet({"id": list(range(40))}), content_type=PARQUET)
+    answer = json.dumps("x" * 300_000).encode()
+    joined = table(tmp_path, one, data, [answer] * 40, join="Input")
+    assert joined.column("id").to_pylist() == list(range(40))
+    assert {len(text) for text in joined.column("SageMakerOutput").to_pylist()} == {300_000}
+    assert together == [4] * 10

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.clock import Clock, SystemClock
+from penstock.core.storage_failures import storage_error
 from penstock.errors import CallerError, NotNowError
 
 #: Room that stays free beside an artifact, for the database and the logs on the same disk.
@@ -87,21 +88,23 @@ def too_large(what: str, size: str, bytes_max: int) -> CallerError:
 
 @contextmanager
 def disk_errors(what: str, folder: Path) -> Iterator[None]:
-    """Turns a full or failing disk below `folder` into an error that names it."""
+    """Turns a full or failing disk below `folder` into an error that names it: NotNowError where
+    the disk may have room, or work, again; CallerError where the folder can't be written at all."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(what, folder, str(error.strerror)) from error
-        raise CallerError(
+        raise storage_error(
+            error,
             "artifact-disk-failed",
             f"{what}: cannot write {error.filename or folder}: {error.strerror or error}",
             hint=f"Check the permissions and the health of the disk that holds {folder}.",
         ) from error
 
 
-def _disk_full(what: str, folder: Path, cause: str) -> CallerError:
-    return CallerError(
+def _disk_full(what: str, folder: Path, cause: str) -> NotNowError:
+    return NotNowError(
         "artifact-disk-full",
         f"{what}: no room for the artifact in {folder}: {cause}",
         hint="Free space on that disk, delete models that are not used, or start the server with "

@@ -79,15 +79,19 @@ class ArtifactCache:
         return self.root / ".locks"
 
     def find(self, digest: str) -> CacheEntry | None:
-        """The entry, if it is there and whole. Marks it as used now; drops it if it is broken."""
+        """The entry, if it is there and whole. Marks it as used now; drops it if it is broken.
+
+        Raises NotNowError (`artifact-disk-failed`) where that can't be found out now.
+        """
         if not _DIGEST.match(digest):
             return None
         folder = self.root / digest
-        if not folder.exists():
-            return None
-        listed = _read_json(folder / "entry.json") or {}
-        checked = _read_json(folder / "checked.json")
-        damage = cache_contents.damage(folder / "files", listed, checked)
+        with disk_errors("artifact cache", self.root):
+            if not folder.exists():
+                return None
+            listed = _read_json(folder / "entry.json") or {}
+            checked = _read_json(folder / "checked.json")
+            damage = cache_contents.damage(folder / "files", listed, checked)
         if damage:
             if folder.exists():  # nobody has evicted it meanwhile
                 _log.warning("artifact %s is damaged and is fetched again: %s", digest, damage)
@@ -110,15 +114,19 @@ class ArtifactCache:
 
     def find_source(self, key: str, fingerprint: str) -> CacheEntry | None:
         """The entry that `remember` recorded for this source, if the source is unchanged."""
-        known = _read_json(self._sources / f"{key}.json")
+        known = self._known(key)
         if not fingerprint or known is None or known.get("fingerprint") != fingerprint:
             return None
         return self.find(str(known.get("digest")))
 
     def find_last(self, key: str) -> CacheEntry | None:
         """The entry that this source had when it was last read, changed or not since then."""
-        known = _read_json(self._sources / f"{key}.json")
+        known = self._known(key)
         return None if known is None else self.find(str(known.get("digest")))
+
+    def _known(self, key: str) -> dict[str, object] | None:
+        with disk_errors("artifact cache", self.root):
+            return _read_json(self._sources / f"{key}.json")
 
     def remember(self, key: str, fingerprint: str, digest: str, *, uri: str) -> None:
         """Records that this source had this content. Without a fingerprint there is no record."""
@@ -258,9 +266,14 @@ def _size(listed: Mapping[str, object]) -> int:
 
 
 def _read_json(path: Path) -> dict[str, object] | None:
+    """None: there is none, or it is none. Raises OSError where that can't be found out now."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except ValueError:
+        return None
+    except OSError as error:
+        if cache_contents.says_nothing(error):
+            raise
         return None
     return value if isinstance(value, dict) else None
 

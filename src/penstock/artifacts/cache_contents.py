@@ -12,6 +12,7 @@ running model adds are not looked at.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from penstock import durable_files
 from penstock.artifacts.listing import CHUNK_BYTES
+from penstock.core.storage_failures import errno_passes
 
 #: An older version recorded sizes alone (1).
 SCHEMA: Final = 2
@@ -39,7 +41,8 @@ def record(files: Path, known: Mapping[str, str]) -> dict[str, object]:
 
 
 def damage(files: Path, listed: Mapping[str, Any], checked: Mapping[str, Any] | None) -> str:
-    """What is wrong with an entry, for the log; "" where it is whole."""
+    """What is wrong with an entry, for the log; "" where it is whole. Raises OSError where that
+    can't be found out now."""
     expected = listed.get("files")
     if listed.get("schema") not in (1, SCHEMA) or not isinstance(expected, dict):
         return "its list can't be read"
@@ -56,8 +59,16 @@ def damage(files: Path, listed: Mapping[str, Any], checked: Mapping[str, Any] | 
             if digest and not known and _sha256(path) != digest:
                 return f"the bytes of {name} are not those that were fetched"
         except OSError as error:
+            if says_nothing(error):
+                raise
             return f"{name}: {error.strerror or error}"
     return ""
+
+
+def says_nothing(error: OSError) -> bool:
+    """Whether a read failed for want of something (descriptors, memory, a network file system's
+    server), and what is there may be whole. Of a disk that can't read its bytes they are gone."""
+    return errno_passes(error.errno) and error.errno != errno.EIO
 
 
 def stamps(files: Path, listed: Mapping[str, Any]) -> dict[str, object]:

@@ -19,7 +19,8 @@ from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
 from penstock.artifacts.paths import is_clutter, safe_path, shown
 from penstock.clock import Clock
-from penstock.errors import CallerError, NotNowError
+from penstock.core.storage_failures import storage_error
+from penstock.errors import CallerError, NotNowError, PenstockError
 
 #: A file written in the clock tick in which it was listed may change again without a new time. Git
 #: calls such an entry racy; two seconds also cover file systems that count in whole seconds.
@@ -29,7 +30,8 @@ RACY_S = 2.0
 def list_local(
     path: Path, *, budget: Budget, files_max: int, clock: Clock, within: Path | None = None
 ) -> Listing:
-    """Lists a file or a directory. Raises `CallerError` when it is missing or not servable.
+    """Lists a file or a directory. Raises `CallerError` when it is missing or not servable,
+    `NotNowError` where its disk fails.
 
     `within`: a folder that no link on the way may lead out of.
     """
@@ -176,7 +178,7 @@ def open_unchanged(path: Path, stamp: str, what: str) -> Iterator[int]:
     """A descriptor of the very file that was listed with this stamp, to read from anywhere in it.
 
     Raises, entering and leaving: `NotNowError` (`artifact-changed`) where the file is another one
-    or was written to, and `CallerError` where it can't be read.
+    or was written to or its disk fails, and `CallerError` where it can't be read.
     """
     try:
         file = _opened(path)
@@ -205,7 +207,7 @@ def _changed(path: Path, what: str) -> NotNowError:
     )
 
 
-def _read_error(what: str, path: Path, error: OSError) -> CallerError:
+def _read_error(what: str, path: Path, error: OSError) -> PenstockError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return CallerError(
             "artifact-not-found",
@@ -218,7 +220,8 @@ def _read_error(what: str, path: Path, error: OSError) -> CallerError:
             f"{what}: the server may not read {path}",
             hint="Give the user that runs the server read access to the file and its folders.",
         )
-    return CallerError(
+    return storage_error(
+        error,
         "artifact-unreadable",
         f"{what}: cannot read {path}: {error.strerror or error}",
         hint="Check the disk that holds it.",

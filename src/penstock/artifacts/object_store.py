@@ -18,6 +18,7 @@ from typing import Any, Final
 from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
 from penstock.artifacts.paths import is_clutter, safe_path
+from penstock.core.storage_failures import status_passes
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 #: No byte for this long is a dead peer; retries of one request end after RETRY_S.
@@ -277,6 +278,20 @@ def remote_error(what: str, error: Exception) -> PenstockError:
     if "MissingContentLength" in text:
         return size_unknown(what)
     return unreachable(what, _told(error))
+
+
+def put_error(what: str, error: Exception) -> PenstockError:
+    """As `remote_error`, of an object that was to be written: a store that says that the request is
+    wrong (a key that is too long, a bucket's policy) will say so again."""
+    answered = _STATUS.search(str(error))
+    told = remote_error(what, error)
+    if answered is None or isinstance(told, CallerError) or status_passes(int(answered[1])):
+        return told
+    return CallerError(
+        "artifact-put-refused",
+        told.message,
+        hint="Check the bucket's name, its policy and the key.",
+    )
 
 
 def certificate_untrusted(what: str) -> CallerError:

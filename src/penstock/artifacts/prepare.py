@@ -137,7 +137,8 @@ def _current(
     try:
         listing = look(source.uri, settings, budget, clock=clock, within=source.within)
     except NotNowError as error:
-        entry = cache.find_last(key) if error.code == "artifact-unreachable" else None
+        away = error.code in ("artifact-unreachable", "artifact-unreadable")
+        entry = cache.find_last(key) if away else None
         if entry is None:
             raise
         _log.warning("%s: what was last fetched is used, for %s", budget.what, error.message)

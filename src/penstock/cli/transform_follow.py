@@ -53,7 +53,7 @@ class Progress:
         if told.get("Instances"):
             words.append(f"{told['Instances']} instance{'s'[: told['Instances'] > 1]}")
         if told.get("Waiting"):
-            words.append(f"waits ({told['Waiting']})")
+            words.append(f"waits ({told.get('WaitingMessage') or told['Waiting']})")
         share = min(1.0, done / total) if total else None
         return cls(status, share, ", ".join(words))
 

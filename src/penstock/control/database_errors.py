@@ -18,6 +18,10 @@ _NOT_WRITABLE: Final = (
     "readonly database",
     "unable to open database file",
     "no space left",
+    "disk quota exceeded",
+    "input/output error",
+    "read-only file system",
+    "stale file handle",
     "could not extend file",
     "read-only transaction",
     "during recovery",  # a replica that was not promoted

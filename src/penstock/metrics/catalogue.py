@@ -450,6 +450,14 @@ _ASYNCHRONOUS: Final = (
     ),
     CloudWatchMetric(
         _SAGEMAKER,
+        "OutcomesGivenUp",
+        _E,
+        "Count",
+        "Sum",
+        "Asynchronous requests whose outcome could not be written for a week after that.",
+    ),
+    CloudWatchMetric(
+        _SAGEMAKER,
         "TotalProcessingTime",
         _E,
         "Milliseconds",

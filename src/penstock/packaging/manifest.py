@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.artifacts.paths import safe_path
+from penstock.core.storage_failures import storage_error
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError
 from penstock.packaging.archive import PackedFile
@@ -99,14 +100,22 @@ class Manifest:
 def load(folder: Path) -> Manifest:
     """The manifest of `folder`; an empty one where there is none.
 
-    Raises CallerError `manifest-invalid`.
+    Raises CallerError `manifest-invalid`, and `manifest-unreadable`: the file may be whole, and is
+    not to be made again for it.
     """
     path = folder / FILE_NAME
     try:
         return _decoded(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return Manifest({})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, CallerError) as error:
+    except OSError as error:
+        raise storage_error(
+            error,
+            "manifest-unreadable",
+            f"{path} can't be read: {error.strerror or error}",
+            hint="Check the permissions and the disk that holds it, then run it again.",
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError, CallerError) as error:
         raise CallerError(
             "manifest-invalid",
             f"{path} is no manifest of packages: {error!r}",

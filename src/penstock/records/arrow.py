@@ -9,7 +9,8 @@ from penstock.errors import CallerError
 
 
 def arrow() -> Any:
-    """The package. Raises `CallerError` (`parquet-missing`)."""
+    """The package, with `compute`. Raises `CallerError` (`parquet-missing`)."""
+    _module("pyarrow.compute")
     return _module("pyarrow")
 
 

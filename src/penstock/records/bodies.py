@@ -19,7 +19,7 @@ from penstock.core.jobs.spec import (
 )
 from penstock.errors import CallerError, ModelError
 from penstock.records import record_io, tf_record
-from penstock.records.formats import format_of, is_json
+from penstock.records.formats import JSON, format_of
 from penstock.records.reader import RECORD_BYTES_MAX
 
 
@@ -37,8 +37,10 @@ class Bodies:
         self._single = spec.strategy == SINGLE_RECORD or self._split == NONE
         self._bytes_max = spec.payload_bytes_max or RECORD_BYTES_MAX
         answered = format_of(spec.output.accept or spec.input.content_type)
-        self._json = table or is_json(answered)
-        #: Whether each record needs an answer of its own; else a whole answer may be one output.
+        # Answers of JSON Lines are lines, so that a record alone is told from an array of one.
+        self._json = table or answered == JSON
+        #: Whether each record needs an answer of its own; else each answer is an output, as the
+        #: model returned it, however many records it answers.
         self.needs_parts: Final = (
             table or spec.processing.join == INPUT or spec.processing.output_filter.strip() != "$"
         )
@@ -79,13 +81,18 @@ class Bodies:
         """An answer for each record, in their order.
 
         An answer to several records is as many lines, or an array of JSON with as many elements,
-        also as the only member of an object (`{"predictions": [...]}`).
+        also as the only member of an object (`{"predictions": [...]}`). A record that is alone in
+        its body, where several may share one, is answered in the same way: else its output would
+        have another shape for the sake of its size, or of its place in the object.
 
         Raises:
             ModelError: `answers-miscounted`.
         """
         if count == 1:
-            return [answer[:-1] if answer.endswith(b"\n") else answer]
+            alone = None if self._single or not self._json else _elements(answer)
+            if alone is not None and len(alone) == 1:
+                return [orjson.dumps(alone[0])]
+            return [answer.removesuffix(b"\n")]
         lines = answer.split(b"\n")
         if lines and not lines[-1]:
             lines.pop()
@@ -100,10 +107,6 @@ class Bodies:
             "BatchStrategy to SingleRecord.",
             original_status=200,
         )
-
-    def whole(self, answer: bytes) -> bytes:
-        """An answer as one output: its last newline is the one that AssembleWith puts there."""
-        return answer[:-1] if answer.endswith(b"\n") else answer
 
     def _framed(self, record: bytes) -> bytes:
         if self._split == RECORD_IO:

@@ -1,7 +1,8 @@
 """Rows of Parquet files as records: an object of JSON each, on one line.
 
-A row group belongs to the span in which it begins. Rows are read in batches, so that neither the
-size of a row group nor that of the file is what memory holds.
+A row group belongs to the span in which it begins. Rows are read in batches of so many bytes as
+they come to (`row_sizes.py`), so that neither the size of a row group nor that of the file is what
+memory holds, nor what a small file says over and over again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any, Final
 
+import numpy as np
 import orjson
 
 from penstock.core.jobs.spec import Span
@@ -21,6 +23,7 @@ from penstock.errors import CallerError, PenstockError
 from penstock.records.arrow import arrow, arrow_parquet
 from penstock.records.block import RecordBlock
 from penstock.records.refusals import too_large, unreadable
+from penstock.records.row_sizes import row_sizes, rows_at_once, text_columns
 from penstock.records.sources import ObjectBytes
 
 _BATCH_BYTES: Final = 1024 * 1024
@@ -35,6 +38,7 @@ def row_blocks(
     *,
     whole: bool,
     record_bytes_max: int,
+    refused: dict[int, PenstockError] | None,
     what: str,
 ) -> Iterator[RecordBlock]:
     """The rows of the span's row groups.
@@ -42,6 +46,8 @@ def row_blocks(
     Args:
         columns: that must be there.
         whole: the others too.
+        refused: takes rows that are larger than `record_bytes_max`, by their numbers in the span:
+            in their place stands an empty record. None: they are an error.
 
     Raises:
         CallerError: `record-unreadable`, `record-too-large`, `column-missing`, `parquet-missing`.
@@ -53,27 +59,52 @@ def row_blocks(
         first = 0
         for group in groups_in(file, span, source.size):
             start = _offset(file, group)
+            error = too_large(what, start, record_bytes_max)
             for batch in batches(file, group, None if whole else list(columns), what):
-                records = [_line(row) for row in batch.to_pylist()]
-                if max(map(len, records)) > record_bytes_max:
-                    raise too_large(what, start, record_bytes_max)
+                records = _lines(batch, record_bytes_max)
+                for number, record in enumerate(records, first):
+                    if not record:
+                        if refused is None:
+                            raise error
+                        refused[number] = error
                 yield RecordBlock(
                     records=records, first=first, start=start, offsets=(start,) * len(records)
                 )
                 first += len(records)
 
 
+def _lines(batch: Any, bytes_max: int) -> list[bytes]:
+    """The rows of a batch; nothing in the place of one that is larger than `bytes_max`. A row that
+    is must be alone in its batch to be as large, and is not even written then."""
+    if batch.num_rows == 1 and row_sizes(batch)[0] > bytes_max:
+        return [b""]
+    lines = [_line(row) for row in batch.to_pylist()]
+    return [line if len(line) <= bytes_max else b"" for line in lines]
+
+
 @contextmanager
 def opened(source: ObjectBytes, what: str) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile`. Raises `CallerError`."""
+    """A `pyarrow.parquet.ParquetFile` that reads texts as dictionaries. Raises `CallerError`."""
     with parquet_errors(what):
+        metadata = arrow_parquet().read_metadata(_file(source))
         file = arrow_parquet().ParquetFile(
-            arrow().PythonFile(_Seekable(source), mode="r"),
+            _file(source),
+            metadata=metadata,
+            read_dictionary=text_columns(metadata),
             buffer_size=_READ_BYTES,
             pre_buffer=False,
         )
     with file:
         yield file
+
+
+def schema_of(file: Any) -> Any:
+    """The columns of an opened file with their own types."""
+    return file.metadata.schema.to_arrow_schema()
+
+
+def _file(source: ObjectBytes) -> Any:
+    return arrow().PythonFile(_Seekable(source), mode="r")
 
 
 @contextmanager
@@ -99,20 +130,29 @@ def groups_in(file: Any, span: Span, size: int) -> list[int]:
 
 
 def batches(file: Any, group: int, columns: list[str] | None, what: str) -> Iterator[Any]:
-    """A row group in pieces of about a mebibyte."""
+    """A row group in pieces of about a mebibyte of JSON, or of one row that is more."""
     facts = file.metadata.row_group(group)
     row_bytes = max(1, facts.total_byte_size // max(1, facts.num_rows))
     rows = min(_BATCH_ROWS_MAX, max(1, _BATCH_BYTES // row_bytes))
     with parquet_errors(what):
         read = file.iter_batches(
-            batch_size=rows, row_groups=[group], columns=columns, use_threads=False
+            batch_size=min(rows, rows_at_once(file.metadata, group)),
+            row_groups=[group],
+            columns=columns,
+            use_threads=False,
         )
-        while True:
-            batch = next(read, None)
-            if batch is None:
-                return
-            if batch.num_rows:
-                yield batch
+        for batch in read:
+            yield from _pieces(batch)
+
+
+def _pieces(batch: Any) -> Iterator[Any]:
+    total = np.cumsum(row_sizes(batch))
+    start = before = 0
+    while start < batch.num_rows:
+        stop = int(np.searchsorted(total, before + _BATCH_BYTES, side="right"))
+        stop = max(stop, start + 1)
+        yield batch.slice(start, stop - start)
+        start, before = stop, total[stop - 1]
 
 
 def _offset(file: Any, group: int) -> int:
@@ -124,7 +164,7 @@ def _offset(file: Any, group: int) -> int:
 
 
 def _check_columns(file: Any, columns: tuple[str, ...], what: str) -> None:
-    names = file.schema_arrow.names
+    names = schema_of(file).names
     for name in columns:
         if name not in names:
             raise CallerError(

@@ -52,7 +52,7 @@ class PartSummary:
 class PartWriter:
     """Takes what came of a span's records, in their order. For one thread.
 
-    All methods raise `CallerError` (`artifact-disk-full` ...) where the disk fails; then, and
+    All methods raise NotNowError (`artifact-disk-full` ...) where the disk fails; then, and
     wherever the span is given up, `abandon`.
     """
 
@@ -76,14 +76,15 @@ class PartWriter:
             self._file = open(descriptor, "wb", buffering=_BUFFER_BYTES)  # noqa: SIM115
 
     def write(self, outputs: Iterable[bytes], *, records: int | None = None) -> None:
-        """Outputs of the next records.
+        """Outputs of the next records. With AssembleWith Line each ends with one newline, be it the
+        answer's own; without it, answers follow each other as they are.
 
         Args:
             records: how many records they answer; None: each answers one.
         """
-        answers = list(outputs)
-        self._records += len(answers) if records is None else records
         end = self._end
+        answers = [one.removesuffix(end) for one in outputs] if end else list(outputs)
+        self._records += len(answers) if records is None else records
         data = end.join(answers) + end if answers else b""
         self._bytes_out += len(data)
         self._crc32 = zlib.crc32(data, self._crc32)

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 
 from penstock.artifacts.budget import disk_errors
 from penstock.artifacts.fetch import local_path, s3_parts
-from penstock.artifacts.object_store import remote_error, s3_store
+from penstock.artifacts.object_store import put_error, remote_error, s3_store
 from penstock.artifacts.source import ArtifactSettings
 from penstock.core.jobs.spec import TransformOutput
+from penstock.core.storage_failures import storage_error
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.records.local_objects import file_uri
@@ -25,13 +26,18 @@ from penstock.records.sources import budget_for
 _PART_BYTES: Final = 16 * 1024 * 1024
 #: Parts on their way at once: they are what memory holds.
 _PARTS_AT_ONCE: Final = 2
+_HINT: Final = (
+    "Give the server's user or credentials write access, or name another S3OutputPath; where the "
+    "disk is full or broken, mend it and try again."
+)
 
 
 class Place(Protocol):
     """Names are safe relative paths. All methods raise `PenstockError`."""
 
     def try_out(self) -> None:
-        """Puts something there and removes it. Raises `CallerError` (`output-unwritable`)."""
+        """Puts something there and removes it. Raises `output-unwritable`: a `CallerError`, or a
+        `NotNowError` where only a full or failing disk is in the way."""
 
     def uri(self, name: str) -> str:
         """Where something of this name is."""
@@ -81,7 +87,12 @@ class _Folder:
         except OSError as error:
             with suppress(OSError):
                 probe.unlink()
-            raise _unwritable(self._what, str(error.strerror or error)) from error
+            raise storage_error(
+                error,
+                "output-unwritable",
+                _told(self._what, str(error.strerror or error)),
+                hint=_HINT,
+            ) from error
 
     def uri(self, name: str) -> str:
         return file_uri(self._path / name)
@@ -119,7 +130,7 @@ class _Prefix:
         try:
             self._obstore.put(self._store, self._prefix + name, b"\n")
         except Exception as error:
-            told = remote_error(self._what, error)
+            told = put_error(self._what, error)
             if isinstance(told, NotNowError):
                 raise told from error
             raise _unwritable(self._what, told.message) from error
@@ -143,7 +154,7 @@ class _Prefix:
         except Exception as error:
             if failed:
                 raise failed[0] from error
-            raise remote_error(f"{self._what} ({name})", error) from error
+            raise put_error(f"{self._what} ({name})", error) from error
 
     def remove(self, name: str) -> None:
         try:
@@ -181,8 +192,8 @@ def _probe_name() -> str:
 
 
 def _unwritable(what: str, cause: str) -> CallerError:
-    return CallerError(
-        "output-unwritable",
-        f"{what}: outputs can't be written there: {cause}",
-        hint="Give the server's user or credentials write access, or name another S3OutputPath.",
-    )
+    return CallerError("output-unwritable", _told(what, cause), hint=_HINT)
+
+
+def _told(what: str, cause: str) -> str:
+    return f"{what}: outputs can't be written there: {cause}"

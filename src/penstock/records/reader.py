@@ -17,6 +17,7 @@ from penstock.core.jobs.spec import (
     Span,
     TransformInput,
 )
+from penstock.errors import PenstockError
 from penstock.records import record_io, tf_record
 from penstock.records.block import RecordBlock
 from penstock.records.forward import Forward
@@ -42,13 +43,17 @@ class RecordReader:
         *,
         record_bytes_max: int = 0,
         whole_records: bool = True,
+        refused: dict[int, PenstockError] | None = None,
     ) -> None:
         """
         Args:
             record_bytes_max: of one record, as it is handed on; 0 = `RECORD_BYTES_MAX`.
             whole_records: False: of Parquet only the columns that the model is given are read.
+            refused: takes rows of Parquet that are too large, before the block that has an empty
+                record in their place; None: they are an error, as larger records of other kinds.
         """
         self._whole_records = whole_records
+        self._refused = refused
         self._object = one
         self._span = span
         self._data = data
@@ -76,6 +81,7 @@ class RecordReader:
                     self._data.columns,
                     whole=self._whole_records or not self._data.columns,
                     record_bytes_max=self._bytes_max,
+                    refused=self._refused,
                     what=self._what,
                 )
                 return

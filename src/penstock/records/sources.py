@@ -19,7 +19,8 @@ from penstock.artifacts.fetch import copy_file, local_path, look
 from penstock.artifacts.local_files import open_unchanged
 from penstock.artifacts.source import ArtifactSettings, shown_uri
 from penstock.core.jobs.spec import InputObject
-from penstock.errors import CallerError, PenstockError
+from penstock.core.storage_failures import storage_error
+from penstock.errors import PenstockError
 from penstock.records.refusals import changed, of_data
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -105,7 +106,8 @@ class DescriptorBytes:
             try:
                 chunk = os.pread(self._descriptor, min(CHUNK_BYTES, stop - at), at)
             except OSError as error:
-                raise CallerError(
+                raise storage_error(
+                    error,
                     "input-unreadable",
                     f"{self._what}: cannot read at byte {at}: {error.strerror}",
                     hint="Check the disk that holds it.",

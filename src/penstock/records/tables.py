@@ -24,7 +24,9 @@ from penstock.records.json_path import JsonPath, parse
 from penstock.records.sources import open_object
 from penstock.records.texts import cell, json_value
 
+#: Of answers that are read together.
 _ROWS: Final = 4096
+_ROWS_BYTES: Final = 1024 * 1024
 #: Of a row group that is written: readers want them large, memory holds one.
 _GROUP_ROWS: Final = 128 * 1024
 _GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -66,7 +68,7 @@ def table_pieces(
         file = stack.enter_context(parquet.opened(source, one.key))
         wanted = selected_columns(parse(processing.output_filter, "OutputFilter"))
         added = {name: kind for name, kind in added.items() if wanted is None or name in wanted}
-        schema = _schema(added, file.schema_arrow, wanted)
+        schema = _schema(added, parquet.schema_of(file), wanted)
         yield from _written(schema, _joined(file, one, parts, added, schema))
 
 
@@ -118,7 +120,15 @@ def _row_groups(parts: Parts) -> Iterator[list[dict[str, Any]]]:
 
 
 def _rows(lines: Iterator[bytes], count: int) -> list[dict[str, Any]]:
-    return [json_value(line) for line in islice(lines, count)]
+    """The next answers: so many, or as many as have `_ROWS_BYTES`; none at the end."""
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for line in islice(lines, count):
+        rows.append(json_value(line))
+        size += len(line)
+        if size >= _ROWS_BYTES:
+            break
+    return rows
 
 
 def _type_of(values: list[Any]) -> Any:
@@ -174,24 +184,29 @@ def _answers_only(parts: Parts, added: dict[str, Any]) -> Iterator[Any]:
 def _joined(
     file: Any, one: InputObject, parts: Parts, added: dict[str, Any], schema: Any
 ) -> Iterator[Any]:
-    given = [name for name in schema.names if name not in added]
     for span in parts.spans:
         lines = parts.lines(span)
         kept = _Kept(parts, span)
         for group in parquet.groups_in(file, span, one.size):
             for batch in parquet.batches(file, group, None, one.key):
-                indices = kept.of(batch.num_rows)
-                rows = _rows(lines, len(indices))
-                if len(rows) != len(indices):
-                    raise _miscounted(span)
-                taken = batch.take(arrow().array(indices, arrow().int64()))
-                columns = {name: taken.column(name) for name in given}
-                columns |= _answer_columns(rows, added)
-                yield arrow().RecordBatch.from_arrays(
-                    [columns[name] for name in schema.names], schema=schema
-                )
+                left = kept.of(batch.num_rows)
+                while left:
+                    rows = _rows(lines, len(left))
+                    if not rows:
+                        raise _miscounted(span)
+                    indices, left = left[: len(rows)], left[len(rows) :]
+                    yield _joined_rows(batch.take(arrow().array(indices)), rows, added, schema)
         if next(lines, None) is not None:
             raise _miscounted(span)
+
+
+def _joined_rows(taken: Any, rows: list[dict[str, Any]], added: dict[str, Any], schema: Any) -> Any:
+    answers = _answer_columns(rows, added)
+    columns = [
+        answers[name] if name in answers else taken.column(name).cast(schema.field(name).type)
+        for name in schema.names
+    ]
+    return arrow().RecordBatch.from_arrays(columns, schema=schema)
 
 
 class _Kept:

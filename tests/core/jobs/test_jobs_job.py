@@ -9,9 +9,11 @@ from typing import Any
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import (
+    AWAY,
     COMPLETED,
     CRASH,
     FAILED,
+    FULL,
     LATER,
     STOPPED,
     TAKEN,
@@ -31,7 +33,9 @@ from penstock.core.jobs.spec import InputObject, Span, SpanDone
 
 RELEASE = ReleaseCapacity("no-span-left")
 DONE = EndJob(COMPLETED, "", "all-objects-done")
-PASSING = NotDone(LATER, "the disk was full")
+PASSING = NotDone(LATER, "the copy was full")
+NO_ROOM = NotDone(FULL, "no room on the disk")
+NO_INPUT = NotDone(AWAY, "the store answered 503")
 
 
 def span(one: int, number: int) -> Span:
@@ -159,7 +163,7 @@ def test_a_span_that_can_not_be_done_now_waits_longer_each_time_then_fails_its_o
         now += pause_s
         assert job.timer(now) == [run(1, 0, 0, "again")]
         assert job.machine.next_deadline() is None
-    why = "a: bytes 0 to 100: tried 4 times: the disk was full"
+    why = "a: bytes 0 to 100: tried 4 times: the copy was full"
     assert job.not_done(0, 0, PASSING, now=now) == [
         FailObject(0, why, "span-attempts"),
         RELEASE,
@@ -473,8 +477,8 @@ def test_an_output_that_can_not_be_written_now_is_tried_again() -> None:
     assert job.not_assembled(0, PASSING, now=11.0) == []
     assert job.timer(12.0) == [whole(0)]
     assert job.not_assembled(0, PASSING, now=13.0) == [
-        FailObject(0, "a: the disk was full", "output-attempts"),
-        EndJob(FAILED, "a: the disk was full", "objects-failed"),
+        FailObject(0, "a: the copy was full", "output-attempts"),
+        EndJob(FAILED, "a: the copy was full", "objects-failed"),
     ]
 
 
@@ -487,6 +491,74 @@ def test_an_output_that_never_can_be_written_fails_its_object_at_once() -> None:
         FailObject(0, "a: read-only", "output-wrong"),
         EndJob(FAILED, "a: read-only", "objects-failed"),
     ]
+
+
+def test_a_full_disk_is_waited_for_and_nothing_new_is_begun_meanwhile() -> None:
+    """Nobody else's output would fit either: it would be computed for nothing."""
+    job = Job(3)
+    job.copies(7)
+    assert job.not_done(0, 0, NO_ROOM, now=10.0) == []
+    assert job.machine.waits_for == "no room on the disk"
+    at = 10.0
+    for pause in (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0):  # more than attempts_max
+        assert job.machine.next_deadline() == at + pause
+        at += pause
+        assert job.timer(at) == [run(7, 0, 0, "again")]
+        assert job.machine.waits_for == "no room on the disk"
+        assert job.not_done(0, 0, NO_ROOM, now=at) == []
+    assert job.timer(at + 30.0) == [run(7, 0, 0, "again")]
+    assert job.done(0, 0, now=at + 31.0) == [run(7, 0, 1)]
+    assert job.machine.waits_for == ""
+
+
+def test_an_object_whose_store_is_away_holds_up_no_other() -> None:
+    job = Job(1, 1)
+    job.copies(7)
+    assert job.not_done(0, 0, NO_INPUT) == [run(7, 1, 0)]
+    assert job.machine.waits_for == "the store answered 503"
+    assert job.done(1, 0, now=0.1) == [whole(1)]
+    assert job.timer(0.5) == [run(7, 0, 0, "again")]
+
+
+def test_an_output_whose_place_takes_nothing_is_tried_for_a_day() -> None:
+    job = Job(1, 1)
+    job.copies(7)
+    job.done(0, 0)
+    assert job.done(1, 0) == [whole(1), RELEASE]
+    assert job.assembled(1) == []
+    assert job.not_assembled(0, NO_ROOM, now=100.0) == []
+    assert job.machine.waits_for == "no room on the disk"
+    assert job.timer(100.5) == [whole(0)]
+    assert job.not_assembled(0, NO_ROOM, now=100.0 + 86_399.0) == []
+    assert job.timer(100.0 + 86_400.0) == [whole(0)]
+    failed = "a: no room on the disk"
+    assert job.not_assembled(0, NO_ROOM, now=100.0 + 86_400.0) == [
+        FailObject(0, failed, "storage-overdue"), EndJob(FAILED, failed, "objects-failed")
+    ]  # fmt: skip
+
+
+def test_a_span_that_can_not_be_written_for_a_day_fails_its_object() -> None:
+    job = Job(1)
+    job.copies(7)
+    assert job.not_done(0, 0, NO_ROOM, now=0.0) == []
+    assert job.timer(0.5) == [run(7, 0, 0, "again")]
+    failed = "a: bytes 0 to 100: no room on the disk"
+    assert job.not_done(0, 0, NO_ROOM, now=86_400.0) == [
+        FailObject(0, failed, "storage-overdue"), RELEASE, EndJob(FAILED, failed, "objects-failed")
+    ]  # fmt: skip
+    assert job.machine.waits_for == ""
+
+
+def test_a_stop_does_not_wait_for_a_disk_longer_than_for_anything_else() -> None:
+    job = Job(1, policy=JobPolicy(attempts_max=2))
+    job.copies(7)
+    assert job.done(0, 0) == [whole(0), RELEASE]
+    assert job.not_assembled(0, NO_ROOM, now=0.0) == []
+    assert job.checked(job.machine.stop(now=0.1)) == []
+    assert job.timer(0.5) == [whole(0)]
+    assert job.not_assembled(0, NO_ROOM, now=0.6) == []
+    assert job.timer(1.1) == [whole(0)]
+    assert job.not_assembled(0, NO_ROOM, now=1.2)[-1] == EndJob(STOPPED, "", "stop-asked")
 
 
 def test_it_goes_on_from_what_is_on_record() -> None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job import TransformJob
 from penstock.core.jobs.job_actions import (
+    AWAY,
     COMPLETED,
     CRASH,
+    FULL,
     LATER,
     TAKEN,
     Action,
@@ -102,7 +104,7 @@ class World:
         elif what == 3 and self.running:
             key = sorted(self.running)[which % len(self.running)]
             at_work = ((), (1, 2), (2,), (1, 2, 3))[which % 4]
-            why = NotDone((TAKEN, CRASH, LATER)[which % 3], "x", at_work)
+            why = NotDone((TAKEN, CRASH, LATER, FULL, AWAY)[which % 5], "x", at_work)
             self.carry_out(self.machine.not_done(self.running.pop(key).span, why, now=now))
         elif what >= 4 and self.running:
             self.finish(sorted(self.running)[which % len(self.running)])

@@ -293,8 +293,8 @@ def test_a_run_that_somebody_asks_for_is_due_this_second_unless_another_runs() -
         ("ResourceInUse", True, 1.0, "running"),  # begun before a kill
         ("ValidationException", True, 1.0, "running"),  # the model was deleted since
         ("ValidationException", False, 1.0, "failed"),
-        ("ServiceUnavailable", False, 599.0, "starting"),
-        ("ServiceUnavailable", False, 600.0, "failed"),
+        ("ServiceUnavailable", False, 86_399.0, "starting"),
+        ("ServiceUnavailable", False, 86_400.0, "failed"),
     ],
 )
 def test_what_a_refused_start_means(code: str, is_there: bool, after_s: float, state: str) -> None:

@@ -16,13 +16,15 @@ from penstock.artifacts.listing import Listing
 from penstock.artifacts.models.layouts import is_model_file, is_model_folder, models_of
 from penstock.artifacts.models.names import checked, is_left_out
 from penstock.artifacts.object_store import listing_of, objects_below
-from penstock.errors import CallerError
+from penstock.core.storage_failures import errno_passes
+from penstock.errors import CallerError, NotNowError, PenstockError
 
 
 def names_in_folder(top: Path, budget: Budget) -> Iterator[str]:
     """The models below a directory, in no order. Links that lead out of it are left out.
 
-    Raises `CallerError` (`artifact-not-found`, `artifact-access-denied`).
+    Raises `CallerError` (`artifact-not-found`, `artifact-access-denied`), `NotNowError` where the
+    disk fails (`artifact-unreadable`).
     """
     real_top = os.path.realpath(top)
     folders = [""]
@@ -32,7 +34,7 @@ def names_in_folder(top: Path, budget: Budget) -> Iterator[str]:
         try:
             files, below = _entries(top / folder, real_top)
         except OSError as error:
-            if not folder:
+            if not folder or errno_passes(error.errno):
                 raise _unlistable(top, error) from error
             continue  # gone since, or not for us: its models are not served either
         if folder and is_model_folder(files, below):
@@ -100,12 +102,18 @@ def _is_name(path: str) -> bool:
         return False
 
 
-def _unlistable(top: Path, error: OSError) -> CallerError:
+def _unlistable(top: Path, error: OSError) -> PenstockError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return CallerError(
             "artifact-not-found",
             f"{top} is no directory on this machine",
             hint="A prefix of target models is a directory; a path is one of the server's machine.",
+        )
+    if errno_passes(error.errno):
+        return NotNowError(
+            "artifact-unreadable",
+            f"{top} can't be read for now: {error.strerror}",
+            hint="Check the disk that holds it.",
         )
     return CallerError(
         "artifact-access-denied",

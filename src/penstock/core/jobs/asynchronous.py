@@ -11,10 +11,17 @@ says what is done with them in actions, and is told what came of each.
     sent       a copy has it, or is about to
     answered   its output is being written; it takes no copy's time, and no other is sent while
                many are written
+    unwritten  the place of its output takes nothing for now (a full disk, a store that is away):
+               its answer is kept and written again later. It counts as answered: where outputs
+               can't be written, no more are computed than are kept
     ending     it failed: the driver writes that down
 
 It leaves with `ended`, once the record no longer has it. A process that dies before that finds it
 in the record and has it sent again: whoever writes outputs makes that come to the same.
+
+What has an outcome is tried until that is written, with pauses that grow to `retry_s_max`: its time
+to live is for being sent, and no longer counts. Only `outcome_s_max` after that time it is given
+up, so that a place that never comes back does not fill the record for good.
 
 Sent at once are `concurrency_max` for each copy that is ready. With none nothing is sent, and
 capacity is asked for. A refusal for want of capacity puts nobody off: the endpoint waits for a
@@ -43,10 +50,13 @@ from penstock.core.jobs.asynchronous_actions import (
     QueueSpec,
     Send,
     Wake,
+    Write,
 )
 
+#: The place of an output takes nothing for now.
+UNWRITTEN_CODE: Final = "output-unreachable"
 #: What names a refusal that is about the request's own input or output, not about copies.
-OWN_CODES: Final = frozenset({"input-unreachable", "output-unreachable"})
+OWN_CODES: Final = frozenset({"input-unreachable", UNWRITTEN_CODE})
 #: The dispatcher gave it up after its instances were lost, several times over.
 LOST_CODES: Final = frozenset({"copies-lost", "stream-broken"})
 #: The dispatcher blames it for the deaths of its workers. A caller who waits is told so; this one
@@ -61,7 +71,7 @@ NOT_NOW: Final = "not-now"
 #: A store that does not answer must not fill the memory with requests that wait for it.
 _PUT_OFF_WINDOWS_MAX: Final = 8
 _WAITS: Final = ("waiting", "put-off")
-_STATES: Final = ("waiting", "put-off", "sent", "answered", "ending")
+_STATES: Final = ("waiting", "put-off", "sent", "answered", "unwritten", "ending")
 
 
 class AsyncQueue:
@@ -73,13 +83,15 @@ class AsyncQueue:
         self._ready = 0  #: copies
         self._waiting: list[int] = []  #: heap
         self._put_off: list[tuple[float, int]] = []  #: heap of (due in wall s, number)
+        self._unwritten: list[tuple[float, int]] = []  #: the same, of kept answers
         self._expiries: list[tuple[float, int]] = []  #: heap; of those gone, too
         self._known: dict[int, Accepted] = {}
         self._state: dict[int, str] = {}
         self._tries: dict[int, tuple[int, int]] = {}  #: number -> (refusals of its own, losses)
         self._suspects: set[int] = set()  #: whose workers died
+        self._computed: set[int] = set()  #: an output of theirs could not be written
         self._sent = 0
-        self._answered = 0
+        self._answered = 0  #: with those that are unwritten
         self._paused_until = 0.0
         self._pauses = 0  #: in a row
         self._loaded_to = 0  #: the highest number that was loaded
@@ -150,9 +162,30 @@ class AsyncQueue:
         self._doomed.pop(number, None)
         self._tries.pop(number, None)
         self._suspects.discard(number)
+        self._computed.discard(number)
         self._in_record -= 1
         if self._fetching or self._looking:
             self._gone.add(number)
+        return self._turn(now)
+
+    def unwritten(self, number: int, *, kept: bool, now: float) -> list[Action]:
+        """The place of its output takes nothing for now.
+
+        Args:
+            kept: its answer is, and is written again; else it is computed again.
+        """
+        refusals, losses = self._tries.get(number, (0, 0))
+        assert self._state[number] == "answered"
+        self._tries[number] = (refusals + 1, losses)
+        self._computed.add(number)
+        due = now + self._wait_s(refusals, None)
+        if now >= self._give_up_at(number):
+            return [self._fail(number, "output-unwritten", now), *self._turn(now)]
+        if kept:
+            self._state[number] = "unwritten"
+            heapq.heappush(self._unwritten, (due, number))
+        else:
+            self._put_off_until(due, number)
         return self._turn(now)
 
     def failed(
@@ -168,7 +201,7 @@ class AsyncQueue:
         ending = self._state[number] == "ending"
         reason = "" if ending else self._final(family, code, losses)
         if reason:
-            return [self._fail(number, reason), *self._turn(now)]
+            return [self._fail(number, reason, now), *self._turn(now)]
         if ending or code in OWN_CODES:
             self._tries[number] = (refusals + 1, losses)
             self._put_off_until(now + self._wait_s(refusals, retry_after_s), number)
@@ -197,11 +230,9 @@ class AsyncQueue:
 
     def next_deadline(self) -> float | None:
         """When to call `on_timer`, in wall s; None: nothing to wait for."""
-        while self._expiries and self._state.get(self._expiries[0][1]) not in _WAITS:
+        while self._expiries and not self._may_expire(self._expiries[0][1]):
             heapq.heappop(self._expiries)
-        moments = [self._expiries[0][0]] if self._expiries else []
-        if self._put_off:
-            moments.append(self._put_off[0][0])
+        moments = [each[0][0] for each in (self._expiries, self._put_off, self._unwritten) if each]
         if self._waiting and self._paused_until and self._has_room():
             moments.append(self._paused_until)
         if self._may_be_overdue():
@@ -216,22 +247,25 @@ class AsyncQueue:
             number = heapq.heappop(self._put_off)[1]
             self._queue(number)
             if number in self._doomed:
-                actions.append(self._fail(number, self._doomed[number]))
+                actions.append(self._fail(number, self._doomed[number], now))
+        while self._unwritten and now >= self._unwritten[0][0]:
+            number = heapq.heappop(self._unwritten)[1]
+            self._state[number] = "answered"
+            actions.append(Write(number, "tried-again"))
         if self._over:
             waiting = [one for one in self._waits() if one not in self._doomed]
-            actions += [self._fail(number, self._over) for number in waiting]
+            actions += [self._fail(number, self._over, now) for number in waiting]
         while self._expiries and now >= self._expiries[0][0]:
             number = heapq.heappop(self._expiries)[1]
-            if self._state.get(number) in _WAITS and number not in self._doomed:
-                actions.append(self._fail(number, "expired"))
+            if self._may_expire(number):
+                actions.append(self._fail(number, "expired", now))
         if now >= self._paused_until:
             self._paused_until = 0.0
             while self._waiting and self._has_room():
                 actions.append(self._send(heapq.heappop(self._waiting)))
         room_max = self._spec.window_max
         room = room_max - len(self._waiting)
-        full = len(self._put_off) >= _PUT_OFF_WINDOWS_MAX * self._spec.window_max
-        if self._unloaded and not self._fetching and not full and 2 * room >= room_max:
+        if self._unloaded and not self._fetching and not self._is_full() and 2 * room >= room_max:
             self._fetching, self._news = True, False
             actions.append(Fetch(self._loaded_to, room))
         if self._may_be_overdue() and now >= self._look_at:
@@ -247,12 +281,15 @@ class AsyncQueue:
         reason = "tried-again" if again else "copy-free"
         return Send(number, timeout_s, reason, suspect=number in self._suspects)
 
-    def _fail(self, number: int, reason: str) -> Fail:
+    def _fail(self, number: int, reason: str, now: float) -> Fail:
         self._leave(number)
         self._state[number] = "ending"
         self._doomed[number] = reason
-        tries, _ = self._tries.get(number, (0, 0))
-        return Fail(number, reason, last=bool(self._over) or tries >= self._spec.failure_tries_max)
+        return Fail(number, reason, last=now >= self._give_up_at(number))
+
+    def _give_up_at(self, number: int) -> float:
+        """When its outcome is no longer tried to be written; the same after any restart."""
+        return self._known[number].expires + self._spec.outcome_s_max
 
     def _final(self, family: str, code: str, losses: int) -> str:
         """The reason for which it is not tried again; empty: it is. `losses`: before this one."""
@@ -304,10 +341,19 @@ class AsyncQueue:
     def _waits(self) -> list[int]:
         return sorted(number for number, state in self._state.items() if state in _WAITS)
 
+    def _may_expire(self, number: int) -> bool:
+        """Whether it still waits for its first answer."""
+        waits = self._state.get(number) in _WAITS
+        return waits and number not in self._doomed and number not in self._computed
+
+    def _is_full(self) -> bool:
+        """Whether more are put off than memory is to hold of one endpoint."""
+        return len(self._put_off) >= _PUT_OFF_WINDOWS_MAX * self._spec.window_max
+
     def _may_be_overdue(self) -> bool:
         """Whether the record has some that do not fit into the window."""
         under_way = self._looking or self._fetching
-        return not under_way and self._in_record > len(self._known)
+        return not under_way and not self._is_full() and self._in_record > len(self._known)
 
     def _forget_gone(self) -> None:
         if not (self._fetching or self._looking):
@@ -348,7 +394,9 @@ class AsyncQueue:
         )
         assert len(self._put_off) == states.count("put-off")
         assert self._sent == states.count("sent")
-        assert self._answered == states.count("answered")
+        assert self._answered == states.count("answered") + states.count("unwritten")
+        assert len(self._unwritten) == states.count("unwritten")
         assert self._in_record >= len(self._known)
-        assert set(self._tries) | set(self._doomed) | self._suspects <= set(self._known)
+        marked = {*self._tries, *self._doomed, *self._suspects, *self._computed}
+        assert marked <= set(self._known)
         assert not self._gone or self._fetching or self._looking

@@ -22,8 +22,9 @@ class QueueSpec:
     retry_s_max: float = 60.0
     #: Requests beyond the window are told that often that their time is over; it is at least 60 s.
     overdue_s: float = 5.0
-    #: About a quarter of an hour, as waits grow: then a failure is told without an object.
-    failure_tries_max: int = 20
+    #: After the time to live of a request whose outcome can't be written: a place that was not
+    #: mended for a week is not waited for.
+    outcome_s_max: float = 7 * 86_400.0
 
 
 class Accepted(NamedTuple):
@@ -45,14 +46,22 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Write:
+    """Write the output that was kept, and call `ended` or `unwritten`, or `failed`."""
+
+    number: int
+    reason: str  #: tried-again
+
+
+@dataclass(frozen=True, slots=True)
 class Fail:
     """Write down that it failed, and call `ended` once it has left the record."""
 
     number: int
     #: expired | invocation-timeout | copies-lost | endpoint-deleted | refused | model-failed |
-    #: internal
+    #: internal | output-unwritten
     reason: str
-    last: bool = False  #: where it can't be written down, let it be
+    last: bool = False  #: where it can't be written down, it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +89,4 @@ class FetchOverdue:
     reason: str = "beyond-the-window"
 
 
-Action = Send | Fail | Fetch | FetchOverdue | Wake
+Action = Send | Write | Fail | Fetch | FetchOverdue | Wake

@@ -20,6 +20,9 @@ is found out, and nobody is blamed for a neighbour. The records that did it are 
 (`crashes.py`); after `crashes_max` deaths with something in common that none can be blamed for, or
 `crash_tries_max` at all, its object has failed.
 
+A span or an output for which a disk or a store has to come back is tried again for a day
+(`stuck.py`), and while a disk is full no other span is begun: its output would find no room.
+
 Invariants: a span is waiting, running on one copy, done, or its object has failed; nothing is begun
 after the end, or after a stop; the job ends once, when nothing runs and nothing is put together.
 """
@@ -32,9 +35,11 @@ from typing import Final
 
 from penstock.core.jobs.crashes import CrashCase
 from penstock.core.jobs.job_actions import (
+    AWAY,
     COMPLETED,
     CRASH,
     FAILED,
+    FULL,
     LATER,
     STOPPED,
     WRONG,
@@ -51,6 +56,7 @@ from penstock.core.jobs.job_actions import (
 )
 from penstock.core.jobs.shares import Shares
 from penstock.core.jobs.spec import InputObject, Span, SpanDone
+from penstock.core.jobs.stuck import Stuck
 
 AGAIN: Final = "again"
 APART: Final = "suspects-apart"
@@ -104,6 +110,7 @@ class TransformJob:
         self._cases = {key: one for key, one in (cases or {}).items() if key not in finished}
         self._outputs: dict[int, float] = {}  #: object -> when its output is tried again
         self._output_attempts: dict[int, int] = {}
+        self._stuck = Stuck()  #: of spans, and of outputs by their objects
         self._running: dict[_Key, tuple[int, Span]] = {}
         self._copies: tuple[int, ...] = ()
         self._ending: tuple[str, str, str] | None = None  #: (status, message, reason)
@@ -130,6 +137,7 @@ class TransformJob:
         and why."""
         self._running.pop((span.object, span.number), None)
         self._cases.pop((span.object, span.number), None)
+        self._stuck.over((span.object, span.number))
         self._left[span.object] -= 1
         if not self._left[span.object]:
             self._whole[span.object] = None
@@ -142,9 +150,18 @@ class TransformJob:
         key = span.object, span.number
         self._running.pop(key, None)
         if self._ending is not None or span.object in self._failed:
+            self._stuck.over(key)
             return self._turn(now)
         where = f"bytes {span.start} to {span.stop}"
         count, policy = 0, self._policy
+        if why.kind in (AWAY, FULL):
+            due = self._stuck.failed(key, why.message, full=why.kind == FULL, now=now)
+            if due is None:
+                message = f"{where}: {why.message}"
+                return [*self._fail(span.object, message, "storage-overdue"), *self._turn(now)]
+            self._again.append((due, span))
+            return self._turn(now)
+        self._stuck.over(key)
         if why.kind == WRONG:
             return [*self._fail(span.object, why.message, "span-wrong"), *self._turn(now)]
         if why.kind == CRASH:
@@ -170,10 +187,19 @@ class TransformJob:
     def assembled(self, number: int, *, now: float) -> list[Action]:
         """An object's output is in its place, and that is recorded."""
         self._assembling.discard(number)
+        self._stuck.over(number)
         return self._turn(now)
 
     def not_assembled(self, number: int, why: NotDone, *, now: float) -> list[Action]:
         self._assembling.discard(number)
+        # Who stops a job does not wait for a disk.
+        if why.kind in (AWAY, FULL) and self._ending is None:
+            due = self._stuck.failed(number, why.message, full=False, now=now)
+            if due is None:
+                return [*self._fail(number, why.message, "storage-overdue"), *self._turn(now)]
+            self._outputs[number] = due
+            return self._turn(now)
+        self._stuck.over(number)
         count = self._output_attempts[number] = self._output_attempts.get(number, 0) + 1
         if why.kind == WRONG or count >= self._policy.attempts_max:
             reason = "output-wrong" if why.kind == WRONG else "output-attempts"
@@ -206,6 +232,11 @@ class TransformJob:
     def waiting(self) -> int:
         """Spans that nobody has begun."""
         return len(self._shares) + len(self._again)
+
+    @property
+    def waits_for(self) -> str:
+        """What keeps it from being done that a disk or a store has; empty: nothing."""
+        return self._stuck.message
 
     def running(self) -> dict[_Key, int]:
         """(object, span) -> the copy that does it."""
@@ -280,7 +311,7 @@ class TransformJob:
             first = min(due, key=lambda one: (one[0], one[1].object, one[1].number))
             self._again.remove(first)
             return first[1], AGAIN
-        return self._shares.take(copy, len(self._copies))
+        return None if self._stuck.full else self._shares.take(copy, len(self._copies))
 
     def _put_together(self, now: float) -> list[Action]:
         self._whole |= {number: None for number, at in self._outputs.items() if now >= at}
@@ -340,6 +371,9 @@ class TransformJob:
         self._outputs.pop(number, None)
         if self._several[number]:  # else its only span was begun: the others need not be looked at
             self._shares.drop(number)
+        for _, span in self._again:
+            if span.object == number:
+                self._stuck.over((number, span.number))
         self._again = [one for one in self._again if one[1].object != number]
         return [FailObject(number, told, reason)]
 
@@ -347,6 +381,8 @@ class TransformJob:
         if self._ending is not None or self.ended:
             return []
         self._ending = status, message, reason
+        for _, span in self._again:
+            self._stuck.over((span.object, span.number))
         self._shares.clear()
         self._again.clear()
         return [StopSpans(reason)] if self._running else []

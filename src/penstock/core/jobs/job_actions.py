@@ -16,7 +16,9 @@ STOPPED: Final = "Stopped"
 WRONG: Final = "wrong"  #: data, or a place, that doing it again can't help
 CRASH: Final = "crash"  #: the instance ended by itself
 TAKEN: Final = "taken"  #: the instance was taken away
-LATER: Final = "later"  #: anything that may pass
+AWAY: Final = "away"  #: its disk or store gives, or takes, nothing for now
+FULL: Final = "full"  #: a disk takes nothing for now, from anybody
+LATER: Final = "later"  #: anything else that may pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class JobPolicy:
 class NotDone:
     """Why a span or an output was not done."""
 
-    kind: str  #: wrong | crash | taken | later
+    kind: str  #: wrong | crash | taken | away | full | later
     message: str
     #: records of the span that were when its instance crashed; None: nothing was noted
     at_work: tuple[int, ...] | None = None
@@ -73,7 +75,8 @@ class FailObject:
 
     object: int
     message: str
-    reason: str  #: span-wrong | span-crashes | span-attempts | records-refused | output-…
+    #: span-wrong | span-crashes | span-attempts | records-refused | storage-overdue | output-…
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.jobs.stuck import WAIT_S_MAX
 from penstock.core.timetable.timetable import Timetable
 
 SKIP: Final = "skip"
@@ -29,8 +30,9 @@ MISSED_RULES: Final = (SKIP, RUN_ONCE, RUN_ALL)
 ON_TIME_S: Final = 60.0
 #: Of those that run-all makes up for; a day of one every quarter of an hour. Older are passed over.
 MISSED_RUNS_MAX: Final = 96
-#: A start that the server can't take now is tried again for as long.
-START_TRIED_S: Final = 600.0
+#: A start that the server can't take now is tried again for as long: a full disk or a store that is
+#: away keeps a job from being made as it would keep it from going on.
+START_TRIED_S: Final = WAIT_S_MAX
 
 _WINDOW_S: Final = 3600.0
 

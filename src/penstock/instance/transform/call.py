@@ -29,7 +29,8 @@ class TransformCall:
     #: records (numbered in the span) that are suspected, in parts that are run one after the other;
     #: nothing else is run then, and nothing is committed
     apart: tuple[tuple[int, ...], ...] = ()
-    #: records that the model is not given, and how the last instance that had one ended
+    #: records that the model is not given, and why: how the last instance that had one ended, and
+    #: what the reader finds too large
     refused: dict[int, PenstockError] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -85,6 +86,7 @@ class TransformCall:
             self.settings,
             record_bytes_max=self.spec.payload_bytes_max,
             whole_records=self.processing.needs_whole_records,
+            refused=self.refused,
         )
 
     @property

@@ -48,13 +48,10 @@ class Group:
     def take(self, items: tuple[int, ...], answer: bytes, bodies: Bodies) -> None:
         """The answer to these inputs. Raises ModelError where it can't be told apart and must."""
         places = [self._of_input[item] for item in items]
-        try:
-            parts = bodies.parted(answer, len(items))
-        except PenstockError:
-            if bodies.needs_parts:
-                raise
-            self._whole[places[0]] = (bodies.whole(answer), len(items))
+        if not bodies.needs_parts:
+            self._whole[places[0]] = (answer, len(items))
             return
+        parts = bodies.parted(answer, len(items))
         for place, part in zip(places, parts, strict=True):
             try:
                 record = self.entries[place].record

@@ -256,11 +256,10 @@ class RowsSpan:
                 self._progress.records += len(window.records)
 
     def _output(self, record: bytes, answer: bytes | PenstockError) -> bytes | PenstockError:
-        """What is written for a record; a newline at its end is AssembleWith's to put there."""
-        if not isinstance(answer, bytes):
+        """What is written for a record: the answer to a request that has it alone, whatever else
+        was in its batch."""
+        if not isinstance(answer, bytes) or self._processing.is_plain:
             return answer
-        if self._processing.is_plain:
-            return answer[:-1] if answer.endswith(b"\n") else answer
         try:
             return self._processing.output(record, answer).removesuffix(b"\n")
         except PenstockError as error:

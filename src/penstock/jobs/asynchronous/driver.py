@@ -8,8 +8,10 @@ A request's life:
 3. Sent: its body is read, from the record or from where it lies, as soon as there is room in
    memory, and goes through the gateway's dispatcher like any other request, behind all of them in
    the batches of its copy.
-4. Answered: the output is written, whole or not at all.
-5. In one transaction it leaves the record, and its notification enters it.
+4. Answered: the output is written, whole or not at all. Where its place takes nothing for now, the
+   answer is kept, as far as there is room for such, and written again when the machine says so.
+5. In one transaction it leaves the record, and its notification enters it. It does so once its
+   outcome is written, and not before: an output, or the object of its failure.
 
 Whatever is killed between two steps, the next start finds it in the record and goes through them
 again: the output is the same object. Nothing of the queue is in memory but the windows of the
@@ -27,7 +29,7 @@ from penstock.clock import Clock
 from penstock.control.store_thread import StoreThread
 from penstock.core.admission import rows_together
 from penstock.core.deployment import AsyncSpec, EndpointRoutes
-from penstock.core.jobs.asynchronous import AsyncQueue
+from penstock.core.jobs.asynchronous import UNWRITTEN_CODE, AsyncQueue
 from penstock.core.jobs.asynchronous_actions import (
     Action,
     Fail,
@@ -35,8 +37,9 @@ from penstock.core.jobs.asynchronous_actions import (
     FetchOverdue,
     QueueSpec,
     Send,
+    Write,
 )
-from penstock.errors import InternalError, NotNowError, PenstockError
+from penstock.errors import InternalError, PenstockError
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.refusals import endpoint_not_found
 from penstock.jobs.asynchronous import outcome, rows
@@ -45,6 +48,7 @@ from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.published import Published
 from penstock.jobs.asynchronous.rows import AsyncRequest, Ended, Entered, QueueId
 from penstock.jobs.asynchronous.work import RequestWork, until_done
+from penstock.wire.frames import Reply
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +67,7 @@ class _Queue:
         self.id = ident
         self.machine = AsyncQueue(QueueSpec(concurrency_max=_CONCURRENCY), backlog=backlog)
         self.errors: dict[int, PenstockError] = {}  #: of requests that are failing
+        self.answers: dict[int, Reply] = {}  #: that could not be written yet
         #: whether the endpoint was out of sight, and may be another one of the same name
         self.unsure = True
 
@@ -257,6 +262,8 @@ class AsynchronousDriver:
             match one:
                 case Send():
                     self._begin(self._send(queue, one))
+                case Write(number=number):
+                    self._begin(self._write_again(queue, number))
                 case Fail():
                     self._begin(self._fail(queue, one))
                 case Fetch():
@@ -301,14 +308,36 @@ class AsynchronousDriver:
             reply = await self._work.computed(
                 request, number, asked.timeout_s, suspect=asked.suspect
             )
-            self._carry_out(queue, queue.machine.answered(number, now=self._clock.wall()))
-            notification = await self._work.written(request, number, reply)
-        except PenstockError as error:
-            self._failed(queue, number, error)
+        except Exception as error:
+            self._failed(queue, number, _told(error, queue))
             return
-        except Exception:
-            _log.exception("an asynchronous request of %s failed", queue.id.endpoint)
-            self._failed(queue, number, InternalError("internal", "It could not be carried out."))
+        self._carry_out(queue, queue.machine.answered(number, now=self._clock.wall()))
+        await self._write(queue, request, number, reply)
+
+    async def _write_again(self, queue: _Queue, number: int) -> None:
+        reply = queue.answers.pop(number)
+        self._work.let_go(reply)
+        request = await self._work.request(number)
+        if request is None:  # its end was committed after all
+            self._carry_out(queue, queue.machine.ended(number, now=self._clock.wall()))
+            return
+        await self._write(queue, request, number, reply)
+
+    async def _write(self, queue: _Queue, request: AsyncRequest, number: int, reply: Reply) -> None:
+        try:
+            notification = await self._work.written(request, number, reply)
+        except Exception as cause:
+            error = _told(cause, queue)
+            if error.code != UNWRITTEN_CODE:
+                self._failed(queue, number, error)
+                return
+            _log.warning("%s: %s", error.code, error.message)
+            queue.errors[number] = error
+            kept = self._work.keep(reply)
+            if kept:
+                queue.answers[number] = reply
+            actions = queue.machine.unwritten(number, kept=kept, now=self._clock.wall())
+            self._carry_out(queue, actions)
             return
         self._published.processed(queue.id.endpoint, self._clock.wall() - request.accepted)
         await self._ended(queue, Ended(number, notification))
@@ -329,24 +358,32 @@ class AsynchronousDriver:
 
     async def _fail(self, queue: _Queue, asked: Fail) -> None:
         number = asked.number
+        self._drop_answer(queue, number)
         request = await self._work.request(number)
         notification = None
         if request is not None:
             error = outcome.failure_of(asked.reason, queue.errors.get(number), request)
             try:
-                notification = await self._work.failure_written(
-                    request, number, asked.reason, error, last=asked.last
-                )
-            except NotNowError as unwritten:
-                self._tell_failed(queue, number, unwritten)
-                return
-            except Exception:
-                _log.exception("a failure of %s could not be written", queue.id.endpoint)
-                later = NotNowError("output-unreachable", "It could not be written.")
-                self._tell_failed(queue, number, later)
-                return
+                await self._work.failure_written(request, number, asked.reason, error)
+            except Exception as cause:
+                unwritten = _told(cause, queue)
+                if not asked.last:
+                    _log.warning("%s: %s", unwritten.code, unwritten.message)
+                    self._tell_failed(queue, number, unwritten)
+                    return
+                _log.error(
+                    "request %s of %s is given up: its outcome (%s) could not be written: %s",
+                    request.inference_id, queue.id.endpoint, error.code, unwritten.message,
+                )  # fmt: skip
+                self._published.given_up(queue.id.endpoint)
+            notification = self._work.failure_told(request, number, asked.reason, error)
             self._published.failed(queue.id.endpoint, asked.reason)
         await self._ended(queue, Ended(number, notification))
+
+    def _drop_answer(self, queue: _Queue, number: int) -> None:
+        reply = queue.answers.pop(number, None)
+        if reply is not None:
+            self._work.let_go(reply)
 
     async def _ended(self, queue: _Queue, ended: Ended) -> None:
         await until_done(lambda: self._ending.put(ended))
@@ -358,6 +395,14 @@ class AsynchronousDriver:
     async def _end(self, ended: Sequence[Ended]) -> Sequence[None]:
         await self._database.call(rows.end, ended)
         return [None] * len(ended)
+
+
+def _told(error: Exception, queue: _Queue) -> PenstockError:
+    """What went wrong with a request; what is no error of ours is logged."""
+    if isinstance(error, PenstockError):
+        return error
+    _log.error("an asynchronous request of %s failed", queue.id.endpoint, exc_info=error)
+    return InternalError("internal", "It could not be carried out.")
 
 
 def _keeps_busy(routes: EndpointRoutes | None) -> int:

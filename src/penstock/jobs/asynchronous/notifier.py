@@ -111,6 +111,7 @@ class Notifier:
         again = notifying.decide(made=told.made, tries=due.tries + 1, now=now)
         _log.warning("notification %s to %s: %s", told.message_id, told.topic, failure)
         if again.at is None:
+            _log.error("notification %s to %s is given up", told.message_id, told.topic)
             await self._database.call(rows.sent, due.number)
         else:
             await self._database.call(rows.put_off, due.number, again.at, due.tries + 1)

@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple
 from penstock.artifacts.budget import Budget
 from penstock.artifacts.fetch import local_path, look, s3_parts
 from penstock.artifacts.listing import SourceFile
-from penstock.artifacts.object_store import chunks_of, remote_error, s3_store
+from penstock.artifacts.object_store import chunks_of, put_error, remote_error, s3_store
 from penstock.artifacts.source import ArtifactSettings, shown_uri
+from penstock.core.storage_failures import errno_passes
 from penstock.durable_files import sync
 from penstock.errors import CallerError, NotNowError, PenstockError
 
@@ -84,7 +85,8 @@ class Objects:
     def write(self, uri: str, data: bytes, *, draft: str, content_type: str = "") -> None:
         """Makes or replaces an object. `draft`: what nobody else writes under meanwhile.
 
-        Raises CallerError (`output-unwritable`), or NotNowError (`output-unreachable`).
+        Raises CallerError (`output-unwritable`), or NotNowError (`output-unreachable`) where its
+        disk or its store takes nothing for now.
         """
         budget = _budget(uri, len(data))
         try:
@@ -99,7 +101,7 @@ class Objects:
         except PenstockError as error:
             raise _output_error(uri, error) from error
         except OSError as error:
-            raise _unwritable(uri, error.strerror or str(error)) from error
+            raise _disk_error(uri, error) from error
 
     def check_writable(self, uri: str) -> None:
         """Returns if outputs can lie below a prefix. Raises as `write`."""
@@ -108,7 +110,10 @@ class Objects:
         budget = _budget(uri, 0)
         path = local_path(probe, self._settings, budget)
         if path is not None:
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise _disk_error(uri, error) from error
             return
         bucket, key = s3_parts(probe, budget)
         try:
@@ -142,7 +147,7 @@ class Objects:
         except PenstockError:
             raise
         except Exception as error:
-            raise remote_error(budget.what, error) from error
+            raise put_error(budget.what, error) from error
 
     def _store(self, bucket: str, budget: Budget) -> Any:
         store = self._stores.get(bucket)
@@ -169,7 +174,8 @@ def _replace(path: Path, data: bytes, draft: str) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong with the writing is what is told
+            beside.unlink(missing_ok=True)
         raise
     sync(path.parent)
 
@@ -213,6 +219,17 @@ def _output_error(uri: str, error: PenstockError) -> PenstockError:
     if isinstance(error, NotNowError):
         return NotNowError("output-unreachable", error.message, hint=error.hint)
     return _unwritable(uri, error.message)
+
+
+def _disk_error(uri: str, error: OSError) -> PenstockError:
+    cause = error.strerror or str(error)
+    if not errno_passes(error.errno):
+        return _unwritable(uri, cause)
+    return NotNowError(
+        "output-unreachable",
+        f"{shown_uri(uri)} can't be written for now: {cause}",
+        hint="Free space on the disk that holds it, or mend it; it is tried again until then.",
+    )
 
 
 def _unwritable(uri: str, cause: str) -> CallerError:

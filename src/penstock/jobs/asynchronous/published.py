@@ -64,6 +64,10 @@ class Published:
             endpoint, "ExpiredRequests" if reason == "expired" else "InvocationFailures", 1.0
         )
 
+    def given_up(self, endpoint: str) -> None:
+        """The outcome of a request was never written: its place took nothing for too long."""
+        self._count(endpoint, "OutcomesGivenUp", 1.0)
+
     def _count(self, endpoint: str, name: str, value: float) -> None:
         self._counts.setdefault((endpoint, name), StatisticSet()).add(value)
 

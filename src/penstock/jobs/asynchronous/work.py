@@ -15,7 +15,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from penstock.clock import Clock
 from penstock.control.store_thread import StoreThread
 from penstock.core.retry import Past
-from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.errors import PenstockError
 from penstock.gateway.awaited import AwaitedReply
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.invocation import Affinity, Invocation
@@ -40,6 +40,8 @@ PRIORITY_LAST: Final = 255
 _SUSPECT: Final = Past(company_deaths=1)
 #: Reading and writing wait for disks and networks, not for the processor.
 _THREADS: Final = 16
+#: Of the room for bodies, at most this part (one in so many) is of answers that can't be written.
+_KEPT_PART: Final = 4
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,6 +75,7 @@ class RequestWork:
     ) -> None:
         """`bytes_max`: of bodies in memory at once."""
         self.room = BytesRoom(bytes_max)
+        self._kept_bytes = 0
         self._database = database
         self._dispatcher = dispatcher
         self._objects = objects
@@ -161,21 +164,34 @@ class RequestWork:
             request, number, answer, content_type, region=self._region, now=now
         )
 
-    async def failure_written(
-        self, request: AsyncRequest, number: int, reason: str, error: PenstockError, *, last: bool
-    ) -> Notification | None:
-        """Writes the object of a failure, if it is to have one; as `written`.
+    def keep(self, reply: Reply) -> bool:
+        """Whether an answer that can't be written may stay in memory; `let_go` of it then. Together
+        they take a part of the room, so that one full disk leaves the rest to others."""
+        size = len(reply.body)
+        if self._kept_bytes + size > self.room.bytes_max // _KEPT_PART:
+            return False
+        self._kept_bytes += size
+        self.room.add(size)
+        return True
 
-        Raises NotNowError where the store can't be reached, but not the `last` time.
-        """
+    def let_go(self, reply: Reply) -> None:
+        """An answer that was kept no longer is."""
+        self._kept_bytes -= len(reply.body)
+        self.room.give(len(reply.body))
+
+    async def failure_written(
+        self, request: AsyncRequest, number: int, reason: str, error: PenstockError
+    ) -> None:
+        """Writes the object of a failure, if it is to have one. Raises PenstockError."""
+        if request.failure_uri:
+            body = outcome.failure_body(reason, error, request)
+            await self._write(request.failure_uri, body, number, "application/json")
+
+    def failure_told(
+        self, request: AsyncRequest, number: int, reason: str, error: PenstockError
+    ) -> Notification | None:
+        """The notification of a failure, if anybody is told."""
         body = outcome.failure_body(reason, error, request)
-        try:
-            if request.failure_uri:
-                await self._write(request.failure_uri, body, number, "application/json")
-        except (CallerError, NotNowError) as unwritten:
-            if isinstance(unwritten, NotNowError) and not last:
-                raise
-            _log.warning("%s: %s", unwritten.code, unwritten.message)
         now = self._clock.wall()
         return outcome.failed(request, number, error, body, region=self._region, now=now)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Final
 
+from penstock.artifacts.budget import disk_errors
 from penstock.artifacts.source import ArtifactSettings
 from penstock.core.jobs.job_actions import NotDone
+from penstock.core.storage_failures import is_storage
 from penstock.errors import PenstockError
 from penstock.jobs.transform.outcomes import kind_of_output, reason_of
 from penstock.jobs.transform.records import JobRecord
 from penstock.jobs.transform.refusals import put_errors
 from penstock.jobs.transform.work import JobWork
 from penstock.records.output import assemble
-from penstock.records.parts import forget
+from penstock.records.parts import forget, parts_folder
 
 _log = logging.getLogger(__name__)
 
@@ -41,39 +44,64 @@ class JobOutputs:
         """None: it is in its place. Doing it again does no harm."""
         async with self._places:
             try:
-                await asyncio.to_thread(
-                    assemble,
-                    self._objects[number],
-                    self._spans[number],
-                    self._parts_uri,
-                    self._record.spec.output,
-                    self._settings,
-                    processing=self._record.spec.processing,
-                )
+                await asyncio.to_thread(self._assemble, number)
             except PenstockError as error:
                 return NotDone(kind_of_output(error), reason_of(error))
         self._in_place.add(number)
         return None
 
+    def _assemble(self, number: int) -> None:
+        spec = self._record.spec
+        with self._disk():
+            assemble(
+                self._objects[number],
+                self._spans[number],
+                self._parts_uri,
+                spec.output,
+                self._settings,
+                processing=spec.processing,
+            )
+
+    def _disk(self) -> AbstractContextManager[None]:
+        """While parts are read, wherever what is made of them goes to."""
+        return disk_errors("parts of the job's output", parts_folder(self._parts_uri))
+
     def refused(self, number: int, span: int) -> None:
         """Records of a committed part were."""
         self._refused.add((number, span))
 
-    async def finish(self) -> None:
-        """Tells why objects have no output, and removes all parts. Harmless twice."""
-        await asyncio.to_thread(self._finish)
+    async def finish(self) -> PenstockError | None:
+        """Tells why objects have no output, and removes all parts. Harmless twice.
 
-    def _finish(self) -> None:
+        An error: a disk or a store does not take it for now, nothing is removed, and it is to be
+        done again; or `give_up`.
+        """
+        return await asyncio.to_thread(self._finish)
+
+    async def give_up(self) -> None:
+        """Removes all parts, whatever was not told."""
+        await asyncio.to_thread(forget, self._parts_uri)
+
+    def _finish(self) -> PenstockError | None:
         for number in sorted({one for one, _ in self._refused} - self._in_place):
-            self._put_errors(number, (span for one, span in self._refused if one == number))
+            spans = (span for one, span in self._refused if one == number)
+            error = self._put_errors(number, spans)
+            if error is not None and is_storage(error):
+                return error
         forget(self._parts_uri)
+        return None
 
-    def _put_errors(self, number: int, spans: Iterable[int]) -> None:
+    def _put_errors(self, number: int, spans: Iterable[int]) -> PenstockError | None:
         wanted = set(spans)
         refused = [span for span in self._spans[number] if span.number in wanted]
         spec = self._record.spec
         try:
-            put_errors(self._objects[number], refused, self._parts_uri, spec.output, self._settings)
+            with self._disk():
+                put_errors(
+                    self._objects[number], refused, self._parts_uri, spec.output, self._settings
+                )
         except PenstockError as error:
             name = self._record.name
             _log.warning("transform job %s: no errors are written: %s", name, error.message)
+            return error
+        return None

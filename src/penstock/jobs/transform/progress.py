@@ -8,8 +8,15 @@ from penstock.core.jobs.progress import Pace
 from penstock.jobs.transform.records import JobTotals
 
 
-def progress_of(totals: JobTotals, pace: Pace, *, instances: int, waits: str) -> dict[str, Any]:
-    """`waits`: why it does not run now; empty: it does, or has ended."""
+def progress_of(
+    totals: JobTotals, pace: Pace, *, instances: int, waits: str, words: str = ""
+) -> dict[str, Any]:
+    """
+    Args:
+        waits: why it does not go on now: others-first | room | storage; empty: it does, or has
+            ended.
+        words: the same for people, where there is more to say.
+    """
     told: dict[str, Any] = {
         "Objects": totals.objects,
         "Spans": totals.spans,
@@ -25,4 +32,5 @@ def progress_of(totals: JobTotals, pace: Pace, *, instances: int, waits: str) ->
         "InstanceSeconds": round(totals.instance_s, 3),
         "Instances": instances,
     }
-    return told | ({"Waiting": waits} if waits else {})
+    told |= {"Waiting": waits} if waits else {}
+    return told | ({"WaitingMessage": words} if waits and words else {})

@@ -31,6 +31,8 @@ from penstock.core.jobs.job_actions import (
     RunSpan,
     StopSpans,
 )
+from penstock.core.jobs.stuck import Stuck
+from penstock.core.storage_failures import is_storage
 from penstock.errors import CallerError, PenstockError
 from penstock.jobs.transform import transactions, work
 from penstock.jobs.transform.capacity import JobCapacity, deployment_name, instances_max
@@ -48,6 +50,10 @@ _KEPT_EVERY_S: Final = 10.0  #: what a job has cost so far is written down as of
 _RETRY_S: Final = 1.0  #: when the database could not be written
 _BUG_RETRY_S: Final = 5.0
 _LISTING_ATTEMPTS_MAX: Final = 5
+# What waits for a disk or a store beside spans and outputs.
+_LISTING: Final = "listing"
+_RECORD: Final = "record"
+_ENDING: Final = "ending"
 
 _Told = Callable[[TransformJob], list[Action]]
 
@@ -76,6 +82,8 @@ class TransformRun:
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._looks = False  #: a look at its copies is in the inbox
+        self._stuck = Stuck()  #: what is not the machine's: its listing, its record, its end
+        self._machine: TransformJob | None = None
         self._task: asyncio.Task[None] | None = None
         self._calls: SpanCalls | None = None
         self._outputs: JobOutputs | None = None
@@ -94,6 +102,11 @@ class TransformRun:
         if not self._stopping:
             self._stopping = True
             self._tell(lambda machine: machine.stop(now=self._clock.monotonic()))
+
+    @property
+    def waits_for(self) -> str:
+        """What a disk or a store has that keeps it from going on; empty: nothing."""
+        return self._stuck.message or (self._machine.waits_for if self._machine else "")
 
     async def close(self) -> None:
         """The server ends: what runs is done again from the record."""
@@ -116,7 +129,7 @@ class TransformRun:
                 break
             except PenstockError as error:
                 _log.warning("transform job %s: %s: %s", name, error.code, error.message)
-                pause_s = _RETRY_S
+                pause_s = self._pause_s(_RECORD, error) or _RETRY_S
             except Exception:
                 _log.exception("transform job %s failed and is taken up again", name)
                 pause_s = _BUG_RETRY_S
@@ -133,6 +146,7 @@ class TransformRun:
         if todo is None:
             return
         machine = await asyncio.to_thread(work.machine_of, self._record, todo, self._parts_uri)
+        self._machine = machine
         now = self._clock.monotonic()
         self._outputs = JobOutputs(self._record, todo, self._parts_uri, self._settings)
         objects = {one.number: one for one in todo.objects}
@@ -157,24 +171,39 @@ class TransformRun:
         record, database = self._record, self._plane.database
         if record.span_bytes:
             return await work.take_up(record, database, self._parts_uri)
-        if self._stopping:
-            await self._end(EndJob(STOPPED, "", "stop-asked"))
-            return None
-        for attempt in range(1, _LISTING_ATTEMPTS_MAX + 1):
+        attempt = 0
+        while not self._stopping:
             try:
-                return await work.begin(record, database, self._settings, now=self._clock.wall())
+                begun = await work.begin(record, database, self._settings, now=self._clock.wall())
+                self._stuck.over(_LISTING)
+                return begun
             except PenstockError as error:
-                if isinstance(error, CallerError) or attempt == _LISTING_ATTEMPTS_MAX:
+                attempt += 1
+                pause_s: float | None = _RETRY_S * 2**attempt
+                if is_storage(error):
+                    pause_s = self._pause_s(_LISTING, error)
+                elif attempt == _LISTING_ATTEMPTS_MAX:
+                    pause_s = None
+                if isinstance(error, CallerError) or pause_s is None:
                     await self._end(EndJob(FAILED, reason_of(error), "input-wrong"))
                     return None
-                await asyncio.sleep(_RETRY_S * 2**attempt)
-        raise AssertionError("the last attempt ends the job")
+                await asyncio.sleep(pause_s)
+        self._stuck.over(_LISTING)
+        await self._end(EndJob(STOPPED, "", "stop-asked"))
+        return None
+
+    def _pause_s(self, what: str, error: PenstockError) -> float | None:
+        """Until it is tried again; None: a disk or a store was waited for long enough."""
+        now = self._clock.monotonic()
+        due = self._stuck.failed(what, reason_of(error), full=False, now=now)
+        return None if due is None else due - now
 
     async def _loop(self, machine: TransformJob) -> None:
         kept_at = self._clock.monotonic()
         while not machine.ended:
             told = await self._next(machine)
             await self._carry_out(machine, told(machine))
+            self._stuck.over(_RECORD)
             self.capacity.count()
             if self._clock.monotonic() >= kept_at + _KEPT_EVERY_S:
                 kept_at = self._clock.monotonic()
@@ -314,7 +343,7 @@ class TransformRun:
             "transform job %s: %s (%s) %s", name, action.status, action.reason, action.message
         )
         if self._outputs is not None:
-            await self._outputs.finish()
+            await self._finish(self._outputs)
         await self._plane.database.call(
             transactions.end,
             name,
@@ -323,6 +352,17 @@ class TransformRun:
             totals=self.totals(),
             now=self._clock.wall(),
         )
+
+    async def _finish(self, outputs: JobOutputs) -> None:
+        """What is told of refused records waits for its disk or its store, but where the job is
+        stopped."""
+        while (error := await outputs.finish()) is not None:
+            pause_s = self._pause_s(_ENDING, error)
+            if pause_s is None or self._stopping:
+                await outputs.give_up()
+                break
+            await asyncio.sleep(pause_s)
+        self._stuck.over(_ENDING)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)
