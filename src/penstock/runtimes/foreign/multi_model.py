@@ -8,7 +8,6 @@ says when it has no memory for one more (`model-memory-full`, its status 507).
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
@@ -63,7 +62,7 @@ class ForeignHost(Supervised[ForeignServer]):
         clock: Clock | None = None,
     ) -> None:
         self.views = Views(fresh_root(folder))
-        context = dataclasses.replace(context, model_dir=self.views.root)
+        context = context.of_host(model_dir=self.views.root)
         super().__init__(context, self, clock=clock)
         self.make_room = make_room
         self.under_way = UnderWay()

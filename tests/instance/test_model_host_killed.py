@@ -1,0 +1,127 @@
+"""A process that dies while it loads a target model says nothing of the model: it is loaded again,
+and whoever waits for it goes on waiting. The third death in a row is the model's."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from instance_harness import Answer, instance, wait_until
+from test_model_host import adding, packed
+from test_model_host_calls import Gated
+from tests.fakes import model_files
+
+from penstock.runtimes.workers.memory import tree_pids
+from penstock.wire import frames
+
+#: Says that it loads, and is loaded once the gate is open.
+WAITS = """
+import os, time
+def model_fn(model_dir):
+    print("loads now", flush=True)
+    while not os.path.exists(os.environ["GATES"] + "/load"):
+        time.sleep(0.01)
+    return 1
+def predict_fn(data, model):
+    return data["x"]
+"""
+
+Make = Callable[..., Gated]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Make]:
+    """Makes the host of a test, with variables for its models."""
+    prefix, gates = tmp_path / "models", tmp_path / "gates"
+    prefix.mkdir()
+    gates.mkdir()
+    folder = model_files.code(tmp_path / "slow", WAITS, rows_max=1)
+    packed(folder, prefix / "slow.tar.gz")
+    adding(tmp_path, prefix / "healthy.tar.gz", 1)
+
+    @contextmanager
+    def running(**environment: str) -> Iterator[Gated]:
+        with instance(tmp_path / "run", memory_bytes=4 << 30) as process:
+            made = Gated(process, prefix)
+            assert made.load(environment={"GATES": str(gates)} | environment).get("ok")
+            yield made
+            made.open_gate("load")
+            made.client.close()
+
+    yield running
+
+
+def kill_at_load(host: Gated, number: int) -> None:
+    """The process that loads the slow model, once it has begun for the `number`th time."""
+    wait_until(
+        lambda: host.running.log.read_text().count("loads now") >= number, f"load {number} begins"
+    )
+    [victim] = [pid for pid in tree_pids(host.running.process.pid) if _holds_models(pid)]
+    os.kill(victim, signal.SIGKILL)
+
+
+def _holds_models(pid: int) -> bool:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return b"penstock.runtimes.python" in command and state != "Z"
+
+
+SHARED = pytest.mark.parametrize("shared", ["true", "false"], ids=["shared-worker", "own-worker"])
+
+
+@SHARED
+def test_whoever_waits_is_answered_by_the_load_after_the_deaths(hosts: Make, shared: str) -> None:
+    with hosts(PENSTOCK_SHARED_WORKER=shared) as host:
+        waiting = [host.send("slow.tar.gz", x) for x in range(10)]
+        kill_at_load(host, 1)
+        kill_at_load(host, 2)
+        host.open_gate("load")
+        assert [Answer(host.client.answer(ident)).json for ident in waiting] == list(range(10))
+
+
+@SHARED
+def test_the_third_death_in_a_row_is_the_models_and_names_it(hosts: Make, shared: str) -> None:
+    with hosts(PENSTOCK_SHARED_WORKER=shared) as host:
+        host.ask("healthy.tar.gz")
+        host.models(unload="healthy.tar.gz", wait_s=30.0)
+        waiting = host.send("slow.tar.gz")
+        for number in (1, 2, 3):
+            kill_at_load(host, number)
+        error = Answer(host.client.answer(waiting)).error
+        assert (error["code"], error["status"]) == ("target-model-quarantined", 424), error
+        assert "slow.tar.gz" in error["message"]
+        assert "healthy.tar.gz" not in error["message"]
+        assert "SIGKILL" in error["message"]
+        assert host.ask("healthy.tar.gz", 1).json["sum"] == 2
+
+
+def test_an_explicit_load_is_answered_when_it_has_come_about(hosts: Make) -> None:
+    with hosts() as host:
+        asked = host.begin(load="slow.tar.gz", wait_s=30.0)
+        kill_at_load(host, 1)
+        host.open_gate("load")
+        told = host.told(asked)
+        assert told.get("ok"), told
+
+
+def test_a_neighbour_in_the_worker_that_is_killed_is_not_refused(hosts: Make) -> None:
+    with hosts() as host:
+        assert host.ask("healthy.tar.gz", 1).kind == frames.REPLY
+        waiting = host.send("slow.tar.gz", 5)
+        kill_at_load(host, 1)
+
+        def answers() -> bool:
+            answer = host.ask("healthy.tar.gz", 1)
+            assert answer.kind in (frames.REPLY, frames.RETURNED), answer.error
+            return answer.kind == frames.REPLY  # what is given back the gateway sends again
+
+        wait_until(answers, "the neighbour is back")
+        host.open_gate("load")
+        assert Answer(host.client.answer(waiting)).json == 5
