@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,11 +31,26 @@ def predict_fn(data, model):
     return data["x"]
 """
 
+#: Is loaded at once, and then warms up until the gate is open.
+WARMS_UP = """
+import os, time
+def model_fn(model_dir):
+    return 1
+def predict_fn(data, model):
+    if data["x"] is None:
+        print("loads now", flush=True)
+        while not os.path.exists(os.environ["GATES"] + "/load"):
+            time.sleep(0.01)
+    return data["x"]
+"""
+
+SERVER = Path(__file__).parents[1] / "fakes" / "multi_model_server.py"
+
 Make = Callable[..., Gated]
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[Make]:
+def hosts(tmp_path: Path) -> Make:
     """Makes the host of a test, with variables for its models."""
     prefix, gates = tmp_path / "models", tmp_path / "gates"
     prefix.mkdir()
@@ -52,7 +68,7 @@ def hosts(tmp_path: Path) -> Iterator[Make]:
             made.open_gate("load")
             made.client.close()
 
-    yield running
+    return running
 
 
 def kill_at_load(host: Gated, number: int) -> None:
@@ -60,17 +76,19 @@ def kill_at_load(host: Gated, number: int) -> None:
     wait_until(
         lambda: host.running.log.read_text().count("loads now") >= number, f"load {number} begins"
     )
-    [victim] = [pid for pid in tree_pids(host.running.process.pid) if _holds_models(pid)]
-    os.kill(victim, signal.SIGKILL)
+    tree = tree_pids(host.running.process.pid)
+    os.kill(next(pid for pid in tree if _holds_models(pid)), signal.SIGKILL)
 
 
 def _holds_models(pid: int) -> bool:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"penstock.runtimes.python" in command and state != "Z"
+    return b"guard.py" not in b" ".join(words) and any(
+        word.startswith(b"penstock.runtimes.python") or word == os.fsencode(SERVER)
+        for word in words
+    )
 
 
 SHARED = pytest.mark.parametrize("shared", ["true", "false"], ids=["shared-worker", "own-worker"])
@@ -125,3 +143,47 @@ def test_a_neighbour_in_the_worker_that_is_killed_is_not_refused(hosts: Make) ->
         wait_until(answers, "the neighbour is back")
         host.open_gate("load")
         assert Answer(host.client.answer(waiting)).json == 5
+
+
+def test_a_death_in_warm_up_is_one_while_loading(hosts: Make, tmp_path: Path) -> None:
+    folder = model_files.code(
+        tmp_path / "warms", WARMS_UP, rows_max=1, warmup=[{"body": '{"x": null}'}]
+    )
+    with hosts() as host:
+        packed(folder, host.prefix / "warms.tar.gz")
+        waiting = host.send("warms.tar.gz", 5)
+        kill_at_load(host, 1)
+        kill_at_load(host, 2)
+        host.open_gate("load")
+        assert Answer(host.client.answer(waiting)).json == 5
+
+
+def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_path: Path) -> None:
+    prefix, gates = tmp_path / "models", tmp_path / "gates"
+    gates.mkdir()
+    for name, weights in (("healthy", "good"), ("slow", f"!gate {gates}/load")):
+        (prefix / name).mkdir(parents=True)
+        (prefix / name / "weights").write_text(weights)
+    commands = {"of-ours": [sys.executable, str(SERVER), "{port}"]}
+    with instance(
+        tmp_path / "run", memory_bytes=4 << 30, artifact={"image_commands": commands}
+    ) as process:
+        host = Gated(process, prefix)
+        source = {"uri": f"{prefix.as_uri()}/", "image": "of-ours"}
+        assert host.load(source=source).get("ok")
+        assert host.ask("healthy").json["weights"] == "good"
+        waiting = host.send("slow")
+        kill_at_load(host, 1)
+        kill_at_load(host, 2)
+        host.open_gate("load")
+        assert Answer(host.client.answer(waiting)).json["target"] == "slow"
+        (gates / "load").unlink()
+        host.models(unload="slow", wait_s=30.0)
+        waiting = host.send("slow")
+        for number in (3, 4, 5):
+            kill_at_load(host, number)
+        error = Answer(host.client.answer(waiting)).error
+        assert error["code"] == "target-model-quarantined", error
+        assert "e:slow" in error["message"]
+        wait_until(lambda: host.ask("healthy").kind == frames.REPLY, "the server is back")
+        host.client.close()

@@ -12,6 +12,7 @@ import pytest
 from tests.fakes import model_files
 
 from penstock.artifacts.detect import detect
+from penstock.core.attempts import is_permanent
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes import probe
 from penstock.runtimes.graph_key import graph_key
@@ -30,6 +31,20 @@ def test_a_crash_names_the_file_and_the_signal(
     assert caught.value.code == "model-crashes-runtime"
     assert "model.onnx" in caught.value.message
     assert "SIGSEGV" in caught.value.message
+
+
+def test_a_probe_that_is_killed_from_outside_says_nothing_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "killed"
+    killed.write_text("#!/bin/sh\nkill -KILL $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    found = detect(model_files.affine(tmp_path / "m"))
+    with pytest.raises(ModelError) as caught:
+        probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
+    assert caught.value.code == "process-killed"
+    assert not is_permanent(caught.value), "the load is tried again"
 
 
 def test_a_file_that_went_well_is_not_probed_again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, PenstockError, from_dict
 
 _WORDS_CHARS_MAX = 2000
@@ -17,7 +18,7 @@ def child_failure(code: int, output: Sequence[str]) -> PenstockError:
     except (ValueError, IndexError, AttributeError):
         words = "".join(output)[-_WORDS_CHARS_MAX:].strip()
         return ModelError(
-            "compile-crashed",
+            "compile-crashed" if is_crash(code) else "process-killed",
             f"compiling ended with status {code}: {words or 'no output'}",
             hint="Run 'penstock compile' on the model by hand; -9 is mostly a lack of memory.",
         )

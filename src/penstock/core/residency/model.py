@@ -38,10 +38,10 @@ class TargetModel:
     __slots__ = (
         "admitted", "artifact", "blocked", "busy", "crashes", "dismissed", "drains", "evictions",
         "failed_reason", "failed_text", "failed_until", "failures", "foreseen_at", "guessed_hits",
-        "held_until", "history", "hits", "load_deaths", "load_reason", "load_s", "loaded_at", "loads",
-        "loads_at", "misguesses", "misses", "name", "need", "need_known", "need_measured", "overtaken",
-        "parked", "phase_at", "pinned", "prefetched", "prepare_s", "promised", "retry_expected",
-        "since", "stale", "state", "story", "taken", "unload_reason", "wished",
+        "held_until", "history", "hits", "load_deaths", "load_reason", "load_s", "loaded_at",
+        "loads", "loads_at", "misguesses", "misses", "name", "need", "need_known", "need_measured",
+        "overtaken", "parked", "phase_at", "pinned", "prefetched", "prepare_s", "promised",
+        "retry_expected", "since", "stale", "state", "story", "taken", "unload_reason", "wished",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:

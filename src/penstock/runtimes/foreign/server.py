@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.cleanup import shielded
+from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
@@ -105,9 +106,12 @@ class ForeignServer:
             if await self._ping():
                 return
             await asyncio.sleep(_PING_EVERY_S)
+        status = self._status() or 0
+        # The guard tells of a signal as a shell does, unless it was the guard that was killed.
+        crashed = is_crash(128 - status if status > 128 else status)
         raise ModelError(
-            "process-ended",
-            f"{self._name}: {program} ended with status {self._status()} before /ping answered",
+            "process-ended" if crashed else "process-killed",
+            f"{self._name}: {program} ended with status {status} before /ping answered",
             hint="Its own output is in the instance's log.",
         )
 
