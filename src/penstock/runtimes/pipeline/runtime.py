@@ -175,8 +175,9 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clo
                 "model-missing", f"step {name!r} runs {step.target!r}, and no models are loaded"
             )
         return ModelWay(
-            name, context.models, step.target, clock, version=step.version, outputs=step.outputs
-        )
+            name, context.models, step.target, clock, version=step.version, outputs=step.outputs,
+            again=not context.description.ensemble,
+        )  # fmt: skip
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
         return steps.way(name, step.target, follows=whole, keeps=step.result_wanted)
