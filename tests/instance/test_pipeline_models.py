@@ -103,3 +103,71 @@ def test_inputs_that_are_no_tensors_of_the_model_are_told_with_the_step(
     error = served.client().invoke(1, body, door="runtime").error
     assert words in error["message"]
     assert error["original_status"] == 400
+
+
+BLAMED = """
+schema: 1
+steps:
+  - name: prepare
+    python: {function: prepare}
+    inputs: {how: $request.how}
+  - name: made
+    model: {folder: models/small}
+    when: {value: $request.take, is: made}
+    inputs: {x: $prepare.rows}
+    emit: [{kind: embedding, data: {vectors: $piece.y}}]
+  - name: sent
+    model: {folder: models/small}
+    when: {value: $request.take, is: sent}
+    inputs: {x: $request.rows}
+    emit: [{kind: embedding, data: {vectors: $piece.y}}]
+  - name: told
+    python: {function: told}
+    when: {value: $request.take, is: told}
+    inputs: {rows: $prepare.rows}
+    emit: [{kind: embedding, data: $piece.nothing}]
+"""
+BLAMED_CODE = """
+def prepare(how):
+    return {"raises": lambda: None + 1, "words": lambda: {"rows": [["a"]]}, "none": lambda: {},
+            "short": lambda: {"rows": [[1.0]]}, "good": lambda: {"rows": [[1.0] * 4]}}[how]()
+
+def told(rows):
+    return {"rows": rows}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ({"how": "raises", "take": "made"}, 500),  # a TypeError in a step
+        ({"how": "words", "take": "made"}, 500),
+        ({"how": "short", "take": "made"}, 500),
+        ({"how": "none", "take": "made"}, 500),
+        ({"how": "good", "take": "told"}, 500),
+        ({"how": "good", "take": "sent", "rows": [["a"]]}, 400),
+        ({"how": "good", "take": "sent", "rows": [[1.0]]}, 400),
+        ({"how": "good", "take": "sent"}, 400),
+        ({"take": "made"}, 400),
+    ],
+)
+def test_what_a_step_made_wrong_is_the_models_failure_and_not_the_callers(
+    asked: dict[str, Any], status: int, blamed: Instance
+) -> None:
+    """At SageMaker's door both are 424; the model's own status says whose fault it is."""
+    answer = blamed.client().invoke(1, json.dumps(asked).encode(), door="runtime")
+    assert (answer.error["status"], answer.error["original_status"]) == (424, status)
+
+
+@pytest.fixture(scope="module")
+def blamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    folder = tmp_path_factory.mktemp("blamed")
+    artifact = folder / "artifact"
+    (artifact / "code").mkdir(parents=True)
+    (artifact / "pipeline.yaml").write_text(BLAMED)
+    (artifact / "code" / "steps.py").write_text(BLAMED_CODE)
+    model_files.affine(artifact / "models" / "small")
+    with instance(folder) as running:
+        loaded = running.client().load(1, artifact)
+        assert loaded.get("ok"), loaded
+        yield running

@@ -74,3 +74,10 @@ def failed_answer(status: int, message: str, retry_after_s: float | None = None)
     if status in (400, 413, 422):
         return CallerError("step-refused", words, status=status)
     return ModelError("step-failed", words, original_status=status)
+
+
+def models_own(error: PenstockError) -> PenstockError:
+    """A refusal of what no caller has sent, but a step has made."""
+    if not isinstance(error, CallerError):
+        return error
+    return ModelError(error.code, error.message, hint=error.hint)

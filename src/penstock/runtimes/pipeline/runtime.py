@@ -34,7 +34,7 @@ from penstock.core.pipeline_actions import (
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext
-from penstock.runtimes.pipeline.calls import Call, Way
+from penstock.runtimes.pipeline.calls import Call, Way, models_own
 from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
@@ -237,7 +237,8 @@ class _Hearing:
         run.hear(told)
 
     def failed(self, error: PenstockError) -> None:
-        self.run.hear(lambda: self.run.fell(self, error))
+        known = error if self.step.is_given_the_request else models_own(error)
+        self.run.hear(lambda: self.run.fell(self, known))
 
     @property
     def trace_headers(self) -> tuple[tuple[str, str], ...]:
@@ -346,7 +347,7 @@ class _Run:
             return []
         if hearing.far_end is not None:
             hearing.far_end.stop()
-        return self.fell(hearing, error)
+        return self.fell(hearing, models_own(error))
 
     # what the pipeline says
 
@@ -390,6 +391,11 @@ class _Run:
                 self.hear(lambda: self._skipped(hearing))
                 return
             inputs = step.inputs.fill(hearing.scope)
+        except PenstockError as error:
+            refused = error  # whose fault it is the reference knows
+            self.hear(lambda: self.fell(hearing, refused))
+            return
+        try:
             left = self._left_s(step)
             way = self._runtime.ways[action.step]
             if isinstance(way, ModelWay):
