@@ -78,6 +78,7 @@ def failed_answer(status: int, message: str, retry_after_s: float | None = None)
 
 def models_own(error: PenstockError) -> PenstockError:
     """A refusal of what no caller has sent, but a step has made."""
-    if not isinstance(error, CallerError):
+    refuses = isinstance(error, ModelError) and error.original_status < 500
+    if not refuses and not isinstance(error, CallerError):
         return error
     return ModelError(error.code, error.message, hint=error.hint)

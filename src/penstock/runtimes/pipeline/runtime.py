@@ -237,7 +237,8 @@ class _Hearing:
         run.hear(told)
 
     def failed(self, error: PenstockError) -> None:
-        known = error if self.step.is_given_the_request else models_own(error)
+        own_words = self.step.way == "python"  # a status that its code gives is meant so
+        known = error if self.step.is_given_the_request or own_words else models_own(error)
         self.run.hear(lambda: self.run.fell(self, known))
 
     @property
