@@ -518,6 +518,24 @@ def test_a_link_that_goes_round_does_not_keep_the_index(models: Path) -> None:
     assert [entry.name for entry in settled(models).list()] == ["team/a.tar.gz"]
 
 
+@pytest.mark.parametrize("folder", ["", "team/"])
+def test_one_bad_entry_hides_no_other_model(models: Path, folder: str) -> None:
+    """A link to itself, one to nothing, a pipe, a name that is no text, a folder that is locked."""
+    place = models / folder
+    write(models, {f"{folder}a/model.onnx": onnx_bytes(), f"{folder}sub/x.txt": b""})
+    (place / "z.tar.gz").write_bytes(archive())
+    (place / "loop").symlink_to("loop")
+    (place / "there.tar.gz").symlink_to("back.tar.gz")
+    (place / "back.tar.gz").symlink_to("there.tar.gz")
+    (place / "dangling.tar.gz").symlink_to("nothing")
+    os.mkfifo(place / "pipe.tar.gz")
+    Path(os.fsdecode(os.fsencode(place) + b"/\xff.tar.gz")).write_bytes(archive())
+    (place / "sub").chmod(0)
+    served = [entry.name for entry in settled(models).list() if entry.stamp]
+    (place / "sub").chmod(0o700)
+    assert served == [f"{folder}a", f"{folder}z.tar.gz"]
+
+
 def test_an_entry_that_cannot_be_served_as_it_lies_there_has_no_stamp(models: Path) -> None:
     write(models, {"m/model.onnx": onnx_bytes()})
     (models / "m/other").symlink_to("/etc/hostname")
