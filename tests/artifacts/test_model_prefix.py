@@ -166,6 +166,31 @@ def test_a_name_without_a_model_is_not_found(
     assert settled(models).stamp("empty") is None
 
 
+def test_a_folder_of_archives_is_a_part_of_their_names_and_no_model(
+    models: Path, cache: ArtifactCache, server: ObjectServer
+) -> None:
+    """Young or not, and nothing of it is read: it may be all that a tenant has."""
+    for path in ("dir/sub/b.tar.gz", "dir/sub/README"):
+        write(models, {path: archive()})
+        server.objects[f"/bucket/models/{path}"] = archive()
+    for prefix in (settled(models), ModelPrefix(str(models), SETTINGS), bucket(server)):
+        for name in ("dir", "dir/sub"):
+            error = error_of(lambda p=prefix, n=name: p.fetch(n, cache))  # type: ignore[misc]
+            assert (error.code, error.status) == ("target-model-not-found", 404), name
+            assert prefix.stamp(name) is None
+    assert cache.entries() == []
+
+
+def test_a_folder_that_may_be_a_model_is_one_whatever_lies_in_it(
+    models: Path, cache: ArtifactCache
+) -> None:
+    write(models, {"m/model.yaml": b"", "m/data/more.zip": b"x", "t/one/config.pbtxt": b""})
+    for name in ("m", "t"):
+        assert error_of(lambda n=name: settled(models).fetch(n, cache)).code != (  # type: ignore[misc]
+            "target-model-not-found"
+        )
+
+
 def test_adding_a_model_is_copying_it_there(models: Path, cache: ArtifactCache) -> None:
     prefix = settled(models)
     assert (prefix.stamp("new.tar.gz"), prefix.list()) == (None, [])

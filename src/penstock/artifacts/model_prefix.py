@@ -24,7 +24,7 @@ from penstock.artifacts.detect import Detected
 from penstock.artifacts.fetch import local_path, look, s3_parts
 from penstock.artifacts.listing import Listing
 from penstock.artifacts.models.names import checked
-from penstock.artifacts.prepare import code_source, prepare
+from penstock.artifacts.prepare import code_source, prepare, refuse_part_of_names
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.artifacts.submitted_code import together
 from penstock.clock import Clock, SystemClock
@@ -114,12 +114,13 @@ class ModelPrefix:
         `artifact-link-refused` ...) and `NotNowError` (`artifact-unreachable`).
         """
         try:
-            stamp = self._look(self.resolve(target_model)).stamp()
+            listing = self._look(self.resolve(target_model))
+            refuse_part_of_names(listing, self._shown)
         except CallerError as error:
             if error.code in _ABSENT:
                 return None
             raise
-        code = code_source(self._common, self._settings)
+        stamp, code = listing.stamp(), code_source(self._common, self._settings)
         return stamp if code is None else together(stamp, self._look(code).stamp())
 
     def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ModelEntry]:

@@ -22,6 +22,7 @@ from penstock.artifacts.detect import Detected, detect
 from penstock.artifacts.fetch import copy_file, directory_digest, look
 from penstock.artifacts.images import image_hint
 from penstock.artifacts.listing import Listing, SourceFile
+from penstock.artifacts.models.layouts import is_part_of_names
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource
 from penstock.artifacts.submitted_code import code_uri, joined, together
 from penstock.artifacts.unfinished import changed, judged
@@ -151,6 +152,8 @@ def _current(
             raise
         _log.warning("%s: what was last fetched is used, for %s", budget.what, error.message)
         return entry
+    if source.within:
+        refuse_part_of_names(listing, budget.what)
     fingerprint = listing.fingerprint()
     entry = cache.find_source(key, fingerprint)
     if entry is None:
@@ -163,6 +166,16 @@ def _current(
                 raise changed(budget.what)
         cache.remember(key, fingerprint, entry.digest, uri=budget.what)
     return dataclasses.replace(entry, stamp=listing.stamp())
+
+
+def refuse_part_of_names(listing: Listing, what: str) -> None:
+    """Before anything of it is copied. Raises CallerError (`artifact-not-found`)."""
+    if not listing.single and is_part_of_names([file.name for file in listing.files]):
+        raise CallerError(
+            "artifact-not-found",
+            f"{what}: this folder is no model; it holds archives that are",
+            hint="Name one of them.",
+        )
 
 
 def _fetched(
