@@ -22,6 +22,7 @@ from penstock.runtimes.workers.output_lines import OutputLines
 _PING_EVERY_S = 0.05
 _PING_TIMEOUT_S = 2.0  #: as in AWS
 _TERM_GRACE_S = 5.0
+_LOG_HINT = "Its own output is in the instance's log."
 
 
 def free_port() -> int:
@@ -107,13 +108,11 @@ class ForeignServer:
                 return
             await asyncio.sleep(_PING_EVERY_S)
         status = self._status() or 0
+        words = f"{self._name}: {program} ended with status {status} before /ping answered"
         # The guard tells of a signal as a shell does, unless it was the guard that was killed.
-        crashed = is_crash(128 - status if status > 128 else status)
-        raise ModelError(
-            "process-ended" if crashed else "process-killed",
-            f"{self._name}: {program} ended with status {status} before /ping answered",
-            hint="Its own output is in the instance's log.",
-        )
+        if is_crash(128 - status if status > 128 else status):
+            raise ModelError("process-ended", words, hint=_LOG_HINT)
+        raise ModelError("process-killed", words, hint=_LOG_HINT)
 
     async def _ping(self) -> bool:
         connection = HttpConnection(self.port)
@@ -149,7 +148,7 @@ class ForeignServer:
                 ModelError(
                     "worker-died",
                     f"{self._name}: the model's server ended with status {status}",
-                    hint="Its own output is in the instance's log.",
+                    hint=_LOG_HINT,
                 )
             )
 

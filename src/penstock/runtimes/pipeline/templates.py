@@ -107,12 +107,11 @@ def _reference(found: re.Match[str], names: set[str]) -> Callable[[Scope], Any]:
             except (KeyError, IndexError, TypeError):
                 if optional:
                     return None
+                words = f"{name}{path} is needed, and {name} has no {_shown(key)} there"
+                if name == REQUEST:
+                    raise CallerError("input-missing", words) from None
                 # What a step made is its own fault, and not that of who sent the request.
-                kind = CallerError if name == REQUEST else ModelError
-                raise kind(
-                    "input-missing",
-                    f"{name}{path} is needed, and {name} has no {_shown(key)} there",
-                ) from None
+                raise ModelError("input-missing", words) from None
         return here
 
     return value
