@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import numpy as np
 import pytest
 from tests.fakes import triton_files as files
 from tests.fakes.model_files import weights
+from tests.fakes.processes import pids_in
 from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
 
-from penstock.runtimes.workers.memory import tree_pids
 from penstock.wire import frames
 
 X = [("x", "FP32", [4])]
@@ -256,7 +255,7 @@ def test_a_call_whose_models_process_is_killed_is_made_again(tmp_path: Path) -> 
         for _ in range(5):
             ident = client.send(1, body("slow"), door="oip")
             wait_until(lambda: calls_of(client, "slow"), "the call is under way")
-            [victim] = processes(running, "slow")
+            [victim] = pids_in("slow", below=running.process.pid)
             os.kill(victim, signal.SIGKILL)
             assert outcome(Answer(client.answer(ident)))[1] == "fine"
         client.close()
@@ -266,16 +265,6 @@ def calls_of(client: FrameClient, model: str) -> int:
     """Calls to the model that are being computed."""
     told = client.control(op="explain", copy=1)["models"][model]
     return int(told["unanswered"] and not told["lanes_lost"])
-
-
-def processes(running: Instance, model: str) -> list[int]:
-    """Those that have the model, by the folder that they were started in."""
-    found = []
-    for pid in tree_pids(running.process.pid):
-        with suppress(OSError):
-            if Path(os.readlink(f"/proc/{pid}/cwd")).name == model:
-                found.append(pid)
-    return found
 
 
 def test_a_cancelled_request_ends_what_is_called_for_it(tmp_path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import model_files
-from tests.instance.instance_harness import FrameClient, Instance, instance
+from tests.fakes import model_files, triton_files
+from tests.fakes.processes import pids_in
+from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
 
 DECLARED = """
 schema: 1
@@ -171,3 +175,54 @@ def blamed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
         loaded = running.client().load(1, artifact)
         assert loaded.get("ok"), loaded
         yield running
+
+
+KILLED = """
+schema: 1
+steps:
+  - name: say
+    python: {function: say}
+    inputs: {rows: $request.rows}
+    emit: [{kind: text, data: {text: $piece.text}}]
+  - name: slow
+    model: {folder: models/slow}
+    inputs: {x: $say.rows}
+    emit: [{kind: vectors, data: $piece.y}]
+"""
+SAYS = """
+def say(rows):
+    return {"text": "one moment", "rows": rows}
+"""
+SLOW = """
+class TritonPythonModel:
+    def execute(self, requests):
+        print("computes now", flush=True)
+        time.sleep(0.5)
+        return [answer(y=given(request, "x")) for request in requests]
+"""
+
+
+def test_a_model_step_whose_process_is_killed_is_run_again_behind_what_was_said(
+    tmp_path: Path,
+) -> None:
+    """The request is not given back: a stream that has begun could not begin again."""
+    artifact = tmp_path / "artifact"
+    (artifact / "code").mkdir(parents=True)
+    (artifact / "pipeline.yaml").write_text(KILLED)
+    (artifact / "code" / "steps.py").write_text(SAYS)
+    tensor = [("FP32", [2])]
+    triton_files.python(
+        artifact / "models" / "slow", SLOW,
+        inputs=[("x", *tensor[0])], outputs=[("y", *tensor[0])],
+    )  # fmt: skip
+    with instance(tmp_path) as running:
+        client = running.client()
+        loaded = client.load(1, artifact)
+        assert loaded.get("ok"), loaded
+        ident = client.send(1, json.dumps({"rows": [[1.0, 2.0]]}).encode(), door="runtime")
+        wait_until(lambda: "computes now" in running.log.read_text(), "the step computes")
+        [victim] = pids_in("slow", below=running.process.pid)
+        os.kill(victim, signal.SIGKILL)
+        events = Answer(client.answer(ident)).json["events"]
+        assert {each["event"]: each["data"] for each in events}["vectors"] == [[1.0, 2.0]]
+        client.close()

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import triton_files as files
+from tests.fakes.processes import pids_in
 from tests.system.harness import Server, wait_until
-
-from penstock.runtimes.workers.memory import tree_pids
 
 CALLS = int(os.environ.get("CALLS", "60"))
 AT_ONCE = 4
@@ -70,14 +69,9 @@ def deploy(server: Server, root: Path) -> None:
 
 
 def processes(server: Server) -> list[int]:
-    """Of the model that is called, by the folder that they were started in."""
+    """Of the model that is called."""
     [copy] = server.copies("calls")
-    found = []
-    for pid in tree_pids(copy["pid"]):
-        with suppress(OSError):
-            if Path(os.readlink(f"/proc/{pid}/cwd")).name == "called":
-                found.append(pid)
-    return found
+    return pids_in("called", below=copy["pid"])
 
 
 def test_kills_of_a_called_models_process_cost_no_request(tmp_path: Path) -> None:
