@@ -158,11 +158,14 @@ def test_a_death_in_warm_up_is_one_while_loading(hosts: Make, tmp_path: Path) ->
         assert Answer(host.client.answer(waiting)).json == 5
 
 
-def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_path: Path) -> None:
+@contextmanager
+def foreign(tmp_path: Path, *slow: str) -> Iterator[Gated]:
+    """A server of `healthy`, and of these, which are loaded once the gate is open."""
     prefix, gates = tmp_path / "models", tmp_path / "gates"
     gates.mkdir()
-    for name, weights in (("healthy", "good"), ("slow", f"!gate {gates}/load")):
+    for name in ("healthy", *slow):
         (prefix / name).mkdir(parents=True)
+        weights = "good" if name == "healthy" else f"!gate {gates}/load"
         (prefix / name / "weights").write_text(weights)
     commands = {"of-ours": [sys.executable, str(SERVER), "{port}"]}
     with instance(
@@ -171,13 +174,19 @@ def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_pa
         host = Gated(process, prefix)
         source = {"uri": f"{prefix.as_uri()}/", "image": "of-ours"}
         assert host.load(source=source).get("ok")
+        yield host
+        host.client.close()
+
+
+def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_path: Path) -> None:
+    with foreign(tmp_path, "slow") as host:
         assert host.ask("healthy").json["weights"] == "good"
         waiting = host.send("slow")
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
         assert Answer(host.client.answer(waiting)).json["target"] == "slow"
-        (gates / "load").unlink()
+        (tmp_path / "gates" / "load").unlink()
         host.models(unload="slow", wait_s=30.0)
         waiting = host.send("slow")
         for number in (3, 4, 5):
@@ -186,4 +195,17 @@ def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_pa
         assert error["code"] == "target-model-quarantined", error
         assert "e:slow" in error["message"]
         wait_until(lambda: host.ask("healthy").kind == frames.REPLY, "the server is back")
-        host.client.close()
+
+
+def test_a_foreign_server_that_died_too_often_is_started_anew_for_whoever_waits(
+    tmp_path: Path,
+) -> None:
+    with foreign(tmp_path, "first", "second") as host:
+        host.send("first")
+        for number in (1, 2, 3):
+            kill_at_load(host, number)  # and it is left alone
+        waiting = host.send("second")
+        kill_at_load(host, 4)
+        kill_at_load(host, 5)  # and the server is not started again by itself
+        host.open_gate("load")
+        assert Answer(host.client.answer(waiting)).json["target"] == "second"
