@@ -225,6 +225,7 @@ def test_a_program_that_ends_or_is_missing_is_named(tmp_path: Path) -> None:
     ended = load([sys.executable, "-c", "raise SystemExit(7)"])
     assert "status 7" in ended.message
     assert is_permanent(ended)
+    assert is_permanent(load([sys.executable, "-c", "pass"]))
     killed = load([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     assert (killed.code, is_permanent(killed)) == ("process-killed", False), "it is tried again"
     crashed = load([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"])

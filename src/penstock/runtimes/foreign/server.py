@@ -110,9 +110,9 @@ class ForeignServer:
         status = self._status() or 0
         words = f"{self._name}: {program} ended with status {status} before /ping answered"
         # The guard tells of a signal as a shell does, unless it was the guard that was killed.
-        if is_crash(128 - status if status > 128 else status):
-            raise ModelError("process-ended", words, hint=_LOG_HINT)
-        raise ModelError("process-killed", words, hint=_LOG_HINT)
+        if status and not is_crash(128 - status if status > 128 else status):
+            raise ModelError("process-killed", words, hint=_LOG_HINT)
+        raise ModelError("process-ended", words, hint=_LOG_HINT)
 
     async def _ping(self) -> bool:
         connection = HttpConnection(self.port)

@@ -39,13 +39,13 @@ class ModelWay:
         outputs: tuple[str, ...] = (),
         again: bool = True,
     ) -> None:
-        self._again = again
         self._step = step
         self._models = models
         self._model = model
         self._clock = clock
         self._version = version
         self._outputs = outputs
+        self._again = again
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
         return self.begin_for(Asking(), 0, inputs, hear, left_s=left_s)

@@ -238,8 +238,10 @@ class _Hearing:
 
     def failed(self, error: PenstockError) -> None:
         own_words = self.step.way == "python"  # a status that its code gives is meant so
-        known = error if self.step.is_given_the_request or own_words else models_own(error)
-        self.run.hear(lambda: self.run.fell(self, known))
+        self.fell(error if self.step.is_given_the_request or own_words else models_own(error))
+
+    def fell(self, error: PenstockError) -> None:
+        self.run.hear(lambda: self.run.fell(self, error))
 
     @property
     def trace_headers(self) -> tuple[tuple[str, str], ...]:
@@ -387,16 +389,14 @@ class _Run:
                 self.results[name] = [found[call] for call in sorted(found)]
         hearing = _Hearing(self, action.call, step, action.piece)
         self._hearings[action.call] = hearing
+        # Whose fault it is that a reference can't be filled in, the reference knows.
+        failed: Callable[[PenstockError], None] = hearing.fell
         try:
             if step.when is not None and not step.when.holds(hearing.scope):
                 self.hear(lambda: self._skipped(hearing))
                 return
             inputs = step.inputs.fill(hearing.scope)
-        except PenstockError as error:
-            refused = error  # whose fault it is the reference knows
-            self.hear(lambda: self.fell(hearing, refused))
-            return
-        try:
+            failed = hearing.failed
             left = self._left_s(step)
             way = self._runtime.ways[action.step]
             if isinstance(way, ModelWay):
@@ -406,9 +406,9 @@ class _Run:
             else:
                 hearing.far_end = way.begin(inputs, hearing, left_s=left)
         except PenstockError as error:
-            hearing.failed(error)
+            failed(error)
         except Exception as error:  # one step's inputs must not end the others
-            hearing.failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
+            failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
 
     def span_of(self, step: Step, now: float) -> SpanScope | None:
         """Where the call is noted, if the request is traced."""
