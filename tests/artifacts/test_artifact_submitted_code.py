@@ -8,8 +8,10 @@ import pytest
 from artifact_files import error_of, member, tar_gz, write
 
 from penstock.artifacts.cache import ArtifactCache
+from penstock.artifacts.model_prefix import ModelPrefix
 from penstock.artifacts.prepare import prepare
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource
+from penstock.clock import ManualClock
 
 IMAGE = "1.dkr.ecr.us-east-1.amazonaws.com/sagemaker-scikit-learn:1.2-1-cpu-py3"
 
@@ -94,3 +96,28 @@ def test_code_that_is_missing_or_no_archive_is_named(
         assert (error.code, f"s3://b/{key}" in error.message) == (code, True)
     error = error_of(lambda: prepare(submitted(SAGEMAKER_PROGRAM="x.py"), cache, settings))
     assert error.code == "artifact-incomplete"
+
+
+@pytest.mark.parametrize("replaced", ["model.tar.gz", "code.tar.gz"])
+def test_a_target_models_stamp_changes_with_its_weights_and_with_its_code(
+    tmp_path: Path, cache: ArtifactCache, settings: ArtifactSettings, replaced: str
+) -> None:
+    """What is loaded of it is compared with this stamp again and again."""
+    prefix = ModelPrefix(
+        "s3://b/", settings, submitted().environment, image=IMAGE,
+        clock=ManualClock(wall_s=4_000_000_000.0),
+    )  # fmt: skip
+    first = prefix.fetch("model.tar.gz", cache)
+    assert prefix.stamp("model.tar.gz") == first.stamp != ""
+    members = [member("serve.py", b"newest"), member("model.joblib", b"others")]
+    tar_gz(tmp_path / "bucket" / replaced, members)
+    second = prefix.fetch("model.tar.gz", cache)
+    assert prefix.stamp("model.tar.gz") == second.stamp != first.stamp
+    assert second.detected.digest != first.detected.digest
+
+
+def test_a_target_model_without_weights_is_not_there_whatever_its_code(
+    settings: ArtifactSettings,
+) -> None:
+    prefix = ModelPrefix("s3://b/", settings, submitted().environment, image=IMAGE)
+    assert prefix.stamp("nobody.tar.gz") is None

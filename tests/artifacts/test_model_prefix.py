@@ -166,6 +166,31 @@ def test_a_name_without_a_model_is_not_found(
     assert settled(models).stamp("empty") is None
 
 
+def test_a_folder_of_archives_is_a_part_of_their_names_and_no_model(
+    models: Path, cache: ArtifactCache, server: ObjectServer
+) -> None:
+    """Young or not, and nothing of it is read: it may be all that a tenant has."""
+    for path in ("dir/sub/b.tar.gz", "dir/sub/README"):
+        write(models, {path: archive()})
+        server.objects[f"/bucket/models/{path}"] = archive()
+    for prefix in (settled(models), ModelPrefix(str(models), SETTINGS), bucket(server)):
+        for name in ("dir", "dir/sub"):
+            error = error_of(lambda p=prefix, n=name: p.fetch(n, cache))  # type: ignore[misc]
+            assert (error.code, error.status) == ("target-model-not-found", 404), name
+            assert prefix.stamp(name) is None
+    assert cache.entries() == []
+
+
+def test_a_folder_that_may_be_a_model_is_one_whatever_lies_in_it(
+    models: Path, cache: ArtifactCache
+) -> None:
+    write(models, {"m/model.yaml": b"", "m/data/more.zip": b"x", "t/one/config.pbtxt": b""})
+    for name in ("m", "t"):
+        assert error_of(lambda n=name: settled(models).fetch(n, cache)).code != (  # type: ignore[misc]
+            "target-model-not-found"
+        )
+
+
 def test_adding_a_model_is_copying_it_there(models: Path, cache: ArtifactCache) -> None:
     prefix = settled(models)
     assert (prefix.stamp("new.tar.gz"), prefix.list()) == (None, [])
@@ -516,6 +541,24 @@ def test_a_link_that_goes_round_does_not_keep_the_index(models: Path) -> None:
     (models / "team/loop").symlink_to("..")
     (models / "team/a.tar.gz").write_bytes(archive())
     assert [entry.name for entry in settled(models).list()] == ["team/a.tar.gz"]
+
+
+@pytest.mark.parametrize("folder", ["", "team/"])
+def test_one_bad_entry_hides_no_other_model(models: Path, folder: str) -> None:
+    """A link to itself, one to nothing, a pipe, a name that is no text, a folder that is locked."""
+    place = models / folder
+    write(models, {f"{folder}a/model.onnx": onnx_bytes(), f"{folder}sub/x.txt": b""})
+    (place / "z.tar.gz").write_bytes(archive())
+    (place / "loop").symlink_to("loop")
+    (place / "there.tar.gz").symlink_to("back.tar.gz")
+    (place / "back.tar.gz").symlink_to("there.tar.gz")
+    (place / "dangling.tar.gz").symlink_to("nothing")
+    os.mkfifo(place / "pipe.tar.gz")
+    Path(os.fsdecode(os.fsencode(place) + b"/\xff.tar.gz")).write_bytes(archive())
+    (place / "sub").chmod(0)
+    served = [entry.name for entry in settled(models).list() if entry.stamp]
+    (place / "sub").chmod(0o700)
+    assert served == [f"{folder}a", f"{folder}z.tar.gz"]
 
 
 def test_an_entry_that_cannot_be_served_as_it_lies_there_has_no_stamp(models: Path) -> None:

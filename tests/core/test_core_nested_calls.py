@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.nested_calls import NestedCalls, Ruling, when_returned
+from penstock.core.retry import FRESH
 
 ITSELF = Ruling(False, "calls-itself", 0)
 EXHAUSTED = Ruling(False, "lanes-exhausted", 0)
@@ -139,21 +140,29 @@ def test_whatever_was_allowed_ends_and_nobody_waits_for_ever(
     assert travels.calls.snapshot() == {}
 
 
-@pytest.mark.parametrize(
-    ("reason", "alone", "step"),
-    [
-        ("worker-lost", False, "again"),
-        ("copy-lost", True, "again"),
-        ("another-is-tried-alone", True, "again"),
-        ("worker-died-in-company", False, "again-alone"),
-        ("worker-died-in-company", True, "fail"),
-        ("worker-died", False, "fail"),
-        ("copy-failed", False, "fail"),
-        ("copy-closed", False, "fail"),
-        ("draining", False, "fail"),
-    ],
-)
-def test_what_had_not_begun_is_asked_again_and_what_ends_workers_is_not(
-    reason: str, alone: bool, step: str
-) -> None:
-    assert when_returned(reason, alone=alone) == step
+def steps(*reasons: str) -> list[tuple[str, bool]]:
+    """What becomes of a call that is given back for these, one after the other; whether alone."""
+    past, told = FRESH, []
+    for reason in reasons:
+        step = when_returned(past, reason)
+        past = step.past
+        told.append((step.do, past.alone))
+    return told
+
+
+@pytest.mark.parametrize("reason", ["worker-lost", "copy-lost", "another-is-tried-alone"])
+def test_what_had_not_begun_is_asked_again_as_it_was(reason: str) -> None:
+    assert steps(*[reason] * 9) == [("again", False)] * 9
+
+
+def test_a_call_that_ended_a_worker_is_made_again_alone_and_fails_the_second_time() -> None:
+    assert steps("worker-died", "copy-lost", "worker-died") == [
+        ("again", True), ("again", True), ("fail", True),
+    ]  # fmt: skip
+    assert steps("worker-died-in-company", "worker-died") == [("again", True), ("fail", True)]
+    assert steps(*["worker-died-in-company"] * 4)[-1] == ("fail", True)
+
+
+@pytest.mark.parametrize("reason", ["copy-failed", "copy-closed", "draining"])
+def test_a_model_that_is_gone_for_good_is_not_asked_again(reason: str) -> None:
+    assert steps(reason) == [("gone", False)]

@@ -102,6 +102,17 @@ def test_who_was_computing_goes_apart_and_the_others_are_together_again_at_once(
     assert loads(made.add(4, "k", lanes=1)) == {2: [4]}  # nobody joins the suspect
 
 
+def test_one_whose_load_ended_its_worker_is_loaded_apart_when_it_is_wanted_again() -> None:
+    made = sharing(2)
+    made.remove(2)
+    made.died(1, suspect=2)
+    assert made.add(3, "k", lanes=1, apart=True) == [
+        StartWorker(3, "k", "ended-its-worker"),
+        LoadModel(3, 3, 0, "requested"),
+    ]
+    assert loads(made.add(4, "k", lanes=1)) == {2: [4]}, "and stays there alone"
+
+
 def test_a_model_that_dies_in_a_row_has_failed_and_waits_longer_each_time() -> None:
     made = sharing(2)
     waits = []

@@ -41,6 +41,10 @@ def load(wanted: dict[str, str]) -> tuple[int, Any]:
         return 400, {"why": "it has no file weights"}
     if weights.read_text() == "!slow":
         hang()
+    if weights.read_text().startswith("!gate "):
+        print("loads now", flush=True)
+        while not Path(weights.read_text().split()[1]).exists():
+            time.sleep(0.01)
     if len(MODELS) >= MODELS_MAX:
         return 507, {}
     MODELS[name] = url, weights.read_text()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from tests.fakes import triton_files as files
 from tests.fakes.model_files import weights
+from tests.fakes.processes import pids_in
 from tests.instance.instance_harness import Answer, FrameClient, Instance, instance, wait_until
 
 from penstock.wire import frames
@@ -57,6 +60,7 @@ class TritonPythonModel:
             "ensemble": lambda: call("chain", ["Y"], X=x),
             "fine": lambda: call("small", ["y"], x=x),
             "sleeps": lambda: call("sleeper", ["y"], x=x),
+            "slow": lambda: call("slow", ["y"], x=x),
         }[what]()
         got = asked.exec()
         if got.has_error():
@@ -92,6 +96,12 @@ class TritonPythonModel:
                 os._exit(3)
         return [answer(y=given(request, "x")[:, :3]) for request in requests]
 """
+SLOW = """
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.5)
+        return [answer(y=given(request, "x")[:, :3]) for request in requests]
+"""
 ASYNC = """
 class TritonPythonModel:
     async def execute(self, requests):
@@ -105,6 +115,7 @@ class TritonPythonModel:
 """
 SOURCES = {
     "broken": BROKEN, "back": BACK, "sleeper": SLEEPER, "deadly": DEADLY, "gather": ASYNC,
+    "slow": SLOW,
 }  # fmt: skip
 
 
@@ -208,7 +219,7 @@ def test_an_ensemble_can_be_called_as_well(served: Instance) -> None:
         ("itself", 1, "a call that would wait for itself: teller -> teller"),
         ("around", 1, "a call that would wait for itself: teller -> back -> teller"),
         ("late", 4, "the deadline passed before the model 'sleeper' answered"),
-        ("dies", 4, "the model 'deadly' gave the request back: worker-died"),
+        ("dies", 1, "the model 'deadly': The model's process ended on this request, 2 times."),
     ],
 )
 def test_what_goes_wrong_in_a_call_is_the_responses_error_and_the_caller_goes_on(
@@ -231,8 +242,29 @@ def test_a_call_that_had_not_begun_when_the_other_models_process_died_is_asked_a
     for _ in range(3):
         dies = client.send(1, body("dies"), door="oip")
         lives = client.send(1, body("lives"), door="oip")
-        assert "gave the request back" in outcome(Answer(client.answer(dies)))[1]
+        assert "ended on this request" in outcome(Answer(client.answer(dies)))[1]
         assert outcome(Answer(client.answer(lives)))[1] == "fine"
+
+
+def test_a_call_whose_models_process_is_killed_is_made_again(tmp_path: Path) -> None:
+    """Every call is killed once, in the middle of it; the request ends none by itself."""
+    root = repository(tmp_path / "repository", "slow")
+    with instance(tmp_path) as running:
+        client = running.client()
+        load(client, 1, root, "teller")
+        for _ in range(5):
+            ident = client.send(1, body("slow"), door="oip")
+            wait_until(lambda: calls_of(client, "slow"), "the call is under way")
+            [victim] = pids_in("slow", below=running.process.pid)
+            os.kill(victim, signal.SIGKILL)
+            assert outcome(Answer(client.answer(ident)))[1] == "fine"
+        client.close()
+
+
+def calls_of(client: FrameClient, model: str) -> int:
+    """Calls to the model that are being computed."""
+    told = client.control(op="explain", copy=1)["models"][model]
+    return int(told["unanswered"] and not told["lanes_lost"])
 
 
 def test_a_cancelled_request_ends_what_is_called_for_it(tmp_path: Path) -> None:

@@ -29,6 +29,15 @@ def predict_fn(data, model):
     return {{"sum": data["x"] + model, "pid": os.getpid()}}
 """
 
+ADDS_WEIGHTS = """
+import os
+def model_fn(model_dir):
+    with open(os.path.join(model_dir, "number")) as file:
+        return int(file.read()) + {number}
+def predict_fn(data, model):
+    return data["x"] + model
+"""
+
 SLOW_TO_LOAD = """
 import os, time
 def model_fn(model_dir):
@@ -174,6 +183,39 @@ def test_an_artifact_that_is_replaced_answers_with_its_new_content(
 
     wait_until(answers_anew, "the new content answers", seconds=30)
     assert host.status()["models_loaded"] == 1
+
+
+@pytest.mark.parametrize("replaced", ["weights", "code"])
+def test_weights_and_code_that_lie_apart_are_each_noticed_when_they_are_replaced(
+    tmp_path: Path, replaced: str
+) -> None:
+    """As the SageMaker SDK's MultiDataModel sends it: its models share one archive of code."""
+    prefix, codes = tmp_path / "models", tmp_path / "codes"
+
+    def put(what: str, number: int) -> None:
+        made = tmp_path / what
+        made.mkdir(exist_ok=True)
+        if what == "weights":
+            (made / "number").write_text(str(number))
+            packed(made, prefix / "m.tar.gz")
+        else:
+            (made / "serve.py").write_text(ADDS_WEIGHTS.format(number=number))
+            packed(made, codes / "code.tar.gz")
+
+    put("weights", 1)
+    put("code", 10)
+    environment = {
+        "SAGEMAKER_SUBMIT_DIRECTORY": "s3://codes/code.tar.gz", "SAGEMAKER_PROGRAM": "serve.py",
+    }  # fmt: skip
+    settings = {"s3_local": {"codes": str(codes)}}
+    with instance(tmp_path / "run", memory_bytes=4 << 30, artifact=settings) as running:
+        host = Host(running, prefix)
+        assert host.load(environment=environment).get("ok")
+        assert host.ask("m.tar.gz", 0).json == 11
+        put(replaced, 5)
+        new = 15 if replaced == "weights" else 6
+        wait_until(lambda: host.ask("m.tar.gz", 0).json == new, "the new content", seconds=30)
+        host.client.close()
 
 
 def test_a_model_that_can_not_be_loaded_fails_alone_and_is_told_why(

@@ -269,6 +269,20 @@ def test_instances_that_host_no_models_have_no_usage_and_idle_hosts_have() -> No
     assert [row["instance_id"] for row in usage.rows()] == ["i-1", "i-2"]
 
 
+def test_names_that_nothing_was_loaded_for_are_no_models_that_cost() -> None:
+    """Each would count as an endpoint of its own, and as a tenant."""
+    site = Site()
+    usage = site.registry.models.usage
+    usage.note([HELD], 0.0)
+    missed = {"resident": False, "host_bytes": 0}
+    site.tell(1, typo=told(misses=1, other_errors=1, loads_failed=1, wait_us=[5e3], **missed))
+    assert usage.rows() == []
+    site.tell(2, a=told(misses=1, **missed))  # it waits for its load
+    site.tell(3, a=told(answered=1, resident_s=1.0, load_us=[1e6]))
+    [row] = usage.rows()
+    assert [model["model"] for model in row["models"]] == ["a"]
+
+
 def test_what_is_told_before_its_instance_is_noted_is_kept() -> None:
     usage = UsageLedger()
     usage.add("i-1", "a", ModelDelta(), 7)

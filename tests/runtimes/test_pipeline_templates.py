@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import CallerError
+from penstock.errors import CallerError, ModelError, PenstockError
 from penstock.runtimes.pipeline.events import Sentences
 from penstock.runtimes.pipeline.templates import Template, from_environment
 
@@ -43,9 +43,19 @@ def test_a_template_knows_what_it_refers_to() -> None:
     assert Template(value).names == {"find", "request"}
 
 
-@pytest.mark.parametrize("value", ["$request.history", "$find.products[2]", "$request.n.x"])
-def test_a_key_that_is_missing_is_an_error_that_names_it(value: str) -> None:
-    with pytest.raises(CallerError, match="is needed, and"):
+@pytest.mark.parametrize(
+    ("value", "whose"),
+    [
+        ("$request.history", CallerError),
+        ("$request.n.x", CallerError),
+        ("$find.products[2]", ModelError),
+        ("$find.products.first", ModelError),  # a list: a TypeError
+    ],
+)
+def test_a_key_that_is_missing_is_an_error_of_whoever_gave_the_value(
+    value: str, whose: type[PenstockError]
+) -> None:
+    with pytest.raises(whose, match="is needed, and"):
         Template(value).fill(SCOPE)
 
 

@@ -12,24 +12,38 @@ import pytest
 from tests.fakes import model_files
 
 from penstock.artifacts.detect import detect
+from penstock.core.attempts import is_permanent
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes import probe
 from penstock.runtimes.graph_key import graph_key
 
 
-def test_a_crash_names_the_file_and_the_signal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crasher = tmp_path / "crasher"
-    crasher.write_text("#!/bin/sh\nkill -SEGV $$\n")
-    crasher.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(crasher))
+def ended_by(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelError:
+    """What a probe is that this signal ends."""
+    ends = tmp_path / "ends"
+    ends.write_text(f"#!/bin/sh\nkill -{name} $$\n")
+    ends.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ends))
     found = detect(model_files.affine(tmp_path / "m"))
     with pytest.raises(ModelError) as caught:
         probe.probe(found.root, found.description, tmp_path / "cache", 30.0)
-    assert caught.value.code == "model-crashes-runtime"
-    assert "model.onnx" in caught.value.message
-    assert "SIGSEGV" in caught.value.message
+    return caught.value
+
+
+def test_a_crash_names_the_file_and_the_signal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ended_by("SEGV", tmp_path, monkeypatch)
+    assert (error.code, is_permanent(error)) == ("model-crashes-runtime", True)
+    assert "model.onnx" in error.message
+    assert "SIGSEGV" in error.message
+
+
+def test_a_probe_that_is_killed_from_outside_says_nothing_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = ended_by("KILL", tmp_path, monkeypatch)
+    assert (error.code, is_permanent(error)) == ("process-killed", False), "it is tried again"
 
 
 def test_a_file_that_went_well_is_not_probed_again(

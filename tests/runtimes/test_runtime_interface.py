@@ -15,6 +15,7 @@ from tests.fakes import model_files
 from tests.fakes.fake_runtimes import FakePayloadRuntime, FakeTensorRuntime
 
 from penstock.artifacts.detect import detect
+from penstock.core.attempts import is_permanent
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext, Payload, PayloadReply, Returned
 from penstock.runtimes.loader import load_payload_runtime, load_tensor_runtime
@@ -221,7 +222,14 @@ def test_a_program_that_ends_or_is_missing_is_named(tmp_path: Path) -> None:
     assert load(["/no/such/program"]).message == (
         "e/v: /no/such/program ended with status 127 before /ping answered"
     )
-    assert "status 7" in load([sys.executable, "-c", "raise SystemExit(7)"]).message
+    ended = load([sys.executable, "-c", "raise SystemExit(7)"])
+    assert "status 7" in ended.message
+    assert is_permanent(ended)
+    assert is_permanent(load([sys.executable, "-c", "pass"]))
+    killed = load([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    assert (killed.code, is_permanent(killed)) == ("process-killed", False), "it is tried again"
+    crashed = load([sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"])
+    assert (crashed.code, is_permanent(crashed)) == ("process-ended", True)
 
 
 async def _load_only(given: LoadContext) -> None:

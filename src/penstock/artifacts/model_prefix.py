@@ -24,8 +24,9 @@ from penstock.artifacts.detect import Detected
 from penstock.artifacts.fetch import local_path, look, s3_parts
 from penstock.artifacts.listing import Listing
 from penstock.artifacts.models.names import checked
-from penstock.artifacts.prepare import prepare
+from penstock.artifacts.prepare import code_source, prepare, refuse_part_of_names
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
+from penstock.artifacts.submitted_code import together
 from penstock.clock import Clock, SystemClock
 from penstock.errors import CallerError, PenstockError
 
@@ -39,8 +40,8 @@ class ModelEntry:
     """One target model of the index."""
 
     name: str
-    #: As `ModelPrefix.stamp` gives it; empty for what can't be served as it lies there, and
-    #: `stamp` says why.
+    #: Of what lies there; empty for what can't be served as it does, and `ModelPrefix.stamp` says
+    #: why.
     stamp: str
     size_bytes: int  #: of what lies below the prefix: of an archive, not of what is in it
 
@@ -84,7 +85,7 @@ class ModelPrefix:
         self._is_file_uri = uri[:5].lower() == "file:"
         # Names are put behind it: what urlsplit would cut off a file:// URI goes now.
         self._uri = _plain_file_uri(uri) if self._is_file_uri else uri.rstrip("/") + "/"
-        self._store: Any = None
+        self._stores: dict[str, Any] = {}  #: the prefix's bucket, and that of the code
         self._common = ArtifactSource(
             image=image,
             compressed=compressed,
@@ -103,7 +104,8 @@ class ModelPrefix:
         return dataclasses.replace(self._common, uri=uri)
 
     def stamp(self, target_model: str) -> str | None:
-        """What lies there now, as a text that changes with it; None: nothing.
+        """What lies there now, as a text that changes with it; None: nothing. Where the code of the
+        models lies elsewhere, it changes with the code as well.
 
         Another stamp may still be the same content (a file that was copied anew, or one so young
         that its time can't tell): whoever has it loaded compares the digest that `fetch` returns.
@@ -112,11 +114,14 @@ class ModelPrefix:
         `artifact-link-refused` ...) and `NotNowError` (`artifact-unreachable`).
         """
         try:
-            return self._look(target_model).stamp()
+            listing = self._look(self.resolve(target_model))
+            refuse_part_of_names(listing, self._shown)
         except CallerError as error:
             if error.code in _ABSENT:
                 return None
             raise
+        stamp, code = listing.stamp(), code_source(self._common, self._settings)
+        return stamp if code is None else together(stamp, self._look(code).stamp())
 
     def list(self, *, after: str = "", limit: int = 1000) -> builtins.list[ModelEntry]:
         """The models below the prefix in the order of their names, from the first above `after`.
@@ -125,7 +130,7 @@ class ModelPrefix:
         """
         index = importlib.import_module("penstock.artifacts.models.index")
         if self._folder is None:
-            found = index.in_bucket(self._opened(), self._key, self._budget())
+            found = index.in_bucket(self._opened(self._bucket), self._key, self._budget())
             names = sorted(name for name in found if name > after)[:limit]
             return [_entry(name, found[name]) for name in names]
         door = self._settings.server_files
@@ -169,33 +174,34 @@ class ModelPrefix:
             raise
         return FetchedModel(detected=detected, stamp=detected.stamp)
 
-    def _look(self, target_model: str) -> Listing:
-        source = self.resolve(target_model)
+    def _look(self, source: ArtifactSource) -> Listing:
         budget = self._budget()
-        if self._folder is not None:
-            return look(source.uri, self._settings, budget, clock=self._clock, within=source.within)
+        if local_path(source.uri, self._settings, budget) is not None:
+            within = source.within
+            return look(source.uri, self._settings, budget, clock=self._clock, within=within)
         object_store = importlib.import_module("penstock.artifacts.object_store")
-        _, key = s3_parts(source.uri, budget)
+        bucket, key = s3_parts(source.uri, budget)
         listing: Listing = object_store.list_in_store(
-            self._opened(), key, budget=budget, files_max=self._settings.files_max, peek=True
+            self._opened(bucket), key, budget=budget, files_max=self._settings.files_max, peek=True
         )
         return listing
 
     def _local_entry(self, name: str) -> ModelEntry | None:
         try:
-            return _entry(name, self._look(name))
+            return _entry(name, self._look(self.resolve(name)))
         except PenstockError as error:
             gone = error.code in _ABSENT
             return None if gone else ModelEntry(name=name, stamp="", size_bytes=0)
 
-    def _opened(self) -> Any:
+    def _opened(self, bucket: str) -> Any:
         """The bucket. Making it takes longer than asking it, so it is kept."""
-        if self._store is None:
+        store = self._stores.get(bucket)
+        if store is None:
             object_store = importlib.import_module("penstock.artifacts.object_store")
-            self._store = object_store.s3_store(
-                self._bucket, endpoint=self._settings.s3_endpoint, budget=self._budget()
+            store = self._stores[bucket] = object_store.s3_store(
+                bucket, endpoint=self._settings.s3_endpoint, budget=self._budget()
             )
-        return self._store
+        return store
 
     def _budget(self) -> Budget:
         return Budget(self._shown, bytes_max=0, seconds_max=LOOK_S_MAX, clock=self._clock)

@@ -22,8 +22,9 @@ from penstock.artifacts.detect import Detected, detect
 from penstock.artifacts.fetch import copy_file, directory_digest, look
 from penstock.artifacts.images import image_hint
 from penstock.artifacts.listing import Listing, SourceFile
+from penstock.artifacts.models.layouts import is_part_of_names
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource
-from penstock.artifacts.submitted_code import code_uri, joined
+from penstock.artifacts.submitted_code import code_uri, joined, together
 from penstock.artifacts.unfinished import changed, judged
 from penstock.artifacts.unpack import UnpackLimits, not_an_archive, unpack
 from penstock.clock import Clock
@@ -79,15 +80,24 @@ def _whole(
     clock: Clock | None,
 ) -> CacheEntry:
     """The artifact, with the code that its environment says lies elsewhere."""
-    uri = code_uri(source.environment)
-    if not uri or image_hint(source.image, settings.image_commands).kind == "process":
+    submitted = code_source(source, settings)
+    if submitted is None:
         return obtain(source, cache, settings, cancelled=cancelled, clock=clock)
     weights = None
     if source.uri:
         weights = obtain(source, cache, settings, cancelled=cancelled, clock=clock)
-    submitted = ArtifactSource(uri=uri, compressed=True, seconds_max=source.seconds_max)
     code = obtain(submitted, cache, settings, cancelled=cancelled, clock=clock)
-    return joined(weights, code, cache, what=submitted.shown_uri())
+    both = joined(weights, code, cache, what=submitted.shown_uri())
+    stamp = code.stamp if weights is None else together(weights.stamp, code.stamp)
+    return dataclasses.replace(both, stamp=stamp)
+
+
+def code_source(source: ArtifactSource, settings: ArtifactSettings) -> ArtifactSource | None:
+    """The artifact's other half: the archive with its code, where its environment names one."""
+    uri = code_uri(source.environment)
+    if not uri or image_hint(source.image, settings.image_commands).kind == "process":
+        return None
+    return ArtifactSource(uri=uri, compressed=True, seconds_max=source.seconds_max)
 
 
 def obtain(
@@ -143,6 +153,8 @@ def _current(
             raise
         _log.warning("%s: what was last fetched is used, for %s", budget.what, error.message)
         return entry
+    if source.within:
+        refuse_part_of_names(listing, budget.what)
     fingerprint = listing.fingerprint()
     entry = cache.find_source(key, fingerprint)
     if entry is None:
@@ -155,6 +167,16 @@ def _current(
                 raise changed(budget.what)
         cache.remember(key, fingerprint, entry.digest, uri=budget.what)
     return dataclasses.replace(entry, stamp=listing.stamp())
+
+
+def refuse_part_of_names(listing: Listing, what: str) -> None:
+    """Before anything of it is copied. Raises CallerError (`artifact-not-found`)."""
+    if not listing.single and is_part_of_names([file.name for file in listing.files]):
+        raise CallerError(
+            "artifact-not-found",
+            f"{what}: this folder is no model; it holds archives that are",
+            hint="Name one of them.",
+        )
 
 
 def _fetched(

@@ -26,6 +26,11 @@ def code_uri(environment: Mapping[str, str]) -> str:
     return named if named.startswith("s3://") else ""
 
 
+def together(weights: str, code: str) -> str:
+    """The stamp of both: another one when either is; empty where one of them has none."""
+    return f"{weights}+{code}" if weights and code else ""
+
+
 def joined(
     weights: CacheEntry | None, code: CacheEntry, cache: ArtifactCache, *, what: str
 ) -> CacheEntry:

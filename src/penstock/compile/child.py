@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, PenstockError, from_dict
 
 _WORDS_CHARS_MAX = 2000
@@ -16,8 +17,10 @@ def child_failure(code: int, output: Sequence[str]) -> PenstockError:
         return from_dict(json.loads(output[-1]))
     except (ValueError, IndexError, AttributeError):
         words = "".join(output)[-_WORDS_CHARS_MAX:].strip()
+        story = f"compiling ended with status {code}: {words or 'no output'}"
+        if not is_crash(code):
+            hint = "It is tried again where somebody waits for the model; mostly memory ran out."
+            return ModelError("process-killed", story, hint=hint)
         return ModelError(
-            "compile-crashed",
-            f"compiling ended with status {code}: {words or 'no output'}",
-            hint="Run 'penstock compile' on the model by hand; -9 is mostly a lack of memory.",
+            "compile-crashed", story, hint="Run 'penstock compile' on the model by hand."
         )

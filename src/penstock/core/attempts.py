@@ -15,8 +15,8 @@ from penstock.errors import PenstockError
 
 _PERMANENT_FAMILIES = ("caller", "model")
 _PERMANENT_CODES = ("startup-timeout", "download-timeout")
-#: Of those families, and yet it may pass: a process may have been killed, or run out of memory.
-_PASSING_CODES = ("worker-died",)
+#: A process ended and said nothing of why: it may have been killed, or have run out of memory.
+_DEATH_CODES = ("worker-died", "process-killed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,15 @@ def failure_count(
 def is_permanent(error: PenstockError) -> bool:
     """Trying again can't help: the request or the model is wrong, or its time is up."""
     permanent = error.family in _PERMANENT_FAMILIES or error.code in _PERMANENT_CODES
-    return permanent and error.code not in _PASSING_CODES
+    return permanent and not is_death(error)
+
+
+def is_death(error: PenstockError) -> bool:
+    """A process that loads, reads or computes for a model died without a word.
+
+    That is no verdict on the model: it is tried again, until the third death in a row.
+    """
+    return error.code in _DEATH_CODES
 
 
 def is_final(failure: SlotFailure, spec: ReconcileSpec) -> bool:

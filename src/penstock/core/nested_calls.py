@@ -21,7 +21,8 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Final, NamedTuple
 
-from penstock.core.retry import WORKER_DIED, WORKER_DIED_IN_COMPANY
+from penstock.core import retry
+from penstock.core.retry import Past
 
 Lane = tuple[str, Hashable]  #: a model, and whatever tells its lanes apart
 
@@ -139,15 +140,18 @@ class NestedCalls:
 _FINAL: Final = ("copy-failed", "copy-closed", "draining")
 
 
-def when_returned(reason: str, *, alone: bool) -> str:
-    """What becomes of a call that the model gave back: `again`, `again-alone` or `fail`.
+class Step(NamedTuple):
+    """What becomes of a call that the model gave back."""
 
-    There is one copy of each model in an artifact, and a caller in the middle of its work. What had
-    not begun is asked again; what was in company when a worker died once more, alone, as the
-    gateway would; what has ended a worker by itself fails, and the caller hears of it.
-    """
-    if reason == WORKER_DIED_IN_COMPANY and not alone:
-        return "again-alone"
-    if reason in (WORKER_DIED, WORKER_DIED_IN_COMPANY, *_FINAL):
-        return "fail"
-    return "again"
+    do: str  #: again | fail | gone
+    past: Past  #: with this return; `again` is sent `alone` if it says so
+
+
+def when_returned(past: Past, reason: str) -> Step:
+    """By the rule for requests of callers (`core.retry`): a call that ended a worker is made again,
+    alone, and fails when another one dies of it. There is one copy of each model in an artifact, so
+    one that is `gone` has no other to go to."""
+    past = past.after(reason)
+    if reason in _FINAL:
+        return Step("gone", past)
+    return Step("again" if retry.when_returned(past).do == "route" else "fail", past)

@@ -34,6 +34,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from penstock.core.routing.copies import NoRoute, Routed
+from penstock.errors import ModelError
 
 #: Reasons of a RETURNED frame that count. All others say that the request had not begun.
 WORKER_DIED: Final = "worker-died"
@@ -120,6 +121,16 @@ def when_returned(past: Past, *, streamed: bool = False) -> Step:
     if suspected or past.company_deaths >= COMPANY_DEATHS_MAX:
         return _FAIL_DEATHS
     return _GIVE_UP_LOSSES if past.losses >= LOSSES_MAX else _ROUTE
+
+
+def died_of_it(past: Past) -> ModelError:
+    """What the caller is told, who should not try again what ended a worker each time."""
+    return ModelError(
+        "model-worker-died",
+        f"The model's process ended on this request, {past.deaths + past.company_deaths} times.",
+        hint="Look into the endpoint's log.",
+        original_message="the model's process ended while it had this request",
+    )
 
 
 def when_picked(

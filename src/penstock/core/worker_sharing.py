@@ -6,7 +6,8 @@ break for each other, so every end of a worker is somebody's, as far as it can b
 
 * **The suspect** is the model that was computing, loading or unloading when its worker died or
   hung. It is started again *apart*, in a worker of its own, and stays apart for as long as it is
-  there. `deaths_max` deaths in a row, without an answer in between, and it has failed.
+  there. `deaths_max` deaths in a row, without an answer in between, and it has failed. One that
+  had not been loaded yet is removed, and apart if it is added once more.
 * **The innocents**, everybody else there, are loaded again together, in a fresh worker, at once.
 * **Nobody was computing**: a thread that a model left behind, or the kernel. The first time all are
   loaded again together; every second time they are *split* into two workers, until the one that
@@ -113,16 +114,20 @@ class WorkerSharing:
 
     # inputs
 
-    def add(self, model: int, kind: str, *, lanes: int) -> list[Action]:
-        """A model is to be loaded. It gets a lane in each of as many workers, `lanes` at most."""
+    def add(self, model: int, kind: str, *, lanes: int, apart: bool = False) -> list[Action]:
+        """A model is to be loaded. It gets a lane in each of as many workers, `lanes` at most.
+
+        `apart`: it was the suspect when a load before this one ended its worker.
+        """
         assert model not in self._models
         made = _Model(kind, min(max(lanes, 1), max(self._spec.workers_max, 1)))
         self._models[model] = made
         actions: list[Action] = []
         for lane in range(made.lanes):
-            worker = self._with_room(model, kind)
+            worker = None if apart else self._with_room(model, kind)
             if worker is None:
-                worker = self._start(kind, "lanes-wanted", actions)
+                reason = "ended-its-worker" if apart else "lanes-wanted"
+                worker = self._start(kind, reason, actions, apart=apart)
             self._seat(worker, model, lane, "requested", actions)
         return actions
 

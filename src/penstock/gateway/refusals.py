@@ -13,7 +13,6 @@ from penstock.core.routing import NoRoute
 from penstock.errors import (
     CallerError,
     InternalError,
-    ModelError,
     NotNowError,
     PenstockError,
     from_dict,
@@ -246,16 +245,6 @@ def memory_full() -> PenstockError:
         "The bodies of the requests in flight take all the memory set aside for them.",
         hint="Send fewer or smaller requests at once.",
         retry_after_s=1.0,
-    )
-
-
-def worker_died(deaths: int) -> PenstockError:
-    """The caller should not try again what ended a worker each time."""
-    return ModelError(
-        "model-worker-died",
-        f"The model's process ended on this request, {deaths} times.",
-        hint="Look into the endpoint's log.",
-        original_message="the model's process ended while it had this request",
     )
 
 

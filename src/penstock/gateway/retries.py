@@ -63,7 +63,7 @@ class Retries:
         if copy.copy not in invocation.copy_failures:
             invocation.copy_failures += (copy.copy,)
         if step.do == "fail":
-            self._fail(invocation, refusals.worker_died(past.deaths + past.company_deaths))
+            self._fail(invocation, retry.died_of_it(past))
         elif step.do == "give-up":
             error = refusals.given_up(invocation.endpoint, reason, invocation.attempts)
             self._fail(invocation, error)

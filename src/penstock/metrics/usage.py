@@ -71,7 +71,12 @@ class UsageLedger:
         self._bound(len(held))
 
     def add(self, instance_id: str, model: str, delta: ModelDelta, host_bytes: int) -> None:
-        """What a host told of a model. Its instance may be noted later."""
+        """What a host told of a model. Its instance may be noted later.
+
+        A name that nothing was ever loaded for is no model here: it may be a misspelt one.
+        """
+        if not (host_bytes or delta.loads or delta.answered or delta.resident_s):
+            return
         instance = self._instances.get(instance_id)
         if instance is None:
             instance = self._instances[instance_id] = _Instance()

@@ -8,9 +8,9 @@ and maps bodies to bodies; it never shares memory or a crash with the instance.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -124,6 +124,11 @@ class LoadContext:
         """As errors name it."""
         name = f"{self.endpoint_name}/{self.variant_name}"
         return f"{name}/{self.target_model}" if self.target_model else name
+
+    def of_host(self, **changes: Any) -> LoadContext:
+        """Of a process that hosts this target model among others: it has the name of none."""
+        endpoint = self.endpoint_name.partition(":")[0]
+        return replace(self, endpoint_name=endpoint, target_model="", **changes)
 
 
 class TensorRuntime(Protocol):

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 from penstock.artifacts.description import ModelDescription
+from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, NotNowError
 from penstock.runtimes.environment import for_models
 from penstock.runtimes.graph_key import graph_key
@@ -54,6 +55,12 @@ def probe(
         raise NotNowError("no-process", f"no process can be started: {error}") from None
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
+        if not is_crash(child.returncode):
+            raise ModelError(
+                "process-killed",
+                f"{description.file}: the process that tries it was ended by {name}",
+                hint="It says nothing of the file, which is tried again; mostly memory ran out.",
+            )
         raise ModelError(
             "model-crashes-runtime",
             f"{description.file}: reading it ended {description.runtime} with {name}",

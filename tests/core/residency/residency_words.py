@@ -90,9 +90,9 @@ class Host:
         self.used -= self.sizes.pop(model)
         return self._checked(self.machine.unloaded(model, now=now, used=self.used))
 
-    def crashed(self, model: str, now: float) -> list[Action]:
+    def crashed(self, model: str, now: float, message: str = "") -> list[Action]:
         self.used -= self.sizes.pop(model, bytes_(0))
-        return self._checked(self.machine.crashed(model, now=now, used=self.used))
+        return self._checked(self.machine.crashed(model, now=now, used=self.used, message=message))
 
     def measured(self, now: float, grown: int = 0, **by_model: int) -> list[Action]:
         """`grown`: by what no model is known to have taken; `by_model`: what models take now."""

@@ -372,15 +372,47 @@ def test_a_model_that_ran_as_long_as_a_quarantine_lasts_begins_a_new_row() -> No
     assert host.request("a", 62.0) == [Prepare("a", "called-again")]
 
 
-def test_a_crash_while_it_loads_is_tried_again_for_those_who_wait() -> None:
-    host = Host(crashes_max=2)
+def test_a_death_while_it_loads_is_tried_again_for_those_who_wait() -> None:
+    host = Host(crashes_max=3)
     host.request("a", 0.0)
     host.prepared("a", 10, 0.0)
-    assert host.crashed("a", 1.0) == [Prepare("a", "first-call")]
+    assert host.crashed("a", 1.0, "SIGKILL") == [Prepare("a", "first-call")]
+    assert host.crashed("a", 2.0, "SIGKILL") == [Prepare("a", "first-call")]  # what compiles it
     assert host.prepared("a", 10, 2.0) == [Load("a", "first-call")]
-    assert host.crashed("a", 3.0) == [
-        Refuse("a", "quarantined", "model a crashed 2 times in a row", 300.0)
+    assert host.crashed("a", 3.0, "SIGKILL") == [
+        Refuse(
+            "a", "quarantined", "model a died while it was loaded 3 times in a row: SIGKILL", 300.0
+        )
     ]
+
+
+def test_deaths_with_a_load_in_between_are_not_in_a_row() -> None:
+    """Whoever kills workers at random kills one model's loads now and then."""
+    host = Host(crashes_max=2)
+    again = "first-call"
+    for at in range(0, 100, 10):
+        host.request("a", at)
+        host.prepared("a", 10, at)
+        assert host.crashed("a", at + 1) == [Prepare("a", again)]
+        host.prepared("a", 10, at + 2)
+        assert host.loaded("a", 10, at + 3) == [Admit("a", "loaded")]
+        host.began("a", at + 4)
+        host.idle("a", at + 5)
+        host.dismiss("a", at + 6)
+        host.unloaded("a", at + 7)
+        again = "called-again"
+
+
+def test_deaths_of_a_loaded_model_and_of_its_loads_are_two_rows() -> None:
+    host = Host(crashes_max=2)
+    host.bring("a", 10, 0.0)
+    host.crashed("a", 1.0)
+    host.request("a", 2.0)
+    assert host.crashed("a", 3.0) == [Prepare("a", "called-again")]
+    host.prepared("a", 10, 4.0)
+    host.loaded("a", 10, 5.0)
+    host.crashed("a", 6.0)
+    assert host.request("a", 7.0)[0].reason == "quarantined"
 
 
 def test_a_host_may_be_told_of_a_model_that_crashed_others_and_leaves_it_alone_for_so_long() -> (

@@ -180,7 +180,7 @@ def test_a_model_that_ends_its_worker_at_load_is_named_and_its_mates_are_back(
                 await some.load(bad, startup_timeout_s=1.0)
             if way == "dies":
                 assert caught.value.code == "worker-died"
-                assert caught.value.message.endswith("status 4 while bad was computing")
+                assert caught.value.message.endswith("status 4 while bad was loading")
             else:
                 assert caught.value.code == "load-timeout"
                 assert caught.value.message.startswith("e/v/bad: ")

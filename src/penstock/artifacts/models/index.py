@@ -77,7 +77,8 @@ def _entries(folder: Path, real_top: str) -> tuple[list[str], dict[str, bool]]:
         for entry in found:
             if is_left_out(entry.name) or not _stays(entry, real_top):
                 continue
-            if entry.is_dir():
+            # Of a link that leads to itself `DirEntry.is_dir` raises: it is none, as for `os.path`.
+            if os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir():
                 folders[entry.name] = entry.is_symlink()
             else:
                 files.append(entry.name)

@@ -34,6 +34,19 @@ def is_model_folder(files: Collection[str], folders: Collection[str]) -> bool:
     return "code" in folders or any(name.lower().endswith(_WEIGHTS) for name in files)
 
 
+def is_part_of_names(paths: Collection[str]) -> bool:
+    """Whether a folder with these files below it is no model, but where archives lie that are some.
+
+    Of what holds anything else that may be a model only its content can tell.
+    """
+    files = [path for path in paths if "/" not in path]
+    folders = {path.partition("/")[0] for path in paths if "/" in path}
+    if is_model_folder(files, folders):
+        return False
+    found = models_of(paths)
+    return bool(found) and all(is_model_file(name) for name in found)
+
+
 def models_of(paths: Iterable[str]) -> dict[str, list[str]]:
     """The models among the paths of files below a prefix: name -> paths of its files.
 

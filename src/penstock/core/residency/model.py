@@ -38,10 +38,10 @@ class TargetModel:
     __slots__ = (
         "admitted", "artifact", "blocked", "busy", "crashes", "dismissed", "drains", "evictions",
         "failed_reason", "failed_text", "failed_until", "failures", "foreseen_at", "guessed_hits",
-        "held_until", "history", "hits", "load_reason", "load_s", "loaded_at", "loads", "loads_at",
-        "misguesses", "misses", "name", "need", "need_known", "need_measured", "overtaken",
-        "parked", "phase_at", "pinned", "prefetched", "prepare_s", "promised", "retry_expected",
-        "since", "stale", "state", "story", "taken", "unload_reason", "wished",
+        "held_until", "history", "hits", "load_deaths", "load_reason", "load_s", "loaded_at",
+        "loads", "loads_at", "misguesses", "misses", "name", "need", "need_known", "need_measured",
+        "overtaken", "parked", "phase_at", "pinned", "prefetched", "prepare_s", "promised",
+        "retry_expected", "since", "stale", "state", "story", "taken", "unload_reason", "wished",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
@@ -97,7 +97,8 @@ class TargetModel:
         self.failed_until = -inf  #: until then requests are refused with
         self.failed_reason = ""
         self.failed_text = ""
-        self.crashes = 0  #: in a row
+        self.load_deaths = 0  #: of processes that prepared or loaded it, in a row
+        self.crashes = 0  #: of processes that had loaded it, in a row
 
     @property
     def wanted(self) -> bool:
@@ -169,7 +170,7 @@ class TargetModel:
         self.parked.pop(at if found else 0)
 
     def forget_failures(self) -> None:
-        self.failures = self.crashes = 0
+        self.failures = self.load_deaths = self.crashes = 0
         self.failed_until, self.failed_reason, self.failed_text = -inf, "", ""
 
     def check_invariants(self) -> None:

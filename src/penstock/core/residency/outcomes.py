@@ -15,7 +15,7 @@ from penstock.core.residency.actions import Action, Admit
 from penstock.core.residency.contest import any_missing
 from penstock.core.residency.evictor import Evictor
 from penstock.core.residency.loads import Loads, bytes_of
-from penstock.core.residency.model import State, TargetModel
+from penstock.core.residency.model import ON_ITS_WAY, State, TargetModel
 from penstock.core.residency.prefetch import Foresight
 from penstock.core.residency.refusals import Refusals
 from penstock.core.residency.spec import NOTHING, Footprint, ResidencySpec
@@ -24,6 +24,8 @@ from penstock.core.residency.victims import Shortage
 
 #: How long a server is believed that it has no memory for one model more.
 _FULL_S = 300.0
+#: States in which a process may die of the model.
+_HAS_PROCESS = (State.PREPARING, State.LOADING, State.LOADED, State.LEAVING)
 
 
 class Outcomes:
@@ -91,7 +93,7 @@ class Outcomes:
         known.loaded_at = now
         known.loads_at.append(now)
         known.loads += 1
-        known.failures = 0
+        known.failures = known.load_deaths = 0
         known.taken = taken
         self._loads.learn(known, load_s)
         known.story.tell("loaded", known.load_reason, now=now, cost_s=load_s)
@@ -158,25 +160,34 @@ class Outcomes:
                 self._guess(known, now)
         return self._go_on(now)
 
-    def crashed(self, model: str, *, now: float, used: Footprint) -> list[Action]:
-        """Its worker died, while it loaded or afterwards. Of a shared worker: for each model."""
+    def crashed(
+        self, model: str, *, now: float, used: Footprint, message: str = ""
+    ) -> list[Action]:
+        """Its process died, while it was prepared or loaded, or afterwards. `message`: its end.
+
+        A death says nothing of the model: one that somebody waits for is loaded again, until
+        `crashes_max` in a row. Deaths on the way to a load and those of loaded models are two rows:
+        a load ends the first, a model that ran for `quarantine_s` the second.
+        """
         known = self._table.models.get(model)
-        gone = (State.LOADING, State.LOADED, State.LEAVING)
-        if known is None or known.state not in gone:
+        if known is None or known.state not in _HAS_PROCESS:
             return self.measured(used, now=now)
         counts = known.state is not State.LEAVING and not known.stale
         counts = counts and known.drains != why.REPLACED
-        ran_long = known.state is not State.LOADING and (
-            now >= known.loaded_at + self._spec.quarantine_s
-        )
-        known.crashes = (0 if ran_long else known.crashes) + counts
+        if known.state in ON_ITS_WAY:
+            known.load_deaths += counts
+            in_a_row, what = known.load_deaths, "died while it was loaded"
+        else:
+            ran_long = now >= known.loaded_at + self._spec.quarantine_s
+            known.crashes = (0 if ran_long else known.crashes) + counts
+            in_a_row, what = known.crashes, "crashed"
         self._gave_up(known, used)
         known.retry_expected = known.prefetched = False
-        in_a_row = f"{known.crashes} in a row"
-        known.story.tell("crashed", "worker-died", now=now, text=in_a_row)
-        if known.crashes >= self._spec.crashes_max:
-            message = f"model {model} crashed {known.crashes} times in a row"
-            return [*self._refusals.quarantine(known, message, now), *self._go_on(now)]
+        known.story.tell("crashed", "worker-died", now=now, text=f"{in_a_row} in a row")
+        if in_a_row >= self._spec.crashes_max:
+            words = f"model {model} {what} {in_a_row} times in a row"
+            words = f"{words}: {message}" if message else words
+            return [*self._refusals.quarantine(known, words, now), *self._go_on(now)]
         self._start_over(known)
         return self._go_on(now)
 

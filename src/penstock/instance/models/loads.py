@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from penstock.clock import Clock
-from penstock.core.attempts import is_permanent
+from penstock.core.attempts import is_death, is_permanent
 from penstock.core.residency import NOTHING, Action, Footprint, Residency
 from penstock.errors import NotNowError, PenstockError
 from penstock.instance import replies
@@ -156,18 +156,18 @@ class LoadsDriver:
         known = replies.as_error(error, f"{what} model {target.name}")
         self._explicit.ended(target.name)
         _LOG.warning("%s model %s: %s: %s", what, target.name, known.code, known.message)
-        target.error, target.failed = known, True
+        target.error = known
         target.counts.load_failed()
-        self.used = await self._loader.measured()
-        self._host.carry_out(
-            self._residency.load_failed(
-                target.name,
-                now=self._now(),
-                message=known.message,
-                permanent=is_permanent(known),
-                used=self.used,
+        used = self.used = await self._loader.measured()
+        name, now, message = target.name, self._now(), known.message
+        if is_death(known):
+            actions = self._residency.crashed(name, now=now, used=used, message=message)
+        else:
+            target.failed, permanent = True, is_permanent(known)
+            actions = self._residency.load_failed(
+                name, now=now, message=message, permanent=permanent, used=used
             )
-        )
+        self._host.carry_out(actions)
 
     def unload(self, target: Target, reason: str) -> None:
         target.counts.unloading(reason, target.run_us, self._now())

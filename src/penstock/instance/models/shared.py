@@ -57,6 +57,9 @@ class SharedProcesses:
             )
         if runtime == "process":
             async with self._starting:
+                if self._server is not None and self._server.given_up:
+                    await self._server.close()
+                    self._server = None
                 if self._server is None:
                     self._server = await ForeignHost.start(
                         context,

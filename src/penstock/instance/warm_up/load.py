@@ -34,7 +34,7 @@ _CODE: Final = "warmup-failed"
 
 async def load(model: Prepared, listener: LaneListener) -> Loaded:
     """As `loading.load.load`, and warm. Raises ModelError (`warmup-failed`) with what the model
-    answered instead; nothing of it is left then."""
+    answered instead, or `worker-died` where it died of it; nothing of it is left then."""
     loop = asyncio.get_running_loop()
     context = model.context
     until = loop.time() + context.startup_timeout_s
@@ -86,6 +86,9 @@ async def _warm_up(loaded: Loaded, root: Path, requests: tuple[WarmUp, ...]) -> 
                 for ident in range(lanes):
                     _send(copy, Request(sink, ident, encoded, body, 0.0, None, 0), clock)
                 await sink.all_there.wait()
+                if sink.given_back:
+                    words = f"{_name(each, number)} was given back: {sink.given_back}"
+                    raise ModelError("worker-died", words)
                 if sink.wrong is not None:
                     raise _failed(each, number, *sink.wrong)
     finally:
@@ -114,6 +117,7 @@ class _Answers(ReplySink):
     def __init__(self, count: int) -> None:
         self.all_there = asyncio.Event()
         self.wrong: tuple[str, str] | None = None  #: message and hint of the first bad answer
+        self.given_back = ""  #: the reason why one was: its worker is gone
         self._left = count
 
     def forget(self, ident: int) -> None:
@@ -128,16 +132,19 @@ class _Answers(ReplySink):
                 story = (str(error.get("message", "")), str(error.get("hint") or ""))
                 self.wrong = self.wrong or story
             elif kind == frames.RETURNED:
-                self.wrong = self.wrong or (f"it was given back ({payload.decode()})", "")
+                self.given_back = self.given_back or payload.decode()
             self._left -= 1
         if not self._left:
             self.all_there.set()
 
 
 def _failed(request: WarmUp, number: int, message: str, hint: str) -> ModelError:
-    name = f"warm-up request {request.name or number + 1}"
     return ModelError(
         _CODE,
-        f"{name} was not answered: {message}",
+        f"{_name(request, number)} was not answered: {message}",
         hint=hint or "Correct it in model.yaml or config.pbtxt, or take it out.",
     )
+
+
+def _name(request: WarmUp, number: int) -> str:
+    return f"warm-up request {request.name or number + 1}"

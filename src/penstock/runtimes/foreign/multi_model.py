@@ -8,7 +8,6 @@ says when it has no memory for one more (`model-memory-full`, its status 507).
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import hashlib
 import os
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from typing import Final
 
 from penstock.cleanup import shielded
 from penstock.clock import Clock
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import (
     LaneListener,
     LoadContext,
@@ -63,11 +62,14 @@ class ForeignHost(Supervised[ForeignServer]):
         clock: Clock | None = None,
     ) -> None:
         self.views = Views(fresh_root(folder))
-        context = dataclasses.replace(context, model_dir=self.views.root)
+        context = context.of_host(model_dir=self.views.root)
         super().__init__(context, self, clock=clock)
         self.make_room = make_room
         self.under_way = UnderWay()
         self.models: dict[str, ForeignModelRuntime] = {}  #: by their names in the server
+        self.given_up = False  #: it is not started again; another host may be
+        self._is_up, self._is_down = asyncio.Event(), asyncio.Event()
+        self._is_up.set()
         self._showing = asyncio.Lock()
         self._scratch = make_scratch()
         self._environment = worker_environment(context, self._scratch) | {
@@ -114,7 +116,8 @@ class ForeignHost(Supervised[ForeignServer]):
             self.process.kill()
 
     async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
-        """Raises as `ForeignModels.load`, NotNowError `model-memory-full` among it."""
+        """Once there is a server. Raises as `ForeignModels.load`, NotNowError `model-memory-full`
+        among it; and ModelError (`worker-died`): the server ended meanwhile, or for good."""
         name = _opaque(context)
         async with self._showing:
             try:
@@ -123,9 +126,16 @@ class ForeignHost(Supervised[ForeignServer]):
                 raise no_room(context.copy_name, error) from None
         runtime = ForeignModelRuntime(self, name, place, context, listener)
         try:
+            await self._is_up.wait()
             await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)
         except BaseException as error:
             await shielded(self._broken_off(name, place, full=isinstance(error, NotNowError)))
+            if isinstance(error, NotNowError) and error.code == "worker-lost":
+                # Its connections end before its process does: who comes next finds it gone.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._is_down.wait(), _BROKEN_OFF_S)
+                words = f"{context.copy_name}: {error.message}"
+                raise ModelError("worker-died", words, hint=error.hint) from None
             raise
         self.models[name] = runtime
         return runtime
@@ -152,15 +162,21 @@ class ForeignHost(Supervised[ForeignServer]):
     # its own listener: what befalls the server befalls its models
 
     def lane_lost(self, lane: int, error: PenstockError) -> None:
+        self._is_up.clear()
+        self._is_down.set()
         if self._reloading is not None:
             self._reloading.cancel()
         for each in list(self.models.values()):
             each.lost(error)
 
     def lane_ready(self, lane: int) -> None:
+        self._is_down.clear()
+        self._is_up.set()
         self._reloading = asyncio.get_running_loop().create_task(self._load_again())
 
     def lane_failed(self, lane: int, error: PenstockError) -> None:
+        self.given_up = True
+        self._is_up.set()  # whoever waits is told that it is not
         for each in list(self.models.values()):
             each.failed(error)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.cleanup import shielded
+from penstock.core.residency.culprits import is_crash
 from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
@@ -21,6 +22,7 @@ from penstock.runtimes.workers.output_lines import OutputLines
 _PING_EVERY_S = 0.05
 _PING_TIMEOUT_S = 2.0  #: as in AWS
 _TERM_GRACE_S = 5.0
+_LOG_HINT = "Its own output is in the instance's log."
 
 
 def free_port() -> int:
@@ -105,11 +107,12 @@ class ForeignServer:
             if await self._ping():
                 return
             await asyncio.sleep(_PING_EVERY_S)
-        raise ModelError(
-            "process-ended",
-            f"{self._name}: {program} ended with status {self._status()} before /ping answered",
-            hint="Its own output is in the instance's log.",
-        )
+        status = self._status() or 0
+        words = f"{self._name}: {program} ended with status {status} before /ping answered"
+        # The guard tells of a signal as a shell does, unless it was the guard that was killed.
+        if status and not is_crash(128 - status if status > 128 else status):
+            raise ModelError("process-killed", words, hint=_LOG_HINT)
+        raise ModelError("process-ended", words, hint=_LOG_HINT)
 
     async def _ping(self) -> bool:
         connection = HttpConnection(self.port)
@@ -145,7 +148,7 @@ class ForeignServer:
                 ModelError(
                     "worker-died",
                     f"{self._name}: the model's server ended with status {status}",
-                    hint="Its own output is in the instance's log.",
+                    hint=_LOG_HINT,
                 )
             )
 

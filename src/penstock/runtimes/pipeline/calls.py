@@ -74,3 +74,11 @@ def failed_answer(status: int, message: str, retry_after_s: float | None = None)
     if status in (400, 413, 422):
         return CallerError("step-refused", words, status=status)
     return ModelError("step-failed", words, original_status=status)
+
+
+def models_own(error: PenstockError) -> PenstockError:
+    """A refusal of what no caller has sent, but a step has made."""
+    refuses = isinstance(error, ModelError) and error.original_status < 500
+    if not refuses and not isinstance(error, CallerError):
+        return error
+    return ModelError(error.code, error.message, hint=error.hint)

@@ -13,14 +13,12 @@ from penstock.artifacts.description import EnsembleStep, ModelDescription
 from penstock.core.pipeline_spec import PipelineSpec, StepSpec
 from penstock.runtimes.pipeline.events import EmitRule
 from penstock.runtimes.pipeline.file import PipelineFile, Step
-from penstock.runtimes.pipeline.templates import Scope
+from penstock.runtimes.pipeline.templates import REQUEST, Scope
 
 #: The kind of the events that carry an answer's tensors.
 TENSORS: Final = "tensors"
 #: Requests in an ensemble at once. It computes nothing: what bounds work is its models' queues.
 REQUESTS_MAX: Final = 256
-
-_REQUEST: Final = "request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class TensorMap:
 def as_pipeline(description: ModelDescription) -> PipelineFile:
     """`description.ensemble`, which has been checked, as the steps of a pipeline."""
     steps = description.ensemble
-    sources = {spec.name: _Source(_REQUEST, spec.name) for spec in description.inputs}
+    sources = {spec.name: _Source(REQUEST, spec.name) for spec in description.inputs}
     for at, step in enumerate(steps):
         sources |= {
             tensor: _Source(name_of(at, step), output) for output, tensor in step.outputs.items()
@@ -74,7 +72,7 @@ def _step(
     inputs = TensorMap({own: sources[tensor] for own, tensor in step.inputs.items()})
     answered = {tensor: source for tensor, source in outputs.items() if source.maker == name}
     return Step(
-        spec=StepSpec(name=name, needs=tuple(sorted(inputs.names - {_REQUEST}))),
+        spec=StepSpec(name=name, needs=tuple(sorted(inputs.names - {REQUEST}))),
         way="model",
         inputs=inputs,
         target=step.model,

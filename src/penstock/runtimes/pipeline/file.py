@@ -41,7 +41,7 @@ from penstock.artifacts.yaml_tree import read_tree
 from penstock.core.pipeline_spec import Event, PipelineSpec, StepSpec
 from penstock.errors import CallerError
 from penstock.runtimes.pipeline.events import COUNTS, EmitRule
-from penstock.runtimes.pipeline.templates import Filled, Scope, Template, from_environment
+from penstock.runtimes.pipeline.templates import REQUEST, Filled, Scope, Template, from_environment
 
 FILE: Final = "pipeline.yaml"
 CODE: Final = "code/steps.py"
@@ -52,7 +52,7 @@ _SECONDS_MAX: Final = 86_400.0
 _STEPS_MAX: Final = 100
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _KIND: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
-_RESERVED_NAMES: Final = ("request", "piece", "item")
+_RESERVED_NAMES: Final = (REQUEST, "piece", "item")
 _RESERVED_KINDS: Final = ("done", "error")
 
 Way = Literal["endpoint", "http", "grpc", "python", "model", "value"]
@@ -90,6 +90,11 @@ class Step:
     emit_events: bool = False  #: the pieces are events as they are
     result: Any = None  #: in place of an answer, where it fell back
     result_wanted: bool = False  #: another step refers to it
+
+    @property
+    def is_given_the_request(self) -> bool:
+        """And nothing that steps before it made: whoever refuses it refuses the caller."""
+        return self.inputs.names <= {REQUEST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

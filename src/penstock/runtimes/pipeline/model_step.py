@@ -6,7 +6,7 @@ instead of arrays: they get the model's types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,16 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.runtimes.base import Asked, Asking, ModelCalls, Pending, Returned
 from penstock.runtimes.dtypes import NUMPY
 from penstock.runtimes.pipeline.calls import Call, Hear, Whole
+from penstock.runtimes.repeated_call import Answer, RepeatedCall
 from penstock.runtimes.tensor_bytes import objects
 
 
 class ModelWay:
-    """One step. `outputs`: those of the model that anybody wants; () all."""
+    """One step. `outputs`: those of the model that anybody wants; () all.
+
+    `again`: what the model gave back is asked again here, as steps before it may have taken long,
+    or streamed. Else the request is given back, and another copy may be the quicker.
+    """
 
     def __init__(
         self,
@@ -32,6 +37,7 @@ class ModelWay:
         *,
         version: int = -1,
         outputs: tuple[str, ...] = (),
+        again: bool = True,
     ) -> None:
         self._step = step
         self._models = models
@@ -39,6 +45,7 @@ class ModelWay:
         self._clock = clock
         self._version = version
         self._outputs = outputs
+        self._again = again
 
     def begin(self, inputs: Any, hear: Hear, *, left_s: float | None) -> Call:
         return self.begin_for(Asking(), 0, inputs, hear, left_s=left_s)
@@ -49,22 +56,27 @@ class ModelWay:
         """For a request, in the pipeline's run of this number."""
         tensors = arrays(self._models.inputs(self._model), inputs, self._step)
         deadline = None if left_s is None else self._clock.monotonic() + left_s
-        call = _ModelCall(hear)
-        call.pending = self._models.call(
-            self._model,
-            tensors,
-            Asking(
-                deadline=deadline,
-                alone=asked.alone,
-                path=asked.path,
-                calls=asked.calls,
-                spans=asked.spans,
-            ),
-            run,
-            call.heard,
-            version=self._version,
-            outputs=self._outputs,
+        asking = Asking(
+            deadline=deadline,
+            alone=asked.alone,
+            path=asked.path,
+            calls=asked.calls,
+            spans=asked.spans,
         )
+
+        def ask(asking: Asking, heard: Callable[[Answer | Returned], None]) -> Pending:
+            return self._models.call(
+                self._model, tensors, asking, run, heard,
+                version=self._version, outputs=self._outputs,
+            )  # fmt: skip
+
+        call = _ModelCall(hear)
+        if self._again:
+            tries = RepeatedCall(self._model, ask, asking, call.heard)
+            call.pending = tries
+            tries.begin()
+        else:
+            call.pending = ask(asking, call.heard)
         return call
 
     async def close(self) -> None:
@@ -79,7 +91,7 @@ class _ModelCall(Whole):
         self._hear = hear
         self._over = False
 
-    def heard(self, outcome: dict[str, np.ndarray] | PenstockError | Returned) -> None:
+    def heard(self, outcome: Answer | Returned) -> None:
         if self._over:
             return
         self._over = True

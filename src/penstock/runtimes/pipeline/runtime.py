@@ -34,7 +34,7 @@ from penstock.core.pipeline_actions import (
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext
-from penstock.runtimes.pipeline.calls import Call, Way
+from penstock.runtimes.pipeline.calls import Call, Way, models_own
 from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
 from penstock.runtimes.pipeline.file import FILE, NOTICE, PipelineFile, Step, read_pipeline
@@ -175,8 +175,9 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clo
                 "model-missing", f"step {name!r} runs {step.target!r}, and no models are loaded"
             )
         return ModelWay(
-            name, context.models, step.target, clock, version=step.version, outputs=step.outputs
-        )
+            name, context.models, step.target, clock, version=step.version, outputs=step.outputs,
+            again=not context.description.ensemble,
+        )  # fmt: skip
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
         return steps.way(name, step.target, follows=whole, keeps=step.result_wanted)
@@ -236,6 +237,10 @@ class _Hearing:
         run.hear(told)
 
     def failed(self, error: PenstockError) -> None:
+        own_words = self.step.way == "python"  # a status that its code gives is meant so
+        self.fell(error if self.step.is_given_the_request or own_words else models_own(error))
+
+    def fell(self, error: PenstockError) -> None:
         self.run.hear(lambda: self.run.fell(self, error))
 
     @property
@@ -345,7 +350,7 @@ class _Run:
             return []
         if hearing.far_end is not None:
             hearing.far_end.stop()
-        return self.fell(hearing, error)
+        return self.fell(hearing, models_own(error))
 
     # what the pipeline says
 
@@ -384,11 +389,14 @@ class _Run:
                 self.results[name] = [found[call] for call in sorted(found)]
         hearing = _Hearing(self, action.call, step, action.piece)
         self._hearings[action.call] = hearing
+        # Whose fault it is that a reference can't be filled in, the reference knows.
+        failed: Callable[[PenstockError], None] = hearing.fell
         try:
             if step.when is not None and not step.when.holds(hearing.scope):
                 self.hear(lambda: self._skipped(hearing))
                 return
             inputs = step.inputs.fill(hearing.scope)
+            failed = hearing.failed
             left = self._left_s(step)
             way = self._runtime.ways[action.step]
             if isinstance(way, ModelWay):
@@ -398,9 +406,9 @@ class _Run:
             else:
                 hearing.far_end = way.begin(inputs, hearing, left_s=left)
         except PenstockError as error:
-            hearing.failed(error)
+            failed(error)
         except Exception as error:  # one step's inputs must not end the others
-            hearing.failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
+            failed(ModelError("step-failed", f"{action.step}: {error!r}"[:500]))
 
     def span_of(self, step: Step, now: float) -> SpanScope | None:
         """Where the call is noted, if the request is traced."""

@@ -14,10 +14,12 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from penstock.errors import CallerError
+from penstock.errors import CallerError, ModelError
 
 Scope = Mapping[str, Any]
 
+#: What references call the body of the caller.
+REQUEST: Final = "request"
 _PATH: Final = r"([a-z][a-z0-9_]*)((?:\.[A-Za-z_][A-Za-z0-9_-]*|\[\d{1,6}\])*)(\?)?"
 _WHOLE: Final = re.compile(rf"\${_PATH}")
 _INSIDE: Final = re.compile(rf"\$\$|\$\{{{_PATH}\}}")
@@ -32,7 +34,7 @@ class Filled(Protocol):
         """What it refers to."""
 
     def fill(self, scope: Scope) -> Any:
-        """Raises CallerError (`input-missing`)."""
+        """Raises CallerError, or ModelError where a step gave too little (`input-missing`)."""
 
 
 class Template:
@@ -46,7 +48,7 @@ class Template:
         self.names = frozenset(names)
 
     def fill(self, scope: Scope) -> Any:
-        """Raises CallerError (`input-missing`)."""
+        """Raises CallerError, or ModelError where a step gave too little (`input-missing`)."""
         return self._make(scope)
 
 
@@ -105,10 +107,11 @@ def _reference(found: re.Match[str], names: set[str]) -> Callable[[Scope], Any]:
             except (KeyError, IndexError, TypeError):
                 if optional:
                     return None
-                raise CallerError(
-                    "input-missing",
-                    f"{name}{path} is needed, and {name} has no {_shown(key)} there",
-                ) from None
+                words = f"{name}{path} is needed, and {name} has no {_shown(key)} there"
+                if name == REQUEST:
+                    raise CallerError("input-missing", words) from None
+                # What a step made is its own fault, and not that of who sent the request.
+                raise ModelError("input-missing", words) from None
         return here
 
     return value

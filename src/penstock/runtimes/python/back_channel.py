@@ -1,25 +1,21 @@
 """The instance's end of a Python model's calls: each goes to a model of the artifact, and back.
 
 Calls belong to the batch that the lane computes: they share its latest deadline, end with it, and
-are ended when nobody wants it. What the asked model gave back is asked again or fails by the rule
-of `core.nested_calls`. Errors come back as Triton's, with its codes: never as a broken worker.
+are ended when nobody wants it. What the asked model gave back is asked again (`repeated_call`).
+Errors come back as Triton's, with its codes: never as a broken worker.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import numpy as np
-
 from penstock.clock import Clock
-from penstock.core.nested_calls import when_returned
-from penstock.core.retry import RETRY_S
 from penstock.errors import CallerError, ModelError, NotNowError, PenstockError
 from penstock.runtimes.base import Asked, Asking, ModelCalls, Payload, Pending, Returned
 from penstock.runtimes.python.calls import Call, pack_called, pack_refused, unpack_call
+from penstock.runtimes.repeated_call import Answer, RepeatedCall
 
 #: Under way at once, of one lane: beyond it is code that has lost count of its own.
 CALLS_MAX: Final = 1024
@@ -106,7 +102,7 @@ class BackChannel:
             spans=next((each.spans for each in batch if each.spans is not None), None),
         )
 
-    def _answer(self, number: int, outcome: dict[str, np.ndarray] | PenstockError) -> None:
+    def _answer(self, number: int, outcome: Answer) -> None:
         if self._under_way.pop(number, None) is None:
             return
         if isinstance(outcome, PenstockError):
@@ -124,34 +120,30 @@ class BackChannel:
 
 
 class _Nested:
-    """One call of the worker: asked once, or more often where the model gave it back; until its
-    deadline, which it always has."""
+    """One call of the worker, until its deadline, which it always has."""
 
-    __slots__ = ("_again", "_asked", "_call", "_channel", "_late", "_pending")
+    __slots__ = ("_call", "_channel", "_late", "_tries")
 
     def __init__(self, channel: BackChannel, call: Call, asked: Asking) -> None:
         self._channel = channel
         self._call = call
-        self._asked = asked
-        self._pending: Pending | None = None
-        self._again: asyncio.TimerHandle | None = None
+        self._tries = RepeatedCall(call.model, self._ask, asked, self._answered)
         left_s = max(0.0, asked.deadline - channel._clock.monotonic()) if asked.deadline else 0.0
         self._late = channel._loop.call_later(left_s, self._too_late)
 
     def begin(self) -> None:
+        self._tries.begin()
+
+    def _ask(self, asked: Asking, heard: Callable[[Answer | Returned], None]) -> Pending:
         channel, call = self._channel, self._call
-        self._again = None
-        self._pending = channel._models.call(
-            call.model, call.tensors, self._asked, channel._lane, self._heard,
+        return channel._models.call(
+            call.model, call.tensors, asked, channel._lane, heard,
             version=call.version, outputs=call.outputs,
         )  # fmt: skip
 
     def cancel(self) -> None:
         self._late.cancel()
-        if self._again is not None:
-            self._again.cancel()
-        if self._pending is not None:
-            self._pending.cancel()
+        self._tries.cancel()
 
     def _too_late(self) -> None:
         """Whoever computes it may go on; who waits for it has something else to say by now."""
@@ -159,22 +151,11 @@ class _Nested:
         words = f"the deadline passed before the model {self._call.model!r} answered"
         self._channel._answer(self._call.number, NotNowError("deadline-passed", words))
 
-    def _heard(self, outcome: dict[str, np.ndarray] | PenstockError | Returned) -> None:
-        channel = self._channel
-        self._pending = None
-        if not isinstance(outcome, Returned):
-            self._late.cancel()
-            channel._answer(self._call.number, outcome)
-            return
-        step = when_returned(outcome.reason, alone=self._asked.alone)
-        if step == "fail":
-            self._late.cancel()
-            words = f"the model {self._call.model!r} gave the request back: {outcome.reason}"
-            channel._answer(self._call.number, NotNowError("model-lost", words))
-            return
-        if step == "again-alone":
-            self._asked = dataclasses.replace(self._asked, alone=True)
-        self._again = channel._loop.call_later(RETRY_S, self.begin)
+    def _answered(self, outcome: Answer | Returned) -> None:
+        if isinstance(outcome, Returned):
+            return  # the whole copy has failed: the batch is given back when its lane is ended
+        self._late.cancel()
+        self._channel._answer(self._call.number, outcome)
 
 
 def _end(asked: Asked) -> float:

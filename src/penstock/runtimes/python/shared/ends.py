@@ -12,7 +12,8 @@ def end_of_worker(error: PenstockError, guilty: Member | None, outgrown: bool) -
     if outgrown:
         words = f"{words}, because its models together took more memory than a worker may"
     elif guilty is not None:
-        words = f"{words} while {guilty.name} was computing"
+        did = "computing" if guilty.loaded.done() else "loading"
+        words = f"{words} while {guilty.name} was {did}"
     return ModelError(error.code, words, hint=error.hint)
 
 

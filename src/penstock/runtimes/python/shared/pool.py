@@ -94,6 +94,7 @@ class WorkerPool:
         self._members: dict[int, Member] = {}
         self._workers: dict[int, _Placed] = {}
         self._kinds: dict[str, LoadContext] = {}  #: one model of each
+        self._suspects: set[str] = set()  #: models whose load ended their worker
         self._ends: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
         self._closed = False
@@ -119,7 +120,9 @@ class WorkerPool:
         self._kinds.setdefault(kind, context)
         if self._watch is None:
             self._watch = self._loop.create_task(self._look_always())
-        actions = self._sharing.add(number, kind, lanes=context.description.lanes)
+        actions = self._sharing.add(
+            number, kind, lanes=context.description.lanes, apart=member.name in self._suspects
+        )
         runtime.lanes = self._sharing.lanes_of(number)
         member.missing.update(range(runtime.lanes))
         self._carry_out(actions)
@@ -131,6 +134,7 @@ class WorkerPool:
             if isinstance(error, Exception):  # who gave up does not wait for the end of the load
                 await shielded(unloaded)
             raise
+        self._suspects.discard(member.name)
         return runtime
 
     async def _shown(self, context: LoadContext) -> LoadContext:
@@ -222,10 +226,7 @@ class WorkerPool:
 
     def _start(self, action: StartWorker) -> None:
         number = action.worker
-        of_kind = self._kinds[action.kind]
-        context = dataclasses.replace(
-            of_kind, model_dir=self._views.root, target_model="", log=self._log
-        )
+        context = self._kinds[action.kind].of_host(model_dir=self._views.root, log=self._log)
         worker = SharedWorker(context, lambda error: self._gone(number, error))
         placed = self._workers[number] = _Placed(worker)
         self._log(f"worker {number} of Python models starts: {action.reason}")
@@ -300,6 +301,7 @@ class WorkerPool:
             return
         actions: list[Action] = []
         if suspect is not None and guilty is not None and awaited:
+            self._suspects.add(guilty.name)
             guilty.give_up(told)
             actions += self._sharing.remove(suspect)  # its caller hears of it
         if placed.outgrown:

@@ -1,0 +1,68 @@
+"""One call to a model of the same artifact, made once, or again where the model gave it back.
+
+What is made again, and when a call has failed, is `core.nested_calls`'s decision. Whoever holds the
+call bounds its time: it goes on until it is answered or cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.core.nested_calls import when_returned
+from penstock.core.retry import FRESH, RETRY_S, died_of_it
+from penstock.errors import PenstockError
+from penstock.runtimes.base import Asking, Pending, Returned
+
+Answer = dict[str, np.ndarray] | PenstockError
+#: (for whom it is made, who hears of it) -> the call under way
+Ask = Callable[[Asking, Callable[[Answer | Returned], None]], Pending]
+
+
+class RepeatedCall:
+    """`begin` may raise what `ask` raises; `done` is called once, unless it is cancelled: with
+    `Returned` where the model is gone for good."""
+
+    __slots__ = ("_again", "_ask", "_asked", "_done", "_loop", "_model", "_past", "_pending")
+
+    def __init__(
+        self, model: str, ask: Ask, asked: Asking, done: Callable[[Answer | Returned], None]
+    ) -> None:
+        self._model = model
+        self._ask = ask
+        self._asked = asked
+        self._done = done
+        self._past = FRESH
+        self._loop = asyncio.get_running_loop()
+        self._pending: Pending | None = None
+        self._again: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        self._again = None
+        alone = self._asked.alone or self._past.alone
+        self._pending = self._ask(dataclasses.replace(self._asked, alone=alone), self._heard)
+
+    def cancel(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
+
+    def _heard(self, outcome: Answer | Returned) -> None:
+        self._pending = None
+        if not isinstance(outcome, Returned):
+            self._done(outcome)
+            return
+        step = when_returned(self._past, outcome.reason)
+        self._past = step.past
+        if step.do == "again":
+            self._again = self._loop.call_later(RETRY_S, self.begin)
+        elif step.do == "fail":
+            error = died_of_it(step.past)
+            error.message = f"the model {self._model!r}: {error.message}"
+            self._done(error)
+        else:
+            self._done(outcome)
