@@ -252,6 +252,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/routing/strategies.py": _ROUTING,
     "core/run_times.py": ("core/test_core_run_times.py", *_BATCHING),
     "core/service_level.py": ("core/test_core_service_level.py",),
+    "core/stopped.py": ("core/test_core_stopped.py",),
     "core/stepping.py": ("core/test_core_stepping.py",),
     "core/timetable/cron.py": ("core/timetable/test_timetable.py",),
     "core/timetable/timetable.py": ("core/timetable/test_timetable.py",),
