@@ -239,6 +239,10 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     ),
     "core/routing/copies.py": _ROUTING,
     "core/routing/endpoint.py": _ROUTING,
+    "core/routing/outliers.py": (
+        "core/test_core_routing_outliers.py",
+        "gateway/test_outliers.py",
+    ),
     "core/routing/pickers.py": _ROUTING,
     "core/routing/pools.py": _ROUTING,
     "core/routing/prefix_aware.py": _ROUTING,
@@ -303,6 +307,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "gateway/listener.py": _HTTP,
     "gateway/pipeline.py": _HTTP,
     "gateway/proxy.py": ("gateway/test_proxy.py",),
+    "gateway/outliers.py": ("gateway/test_outliers.py",),
     "gateway/rebalancing.py": ("gateway/test_rebalancing.py",),
     "gateway/recording.py": ("gateway/test_recording.py", *_DISPATCH),
     "gateway/refusals.py": ("gateway/test_refusals.py", *_DISPATCH),
