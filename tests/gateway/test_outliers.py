@@ -110,6 +110,20 @@ def test_a_copy_that_answers_nothing_is_asked_for_what_waits_there() -> None:
     assert outlier(bench, 1)["state"] == "in"
 
 
+def test_what_waited_at_the_copy_that_hung_does_not_make_slow_answers_usual() -> None:
+    """Else the second time, when the copy is probed, would take three times as long to see."""
+    bench = Bench(1, 2, outstanding_max=16)
+    go_on(bench, 1.0, 1, 2)
+    while len(on(bench, 1)) < 2:
+        bench.invoke()
+    _, waits = on(bench, 1)
+    go_on(bench, 2.5, 2)
+    bench.link(1).sent.pop()
+    bench.dispatcher.on_returned(waits, "rebalanced")
+    go_on(bench, 10.0, 2)
+    assert outlier(bench, 1) == {"state": "out", "reason": "answers-nothing", "times": 2}
+
+
 def test_a_stream_that_flows_is_an_answer_and_one_that_has_begun_is_not_taken_back() -> None:
     bench = Bench(1, 2, outstanding_max=16)
     bench.link(1).hangs = True

@@ -382,7 +382,7 @@ class Dispatcher:
         invocation.state = ANSWERED
         invocation.reply = reply
         if invocation.copy is not None:
-            invocation.copy.heard(self._monotonic() - invocation.received)
+            invocation.copy.heard(self._took_s(invocation))
         endpoint: Endpoint = invocation.entry
         endpoint.admission.observe(
             reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
@@ -393,6 +393,11 @@ class Dispatcher:
             invocation.responder.on_reply(invocation, reply)
         except Exception as raised:
             self._responder_failed(invocation, raised)
+
+    def _took_s(self, invocation: Invocation) -> float:
+        """How long a copy takes; 0 where other copies had the request before, which says nothing
+        of this one."""
+        return 0.0 if invocation.copy_failures else self._monotonic() - invocation.received
 
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         stream = invocation.stream
@@ -437,7 +442,7 @@ class Dispatcher:
         error = refusals.of_instance(reply)
         copy = invocation.copy
         if copy is not None and error.code not in NO_ANSWER:
-            copy.heard(self._monotonic() - invocation.received)
+            copy.heard(self._took_s(invocation))
         elif copy is not None and error.code == "deadline-passed":
             copy.missed += 1
         self._fail(invocation, error)

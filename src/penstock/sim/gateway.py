@@ -263,7 +263,7 @@ class TwinGateway:
         for number in numbers:
             request = requests.get(number)
             if request is not None:
-                self._heard(request, now - request.at)
+                self._heard(request, 0.0 if request.failures else now - request.at)
                 observe(run_us, rows, run_us * request.arrival.rows // rows, request.at)
                 level = request.arrival.priority
                 latencies_s[level if level < level_max else level_max].append(now - request.at)
