@@ -27,8 +27,8 @@ _MEASURED: Final = (LOADING, READY, LOST, DRAINING)
 _MEASURE_S_MAX: Final = 1.0
 
 #: After this many unanswered status calls in a row, each behind the one before, an instance counts
-#: as gone: 15 to 20 s. Requests go elsewhere long before (`core/routing/outliers.py`), and a process
-#: that is stopped is ended sooner (`core/stopped.py`); a busy machine must not look like a hang.
+#: as gone: 15 to 20 s. Requests go elsewhere long before (`core/routing/outliers.py`), one that was
+#: stopped is ended sooner (`core/stopped.py`), and a busy machine must not look like a hang.
 _SILENT_COUNT_MAX: Final = 3
 #: A guest may get no core for minutes, while others want all of them, and nobody waits for it.
 _SILENT_COUNT_MAX_GUEST: Final = 120
