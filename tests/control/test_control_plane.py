@@ -461,17 +461,17 @@ def test_a_stopped_instance_is_found_silent_and_replaced(tmp_path: Path) -> None
             await server.reaches("InService")
             reconciler = server.plane._reconciler
             assert reconciler is not None
-            status, instances = reconciler.work.status, reconciler.work.instances
+            status = reconciler.work.status
             status.settings = replace(status.settings, status_s_max=0.05)
-            instances._settings = replace(instances._settings, stop_grace_s=0.1)
             pid = server.pids()[0]
             os.kill(pid, signal.SIGSTOP)
+            status.ask()  # once: who does not answer is asked again without waiting
 
-            async def replaced() -> bool:
-                status.ask()
-                return not alive(pid)
+            async def silent() -> bool:
+                done = [one.what for one in server.plane.activities("shop")]
+                return "instance silent" in done and not alive(pid)
 
-            await poll(replaced, lambda: str(server.plane.activities("shop")))
+            await poll(silent, lambda: str(server.plane.activities("shop")))
             status.settings = replace(status.settings, status_s_max=10.0)
             await server.settled(1)
 

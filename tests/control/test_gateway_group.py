@@ -224,6 +224,22 @@ def test_one_that_says_nothing_any_more_is_ended(
     of_site(tmp_path, test)
 
 
+def test_one_that_was_stopped_is_ended_before_its_silence_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "SILENT_S_MAX", 1e9)
+
+    async def test(site: Site) -> None:
+        await site.group.start()
+        before = site.pid("gateway-2")
+        os.kill(before, signal.SIGSTOP)
+        await until(lambda: site.gone == ["gateway-2"])
+        await until(lambda: site.group.seen()[1]["state"] == "serving")
+        assert site.pid("gateway-2") != before
+
+    of_site(tmp_path, test)
+
+
 @pytest.mark.parametrize(("does", "code"), [("fail", "port-in-use"), ("die", "gateway-died")])
 def test_a_server_does_not_start_where_one_of_its_gateways_cannot(
     tmp_path: Path, does: str, code: str

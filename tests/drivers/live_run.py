@@ -27,15 +27,16 @@ from penstock.core.routing import EndpointRouter, NoRoute, Routed
 from penstock.errors import ModelError, PenstockError
 from penstock.gateway.deadlines import Deadlines
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import ANSWERED, Invocation
+from penstock.gateway.invocation import ANSWERED, SENT, STREAMING, Invocation
 from penstock.gateway.link import LinkEvents
+from penstock.gateway.outliers import OutlierWatch
 from penstock.gateway.retries import Retries
 from penstock.instance.codecs.base import Decoded
 from penstock.instance.copy import Copy
 from penstock.instance.engines.batches import Batches
 from penstock.instance.request import Item, Request
 from penstock.sim import events as kinds
-from penstock.sim.faults import Fault
+from penstock.sim.faults import COPY_HUNG, Fault
 from penstock.sim.generation_copy import engine_noise
 from penstock.sim.record import Recorder, admission_row, batcher_row, router_row
 from penstock.sim.scenario import Scenario
@@ -87,14 +88,15 @@ class FakeTime:
 
 
 class GatewayTimers:
-    """The dispatcher's timers: of deadlines, and of held requests."""
+    """The dispatcher's timers: of deadlines, of held requests, of looks for outliers."""
 
     def __init__(self, time: FakeTime) -> None:
         self._time = time
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Handle:
-        of_deadlines = isinstance(getattr(callback, "__self__", None), Deadlines)
-        kind = kinds.DEADLINES if of_deadlines else kinds.HELD_RETRY
+        owner = getattr(callback, "__self__", None)
+        kind = kinds.DEADLINES if isinstance(owner, Deadlines) else kinds.HELD_RETRY
+        kind = kinds.OUTLIER_LOOK if isinstance(owner, OutlierWatch) else kind
         return self._time.at(when, kind, 0, callback)
 
     def call_soon(self, callback: Callable[[], None]) -> object:
@@ -187,8 +189,12 @@ class Replies:
 class InstanceLink:
     """A `Link` to an instance of one copy, and that instance."""
 
+    paused = False
+
     def __init__(self, live: LiveRun, number: int, events: LinkEvents) -> None:
         self.usable = False
+        self.heard = 0
+        self.hangs = False
         self._live = live
         self._number = number
         self._events = events
@@ -197,6 +203,10 @@ class InstanceLink:
         self.requests: dict[int, Request] = {}
         self._replies = Replies(live, self)
         self._decoder = frames.FrameDecoder()
+        self._start()
+
+    def _start(self) -> None:
+        live, number = self._live, self._number
         self._queued: list[int] = []  #: request numbers by the driver's ids, which count from 1
         self.engine = Engine(live, number)
         self.copy = Copy(
@@ -218,6 +228,8 @@ class InstanceLink:
         self._ident = ident = self._ident + 1
         invocation.ident = ident
         self._pending[ident] = invocation
+        if self.hangs:
+            return  # nobody reads it
         frame = frames.encode_invoke(
             ident, copy, deadline_ms, invocation.priority, invocation.meta, invocation.body,
             flags=frames.ALONE if invocation.past.alone else 0,
@@ -238,10 +250,21 @@ class InstanceLink:
         )
 
     def cancel(self, invocation: Invocation) -> None:
-        if self._pending.pop(invocation.ident, None) is not None:
+        if self._pending.pop(invocation.ident, None) is not None and not self.hangs:
             self.copy.cancel(self.requests[invocation.ident])
 
+    def take_back(self, copy: int) -> list[Invocation]:
+        taken = [one for one in self._pending.values() if one.state == SENT]
+        for invocation in taken:
+            self.cancel(invocation)
+        return taken
+
     def tell(self, call: dict[str, Any]) -> None:
+        if self.hangs:
+            return
+        if call["op"] == "ping":
+            self.heard += 1
+            return
         assert call["op"] == "give-back"
 
         def ask() -> None:
@@ -262,6 +285,7 @@ class InstanceLink:
             invocation = self._pending.pop(ident, None)
             if invocation is None:
                 continue
+            self.heard += 1
             if kind == frames.REPLY:
                 self._events.on_reply(invocation, frames.decode_reply(payload, meta_bytes))
             elif kind == frames.ERROR:
@@ -281,6 +305,21 @@ class InstanceLink:
             if running is not None:
                 running[0].cancel()
                 running[1](None)
+
+    def hang(self) -> None:
+        """The instance is stopped: nothing of it ends any more."""
+        self.hangs = True
+        for handle, _ in self.engine.running.values():
+            handle.cancel()
+        self.copy.driver.close()
+
+    def go_on(self) -> None:
+        """It was ended, and another is there in its place."""
+        self.hangs = False
+        self._start()
+        unanswered, self._pending = list(self._pending.values()), {}
+        self._events.on_unusable(f"i-{self._number}", unanswered)
+        self._events.on_usable(f"i-{self._number}", fresh=True)
 
     def come_back(self) -> None:
         for lane in range(self._live.scenario.batching.lanes):
@@ -309,8 +348,11 @@ def gave_back(events: LinkEvents, copy: int, count: int) -> None:
 class GeneratingLink:
     """A `Link` to an instance of one copy that generates; the engine is the twin's model of one."""
 
+    paused = False
+
     def __init__(self, live: LiveRun, number: int, events: LinkEvents, engine: EngineModel) -> None:
         self.usable = False
+        self.heard = 0
         self._live = live
         self._number = number
         self._events = events
@@ -337,7 +379,16 @@ class GeneratingLink:
         if self._pending.pop(invocation.ident, None) is not None:
             self._engine.cancel(invocation.ident)
 
+    def take_back(self, copy: int) -> list[Invocation]:
+        taken = [one for one in self._pending.values() if one.state == SENT]
+        for invocation in taken:
+            self.cancel(invocation)
+        return taken
+
     def tell(self, call: dict[str, Any]) -> None:
+        if call["op"] == "ping":
+            self.heard += 1
+            return
         assert call["op"] == "give-back"
 
         def ask() -> None:
@@ -373,6 +424,13 @@ class GeneratingLink:
         for number in firsts:
             if number in self._pending:
                 self._events.on_chunk(self._pending[number], b"token", b"")
+        self.heard += bool(firsts or done)
+        for invocation in self._pending.values():  # each has another token with each step
+            if invocation.state == STREAMING and invocation.number not in done:
+                self.heard += 1
+                if invocation.copy is not None:
+                    invocation.copy.heard()
+                break
         for number in done:
             invocation = self._pending.pop(number, None)
             if invocation is not None:
@@ -489,12 +547,17 @@ class LiveRun:
     def _plan_fault(self, fault: Fault, number: int) -> None:
         link = self._links[fault.copy]
 
-        def die() -> None:
-            back_at = self.time.now + fault.back_after_s
-            self.time.at(back_at, kinds.FAULT, 2 * number + 1, link.come_back)
-            link.die()
+        end, begin = link.die, link.come_back
+        if fault.kind == COPY_HUNG:
+            assert isinstance(link, InstanceLink)
+            end, begin = link.hang, link.go_on
 
-        self.time.at(fault.at_s, kinds.FAULT, 2 * number, die)
+        def happen() -> None:
+            back_at = self.time.now + fault.back_after_s
+            self.time.at(back_at, kinds.FAULT, 2 * number + 1, begin)
+            end()
+
+        self.time.at(fault.at_s, kinds.FAULT, 2 * number, happen)
 
     def _arrive(self) -> None:
         arrival = self._workload.sample()

@@ -116,6 +116,23 @@ def test_a_death_is_reported_once_with_its_cause(tmp_path: Path, run: Run) -> No
     run(test)
 
 
+def test_an_instance_that_was_stopped_is_ended_as_if_it_had_died(tmp_path: Path, run: Run) -> None:
+    """SIGSTOP: its connections stand, and nobody answers any more."""
+
+    async def test() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            exits: list[InstanceExit] = []
+            fleet.on_exit = lambda instance_id, how: exits.append(how)
+            handle = await fleet.start(spec_of(tmp_path))
+            assert handle.pid is not None
+            os.kill(handle.pid, signal.SIGSTOP)
+            await poll(lambda: bool(exits))
+            assert exits[0].code == -signal.SIGKILL
+            assert "stopped by a signal" in (tmp_path / "logs" / "one.log").read_text()
+
+    run(test)
+
+
 def test_a_death_is_seen_although_a_worker_still_holds_the_output_open(
     tmp_path: Path, run: Run
 ) -> None:

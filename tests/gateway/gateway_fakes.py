@@ -21,7 +21,7 @@ from penstock.core.deployment import (
 )
 from penstock.errors import PenstockError
 from penstock.gateway.dispatcher import Dispatcher
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.invocation import SENT, Invocation
 from penstock.gateway.request_id import RequestIds
 from penstock.wire import frames
 
@@ -94,6 +94,10 @@ class MemoryLink:
         self.sent: list[tuple[Invocation, int, int]] = []  #: (invocation, copy, deadline_ms)
         self.cancelled: list[Invocation] = []
         self.told: list[dict[str, Any]] = []  #: calls whose outcome nobody waits for
+        self.asked = 0  #: how often it was asked whether it lives
+        self.heard = 0
+        self.paused = False
+        self.hangs = False  #: it does not say that it lives
 
     async def open(self, timeout_s: float) -> None:
         self.come_back()
@@ -111,7 +115,17 @@ class MemoryLink:
 
     def tell(self, call: dict[str, Any]) -> None:
         assert self.usable, "told over a link that can't take it"
-        self.told.append(call)
+        if call == {"op": "ping"}:
+            self.asked += 1
+            self.heard += not self.hangs
+        else:
+            self.told.append(call)
+
+    def take_back(self, copy: int) -> list[Invocation]:
+        taken = [one for one, on, _ in self.sent if on == copy and one.state == SENT]
+        for invocation in taken:
+            self.cancel(invocation)
+        return taken
 
     def come_back(self) -> None:
         self.usable = True

@@ -233,6 +233,20 @@ def test_a_server_that_ended_is_started_again_with_its_models(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("which", [0, 1], ids=["the guard", "the program"])
+def test_a_server_that_was_stopped_is_ended_and_started_again(tmp_path: Path, which: int) -> None:
+    async def scenario() -> None:
+        async with host(tmp_path) as some:
+            a = await some.load(weights(tmp_path / "a"))
+            pids = tree_pids(some.server.pids[0])
+            os.kill(pids[which], signal.SIGSTOP)
+            await until(lambda: some.heard["a"].said == ["lost 0", "ready 0"])
+            await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+            assert (await ask(a))["weights"] == "a"
+
+    asyncio.run(scenario())
+
+
 def test_of_a_server_that_hung_the_guilty_is_known_and_its_mates_are_not_blamed(
     tmp_path: Path,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,6 +50,36 @@ def test_a_worker_that_is_ready_and_gone_at_once_has_not_started(tmp_path: Path)
             await worker.start("ready_and_gone", {}, {"PYTHONPATH": str(tmp_path)}, None)
         assert not worker.write(b"")
         assert gone == []
+
+    asyncio.run(scenario())
+
+
+#: A worker that answers INIT and reads on until the end.
+SERVES = """
+import socket, sys
+from penstock.runtimes.workers import wire
+channel = socket.socket(fileno=int(sys.argv[1]))
+messages = wire.read_messages(channel.makefile("rb"))
+next(messages)
+channel.sendall(wire.message(wire.READY, b"{}"))
+for message in messages:
+    pass
+"""
+
+
+def test_a_worker_that_was_stopped_is_ended_as_if_it_had_died(tmp_path: Path) -> None:
+    """SIGSTOP: it lives, its socket stands, and whatever it is sent is answered by nobody."""
+    (tmp_path / "serves.py").write_text(SERVES)
+
+    async def scenario() -> None:
+        gone: list[PenstockError] = []
+        worker = WorkerProcess(context_of(tmp_path), lambda *message: None, gone.append)
+        await worker.start("serves", {}, {"PYTHONPATH": str(tmp_path)}, None)
+        assert worker.pid is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        await until(lambda: bool(gone))
+        assert gone[0].code == "worker-died"
+        assert not worker.write(b"")
 
     asyncio.run(scenario())
 

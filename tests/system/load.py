@@ -15,13 +15,16 @@ class Load:
     numbered and must come back unchanged: `wrong` holds those that did not.
     """
 
-    def __init__(self, port: int, path: str, *, workers: int = 8) -> None:
+    def __init__(
+        self, port: int, path: str, *, workers: int = 8, headers: dict[str, str] | None = None
+    ) -> None:
         self.statuses: Counter[int] = Counter()
         self.broken = 0
         self.wrong: list[tuple[bytes, bytes]] = []
         self.errors: list[bytes] = []  #: bodies of the first answers that are not 2xx
         self._port = port
         self._path = path
+        self._headers = {"Content-Type": "application/json"} | (headers or {})
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._threads = [
@@ -55,7 +58,7 @@ class Load:
             number += 1
             body = b"[%d.0,%d.0,3.0,4.0]" % (worker, number)
             try:
-                connection.request("POST", self._path, body, {"Content-Type": "application/json"})
+                connection.request("POST", self._path, body, self._headers)
                 answer = connection.getresponse()
                 reply = answer.read()
             except (OSError, http.client.HTTPException):

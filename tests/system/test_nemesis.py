@@ -9,6 +9,7 @@ longer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -149,7 +150,8 @@ class Nemesis:
             meanwhile()
             time.sleep(seconds)  # how long the fault lasts, not a wait for anything
         finally:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # who stands still too long is ended
+                os.kill(pid, signal.SIGCONT)
 
     def _pause_link(self, _: str) -> None:
         """Large bodies for an instance that reads nothing: the link to it pauses."""

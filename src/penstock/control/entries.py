@@ -42,6 +42,7 @@ class InstanceEntry:
     pid: int | None = None
     address: str = ""
     silent_count: int = 0  #: status calls in a row that were not answered
+    hangs: bool = False  #: it counts as gone because of them
     asked_at: float = 0.0  #: when its start was asked for, monotonic s
     start_s: float = 0.0  #: until it accepted connections
     connect_s: float = 0.0  #: from then on until requests could be sent

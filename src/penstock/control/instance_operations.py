@@ -178,8 +178,10 @@ class InstanceOperations:
         try:
             # The data connection stays until the end: the instance answers what it still holds.
             client = self._under_way.clients.get(entry.instance_id)
-            # What a guest has under way is done again: who waits for its memory has it at once.
-            grace_s = 0.0 if entry.guest else self._settings.stop_grace_s
+            # What a guest has under way is done again: who waits for its memory has it at once. One
+            # that hangs would not hear that it is to end, and its place is wanted.
+            at_once = entry.guest or entry.hangs
+            grace_s = 0.0 if at_once else self._settings.stop_grace_s
             await self._fleet.stop(entry.instance_id, grace_s=grace_s)
             if client is not None:  # its last words are what its models were counted last
                 await client.wait_ended(timeout_s=_LAST_WORDS_S_MAX)

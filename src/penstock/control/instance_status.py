@@ -26,10 +26,12 @@ _MEASURED: Final = (LOADING, READY, LOST, DRAINING)
 #: For figures that somebody waits for: instances answer at once, or something is wrong with them.
 _MEASURE_S_MAX: Final = 1.0
 
-#: After this many unanswered status calls an instance counts as gone.
+#: After this many unanswered status calls in a row, each behind the one before, an instance counts
+#: as gone: 15 to 20 s. Requests go elsewhere long before (`core/routing/outliers.py`), one that was
+#: stopped is ended sooner (`core/stopped.py`), and a busy machine must not look like a hang.
 _SILENT_COUNT_MAX: Final = 3
 #: A guest may get no core for minutes, while others want all of them, and nobody waits for it.
-_SILENT_COUNT_MAX_GUEST: Final = 60
+_SILENT_COUNT_MAX_GUEST: Final = 120
 
 
 class InstanceStatus:
@@ -63,6 +65,14 @@ class InstanceStatus:
 
     async def _ask(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:
         try:
+            while await self._is_silent(ledger, entry):
+                pass  # asked again at once: what hangs is known the sooner
+        finally:
+            self._asking.discard(entry.instance_id)
+
+    async def _is_silent(self, ledger: EndpointLedger, entry: InstanceEntry) -> bool:
+        """Whether it serves and has not answered in time; after some times it counts as gone."""
+        try:
             await self._take(ledger, entry, self.settings.status_s_max)
         except PenstockError as error:
             serves = entry.phase == RUNNING and any(
@@ -72,12 +82,13 @@ class InstanceStatus:
             count_max = _SILENT_COUNT_MAX_GUEST if entry.guest else _SILENT_COUNT_MAX
             if entry.silent_count >= count_max and serves:
                 self._under_way.record(ledger, "instance silent", error.code, entry.instance_id)
+                entry.hangs = True
                 self._under_way.enter(entry, GONE)
                 self._under_way.changed(ledger.desired.endpoint)
-        else:
-            entry.silent_count = 0
-        finally:
-            self._asking.discard(entry.instance_id)
+                return False
+            return serves and error.code == "instance-silent"
+        entry.silent_count = 0
+        return False
 
     async def _take(self, ledger: EndpointLedger, entry: InstanceEntry, timeout_s: float) -> None:
         before = _loaded(ledger.copies_on(entry.instance_id))

@@ -7,7 +7,8 @@ request are told apart and counted in its `Past`:
 * its worker died while it was computing this request, and no other (`worker-died`);
 * its worker died while it had this request and others (`worker-died-in-company`): it may have been
   any of them. From then on the request is sent `alone`, so that the next death has one suspect;
-* its instance or the connection there was lost, which says nothing of the request.
+* its instance or the connection there was lost, or the copy answered nothing while others did
+  (`routing/outliers.py`), which says nothing of the request.
 
 A worker that died twice under a request is enough: the request is the model's failure. So one that
 ends workers ends two of them, and its mates of the first batch are answered, each by itself. Where
@@ -43,6 +44,8 @@ WORKER_DIED_IN_COMPANY: Final = "worker-died-in-company"
 REBALANCED: Final = "rebalanced"
 #: What a gateway says where the connection to the instance was lost.
 CONNECTION_LOST: Final = "connection-lost"
+#: ... and where it takes a request back from a copy that is left out.
+INSTANCE_SILENT: Final = "instance-silent"
 
 #: A worker that dies once may have died of anything; twice under one request is the request.
 DEATHS_MAX: Final = 2
@@ -77,7 +80,7 @@ class Past(NamedTuple):
             return self._replace(deaths=self.deaths + 1)
         if reason == WORKER_DIED_IN_COMPANY:
             return self._replace(company_deaths=self.company_deaths + 1)
-        if reason == CONNECTION_LOST:
+        if reason in (CONNECTION_LOST, INSTANCE_SILENT):
             return self._replace(losses=self.losses + 1)
         return self
 

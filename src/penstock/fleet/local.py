@@ -32,6 +32,7 @@ from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
 from penstock.fleet.output_pipe import OutputPipe
 from penstock.fleet.spares import Spares
 from penstock.runtimes.environment import for_instances, with_huge_pages
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 #: sun_path holds 108 bytes on Linux, 104 on macOS, with the final zero.
 _SOCKET_PATH_BYTES_MAX: Final = 100
@@ -91,6 +92,7 @@ class Child:
         assert process.stdout is not None
         self._output_pipe = OutputPipe(process.stdout, self.output)
         self.tasks: list[asyncio.Task[None]] = []
+        self._watch = StoppedWatch([process.pid], self._stands_still)
         threading.Thread(
             target=self._wait, args=(asyncio.get_running_loop(),), name="instance-wait", daemon=True
         ).start()
@@ -100,7 +102,12 @@ class Child:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             loop.call_soon_threadsafe(self._ended, code)
 
+    def _stands_still(self) -> None:
+        self.tell("the instance was stopped by a signal (SIGSTOP) and did not go on: it is ended")
+        self.kill_group()
+
     def _ended(self, code: int) -> None:
+        self._watch.close()
         if not self.ended.done():
             self.ended.set_result(code)
 

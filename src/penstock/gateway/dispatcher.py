@@ -31,6 +31,7 @@ from penstock.config import LimitConfig
 from penstock.core.deployment import EndpointRoutes
 from penstock.core.retry import CONNECTION_LOST, REBALANCED
 from penstock.core.routing import CopyState, NoRoute, Routed
+from penstock.core.routing.outliers import NO_ANSWER
 from penstock.errors import PenstockError
 from penstock.gateway import refusals
 from penstock.gateway.deadlines import Deadlines
@@ -48,6 +49,7 @@ from penstock.gateway.invocation import (
 )
 from penstock.gateway.link import FrameLink, Link, LinkEvents
 from penstock.gateway.newcomers import OTHERS_WAIT, Newcomers, ReadyIn
+from penstock.gateway.outliers import OutlierWatch
 from penstock.gateway.rebalancing import Rebalancing
 from penstock.gateway.recording import NoRecorder, Recorders, record_failure
 from penstock.gateway.request_id import RequestIds
@@ -129,6 +131,14 @@ class Dispatcher:
         self._newcomers = Newcomers(limits, self._waiting, ready_in_s)
         self._drains = DrainWatch(clock, timers)
         self._rebalancing = Rebalancing(self.table, self._links)
+        self._outliers = OutlierWatch(
+            clock,
+            timers,
+            self._endpoints,
+            self._links,
+            take_back=self._retries.take_back,
+            let_back=self._copies_well,
+        )
 
     @property
     def in_flight(self) -> int:
@@ -221,6 +231,8 @@ class Dispatcher:
             self._ask_to_load(route.helper, invocation)
         left_ms = int((deadline - now) * 1000.0)
         link.send(invocation, state.copy, left_ms if left_ms > 0 else 1)
+        if self._outliers.timer is None and invocation.entry.router.watched:
+            self._outliers.begin()
 
     def _ask_to_load(self, host: CopyState, invocation: Invocation) -> None:
         """A target model is hot: another host is to have it as well."""
@@ -341,6 +353,8 @@ class Dispatcher:
         error = refusals.deadline_passed(invocation.endpoint)
         if invocation.state in (SENT, STREAMING):
             invocation.link.cancel(invocation)
+            if invocation.copy is not None:
+                invocation.copy.missed += 1
         elif invocation.state == WAITING:
             self._waiting.leave(invocation)
             if not invocation.attempts:
@@ -367,6 +381,8 @@ class Dispatcher:
             return
         invocation.state = ANSWERED
         invocation.reply = reply
+        if invocation.copy is not None:
+            invocation.copy.heard(self._took_s(invocation))
         endpoint: Endpoint = invocation.entry
         endpoint.admission.observe(
             reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
@@ -378,6 +394,11 @@ class Dispatcher:
         except Exception as raised:
             self._responder_failed(invocation, raised)
 
+    def _took_s(self, invocation: Invocation) -> float:
+        """How long a copy takes; 0 where other copies had the request before, which says nothing
+        of this one."""
+        return 0.0 if invocation.copy_failures else self._monotonic() - invocation.received
+
     def on_chunk(self, invocation: Invocation, chunk: bytes, meta: bytes | None) -> None:
         stream = invocation.stream
         if invocation.state != STREAMING:
@@ -387,6 +408,8 @@ class Dispatcher:
             stream.first_at = self._monotonic()
         if stream is not None:
             stream.chunks += 1
+        if invocation.copy is not None:
+            invocation.copy.heard()
         try:
             invocation.responder.on_chunk(invocation, chunk, meta)
         except Exception as raised:
@@ -401,6 +424,8 @@ class Dispatcher:
     def on_end(self, invocation: Invocation, reply: Reply) -> None:
         invocation.state = ANSWERED
         invocation.reply = reply
+        if invocation.copy is not None:
+            invocation.copy.heard()
         invocation.entry.admission.observe(
             reply.run_us, reply.batch_rows, reply.lane_us, invocation.received
         )
@@ -414,7 +439,13 @@ class Dispatcher:
         invocation.reply = reply
         if invocation.state == STREAMING:
             self._note_end(invocation, reply)
-        self._fail(invocation, refusals.of_instance(reply))
+        error = refusals.of_instance(reply)
+        copy = invocation.copy
+        if copy is not None and error.code not in NO_ANSWER:
+            copy.heard(self._took_s(invocation))
+        elif copy is not None and error.code == "deadline-passed":
+            copy.missed += 1
+        self._fail(invocation, error)
 
     def on_returned(self, invocation: Invocation, reason: str) -> None:
         copy = invocation.copy
@@ -428,8 +459,7 @@ class Dispatcher:
         if kind in _COPY_EVENTS and isinstance(copy, int):
             self.table.set_lost(instance_id, copy, kind != "copy-ready")
             if kind == "copy-ready":
-                self._waiting.look()
-                self._rebalancing.copies_well(instance_id)
+                self._copies_well(instance_id)
         elif kind == "gave-back" and isinstance(copy, int):
             self._rebalancing.gave_back(instance_id, copy)
         elif kind == "models-changed" and isinstance(copy, int):
@@ -448,6 +478,10 @@ class Dispatcher:
         self.table.set_usable(instance_id, True, fresh=fresh)
         if fresh and self._shared:
             self._links[instance_id].tell({"op": "share-counts"})
+        self._copies_well(instance_id)
+
+    def _copies_well(self, instance_id: str) -> None:
+        """Copies there may be picked again: those that wait go first, then queues are levelled."""
         self._waiting.look()
         self._rebalancing.copies_well(instance_id)
 
@@ -520,6 +554,7 @@ class Dispatcher:
             await self.disconnect(instance_id)
         self._waiting.close()
         self._deadlines.close()
+        self._outliers.close()
 
     # Reading
 

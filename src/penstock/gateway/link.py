@@ -24,7 +24,7 @@ import orjson
 
 from penstock.errors import NotNowError, PenstockError
 from penstock.fleet.identity.dial import Tls, dial, no_tls
-from penstock.gateway.invocation import Invocation
+from penstock.gateway.invocation import SENT, Invocation
 from penstock.wire import frames
 from penstock.wire.stall import LOOK_S, StallWatch
 
@@ -76,10 +76,18 @@ class Link(Protocol):
     """What the dispatcher needs of a connection."""
 
     usable: bool
+    heard: int  #: how often the instance has said anything
+
+    @property
+    def paused(self) -> bool:
+        """What is sent waits here."""
 
     def send(self, invocation: Invocation, copy: int, deadline_ms: int) -> None: ...
 
     def cancel(self, invocation: Invocation) -> None: ...
+
+    def take_back(self, copy: int) -> list[Invocation]:
+        """What a copy has not begun to answer is wanted from it no more: these requests."""
 
     def tell(self, call: dict[str, Any]) -> None: ...
 
@@ -98,6 +106,7 @@ class FrameLink(asyncio.Protocol):
         self.instance_id = instance_id
         self.address = address
         self.usable = False
+        self.heard = 0
         self._events = events
         self._tls = tls
         self._transport: asyncio.Transport | None = None
@@ -244,7 +253,12 @@ class FrameLink(asyncio.Protocol):
             self._flush()
         self._holding = self._paused
 
+    @property
+    def paused(self) -> bool:
+        return self._holding
+
     def data_received(self, data: bytes) -> None:
+        self.heard += 1
         decoder = self._decoder
         try:
             rest = self._take_replies(data) if decoder.between_frames else data
@@ -374,6 +388,18 @@ class FrameLink(asyncio.Protocol):
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(frames.encode(frames.CANCEL, ident))
+
+    def take_back(self, copy: int) -> list[Invocation]:
+        """What a copy has not begun to answer, oldest first; it is told that nobody wants it."""
+        sent = [*self._pending.values(), *(waiting[0] for waiting in self._waiting.values())]
+        taken = [
+            one
+            for one in sent
+            if one.state == SENT and one.copy is not None and one.copy.copy == copy
+        ]
+        for invocation in taken:
+            self.cancel(invocation)
+        return taken
 
     def tell(self, call: dict[str, Any]) -> None:
         """A control operation whose outcome nobody waits for; lost while there is no connection."""

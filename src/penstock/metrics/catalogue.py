@@ -67,6 +67,13 @@ REFUSED: Final = PrometheusMetric(
     (*_VARIANT, "reason", _COMPONENT),
     "Requests refused before they were in flight, by reason.",
 )
+EJECTED: Final = PrometheusMetric(
+    "penstock_copies_ejected",
+    "counter",
+    (*_VARIANT, "reason", _COMPONENT),
+    "Times that a copy was sent no requests for a while, because it answered nothing while others "
+    "did: instance-silent, deadlines-missed, answers-nothing.",
+)
 IN_FLIGHT: Final = PrometheusMetric(
     "penstock_in_flight",
     "gauge",
@@ -328,6 +335,7 @@ BUILD: Final = PrometheusMetric(
 PROMETHEUS: Final = (
     REQUESTS,
     REFUSED,
+    EJECTED,
     IN_FLIGHT,
     DURATION,
     QUEUE,

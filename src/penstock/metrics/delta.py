@@ -124,6 +124,7 @@ def _row(one: PoolDelta, blobs: list[bytes]) -> list[Any]:
             "outcomes": _rows(counted.outcomes.items()),
             "refusals": _rows(counted.refusals.items()),
             "no_capacity": counted.no_capacity,
+            "ejections": counted.ejections,
             "broken": counted.broken,
             "batch_rows": list(counted.batch_rows.items()),
             "sketches": sizes,
@@ -149,6 +150,9 @@ def _pool_delta(row: list[Any], blobs: _Blobs) -> PoolDelta:
             for reason, status, door, count in fields["refusals"]
         }
         counted.no_capacity = int(fields["no_capacity"])
+        counted.ejections = {
+            str(reason): int(count) for reason, count in fields["ejections"].items()
+        }
         counted.broken = int(fields["broken"])
         counted.batch_rows = {int(rows): int(count) for rows, count in fields["batch_rows"]}
         for name, size in fields["sketches"].items():

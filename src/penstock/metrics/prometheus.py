@@ -77,6 +77,7 @@ class PenstockCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield counter(catalogue.REQUESTS, self._requests())
         yield counter(catalogue.REFUSED, self._refusals())
+        yield counter(catalogue.EJECTED, self._ejections())
         yield gauge(catalogue.IN_FLIGHT, self._in_flight())
         yield self._durations(catalogue.DURATION, "total_s")
         yield self._durations(catalogue.QUEUE, "queue_s")
@@ -129,6 +130,11 @@ class PenstockCollector(Collector):
     def _refusals(self) -> Iterator[Row]:
         for variant_id, part, totals in self._parts():
             for reason, count in totals.refusals.items():
+                yield (*variant_id, reason, *part), count
+
+    def _ejections(self) -> Iterator[Row]:
+        for variant_id, part, totals in self._parts():
+            for reason, count in totals.ejections.items():
                 yield (*variant_id, reason, *part), count
 
     def _tokens(self) -> Iterator[Row]:

@@ -35,6 +35,7 @@ class VariantDelta(GenerationCounts):
         outcomes: (status, model status, door) -> requests that ended.
         refusals: (reason, status, door) -> requests refused before they were in flight.
         no_capacity: requests that met a variant with no capacity at all.
+        ejections: reason -> copies that routing left out for a while.
         batch_rows: rows of the batch -> requests answered in such a batch.
         concurrency: wall second -> requests in flight at its sample.
         total_s, queue_s, run_s: durations of requests, in s.
@@ -42,8 +43,8 @@ class VariantDelta(GenerationCounts):
     """
 
     __slots__ = (
-        "batch_rows", "concurrency", "model_latency_us", "no_capacity", "outcomes", "overhead_us",
-        "queue_s", "refusals", "run_s", "total_s",
+        "batch_rows", "concurrency", "ejections", "model_latency_us", "no_capacity", "outcomes",
+        "overhead_us", "queue_s", "refusals", "run_s", "total_s",
     )  # fmt: skip
 
     SKETCHES: Final = (
@@ -56,6 +57,7 @@ class VariantDelta(GenerationCounts):
         self.outcomes: dict[tuple[int, int, str], int] = {}
         self.refusals: dict[tuple[str, int, str], int] = {}
         self.no_capacity = 0
+        self.ejections: dict[str, int] = {}
         self.batch_rows: dict[int, int] = {}
         self.concurrency: dict[int, int] = {}
         self.total_s = Sketch()
@@ -71,6 +73,7 @@ class VariantDelta(GenerationCounts):
             self.outcomes
             or self.refusals
             or self.no_capacity
+            or self.ejections
             or self.broken
             or self.batch_rows
             or any(getattr(self, name).count for name in self.SKETCHES)
@@ -177,6 +180,11 @@ class VariantRecorder:
     def no_capacity(self) -> None:
         """A request met a variant without any copy, whether it was then held or refused."""
         self._no_capacity += 1
+
+    def ejected(self, reason: str) -> None:
+        """Routing leaves a copy out for a while; `reason` as in `core.routing.outliers`."""
+        ejections = self._pending.ejections
+        ejections[reason] = ejections.get(reason, 0) + 1
 
     def streamed(self, first_chunk_s: float) -> None:
         """The first piece of a streamed answer was made `first_chunk_s` after the request came."""

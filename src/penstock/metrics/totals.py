@@ -82,6 +82,7 @@ class VariantTotals(GenerationCounts):
     Attributes:
         requests: (door, outcome) -> requests; each request counts once.
         refusals: reason -> requests.
+        ejections: reason -> copies that routing left out for a while.
         failures: requests that ended with an error that is not the caller's (5XX).
         batch_rows: rows of the batch -> requests.
         in_flight: source process -> requests in flight there.
@@ -94,14 +95,16 @@ class VariantTotals(GenerationCounts):
     """
 
     __slots__ = (
-        "base", "batch_rows", "cost", "failures", "in_flight", "published_until", "queue_s",
-        "refusals", "requests", "run_s", "total_s", "unit_count", "unpublished", "windows",
+        "base", "batch_rows", "cost", "ejections", "failures", "in_flight", "published_until",
+        "queue_s", "refusals", "requests", "run_s", "total_s", "unit_count", "unpublished",
+        "windows",
     )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: dict[tuple[str, str], int] = {}
         self.refusals: dict[str, int] = {}
+        self.ejections: dict[str, int] = {}
         self.failures = 0
         self.batch_rows: dict[int, int] = {}
         self.in_flight: dict[str, int] = {}
@@ -124,6 +127,8 @@ class VariantTotals(GenerationCounts):
             self.failures += count if status >= 500 else 0
             _increase(self.requests, (door, "refused"), count)
             _increase(self.refusals, reason, count)
+        for reason, count in delta.ejections.items():
+            _increase(self.ejections, reason, count)
         for rows, count in delta.batch_rows.items():
             _increase(self.batch_rows, rows, count)
         self.total_s.merge(delta.total_s)

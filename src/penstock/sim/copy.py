@@ -36,7 +36,11 @@ class Reports(Protocol):
 
     def returned(self, numbers: tuple[int, ...], reason: str, now: float) -> None: ...
 
+    def heard(self, copy: int) -> None: ...
+
     def copy_lost(self, copy: int) -> None: ...
+
+    def connection_lost(self, copy: int, now: float) -> None: ...
 
     def copy_ready(self, copy: int, now: float) -> None: ...
 
@@ -60,6 +64,10 @@ class SimulatedCopy(Protocol):
 
     def come_back(self, now: float) -> None: ...
 
+    def hang(self, now: float) -> None: ...
+
+    def go_on(self, now: float) -> None: ...
+
     def check_invariants(self) -> None: ...
 
 
@@ -67,9 +75,8 @@ class TwinCopy:
     """One copy on an instance of its own, whose model runs batch by batch."""
 
     __slots__ = (
-        "_ahead", "_alone", "_epoch", "_events", "_gateway", "_lanes", "_number", "_outcome",
-        "_recorder",
-        "_service", "_speed", "_timer_at", "batcher",
+        "_ahead", "_alone", "_epoch", "_events", "_gateway", "_hangs", "_lanes", "_number",
+        "_outcome", "_recorder", "_service", "_spec", "_speed", "_timer_at", "batcher",
     )  # fmt: skip
 
     def __init__(
@@ -85,7 +92,9 @@ class TwinCopy:
     ) -> None:
         """`speed`: 2 halves the times that `service` says."""
         self._speed = speed
-        self.batcher = Batcher(scenario.batching)
+        self._spec = scenario.batching
+        self._hangs = False
+        self.batcher = Batcher(self._spec)
         self._number = number
         self._gateway = gateway
         self._service = service
@@ -104,6 +113,8 @@ class TwinCopy:
         self, number: int, arrival: Arrival, deadline: float, now: float, *, alone: bool = False
     ) -> None:
         """An INVOKE frame."""
+        if self._hangs:
+            return  # nobody reads it
         if alone:
             self._alone.add(number)
         actions = self.batcher.add(
@@ -121,10 +132,13 @@ class TwinCopy:
 
     def cancel(self, number: int, now: float) -> None:
         """A CANCEL frame. What runs already finishes unseen."""
-        self.batcher.cancel(number, now=now)
+        if not self._hangs:
+            self.batcher.cancel(number, now=now)
 
     def give_back(self, count: int, now: float) -> list[int]:
         """Of what waits at most `count`, spread over the queue. What is alone stays."""
+        if self._hangs:
+            return []
         waiting = [number for number in self.batcher.waiting() if number not in self._alone]
         chosen = evenly(waiting, count)
         for number in chosen:
@@ -160,7 +174,7 @@ class TwinCopy:
             heappush(self._events, (due, BATCHER_TIMER, self._number, 0))
 
     def on_timer(self, now: float) -> None:
-        if now != self._timer_at:
+        if now != self._timer_at or self._hangs:
             return
         self._timer_at = _INF
         actions = self.batcher.on_timer(now=now)
@@ -209,6 +223,22 @@ class TwinCopy:
             if running is not None:
                 self._lanes[lane] = None
                 self.batcher.lane_freed(lane, now=now, timed=False)
+        self._gateway.copy_ready(self._number, now)
+
+    def hang(self, now: float) -> None:
+        """Its instance is stopped: nothing of it ends any more."""
+        self._hangs = True
+        self._epoch += 1
+        self._outcome.busy_s += sum(now - lane[1] for lane in self._lanes if lane is not None)
+
+    def go_on(self, now: float) -> None:
+        """The instance was ended, and another is ready; the gateway sees a new connection."""
+        self._hangs = False
+        self.batcher = Batcher(self._spec)
+        self._lanes, self._ahead = [None] * len(self._lanes), [None] * len(self._lanes)
+        self._alone.clear()
+        self._timer_at = _INF
+        self._gateway.connection_lost(self._number, now)
         self._gateway.copy_ready(self._number, now)
 
     def check_invariants(self) -> None:

@@ -19,3 +19,4 @@ CLIENT_GONE: Final = 3  #: request
 BATCHER_TIMER: Final = 4  #: copy; after the arrivals of this moment, which are one socket read
 DEADLINES: Final = 5  #: 0
 HELD_RETRY: Final = 6  #: 0
+OUTLIER_LOOK: Final = 7  #: 0

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-KINDS = ("copy-lost",)
+COPY_LOST: Final = "copy-lost"
+COPY_HUNG: Final = "copy-hung"
+KINDS: Final = (COPY_LOST, COPY_HUNG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A copy's worker dies; what it had queued or running goes back to the gateway unanswered."""
+    """A copy's worker dies; what it had queued or running goes back to the gateway unanswered.
+
+    Or its instance is stopped (SIGSTOP): its connection stands and it answers nothing, until it is
+    ended and another is ready in its place at the same moment.
+    """
 
     at_s: float
     copy: int
-    kind: str = "copy-lost"  #: one of KINDS
-    back_after_s: float = 1.0  #: a new worker is ready
+    kind: str = COPY_LOST  #: one of KINDS
+    back_after_s: float = 1.0  #: a new worker, or a new instance, is ready

@@ -17,6 +17,7 @@ from penstock.core.routing import CopyState, EndpointRouter, NoRoute, Routed
 from penstock.sim.copy import SimulatedCopy
 from penstock.sim.events import ARRIVAL, CLIENT_GONE, DEADLINES, HELD_RETRY, Event
 from penstock.sim.outcome import Outcome
+from penstock.sim.outliers import TwinOutliers
 from penstock.sim.rebalancing import TwinRebalancing
 from penstock.sim.record import Recorder, admission_row, router_row
 from penstock.sim.scenario import Scenario
@@ -40,7 +41,7 @@ class Request:
 
     __slots__ = (
         "arrival", "at", "copy", "deadline", "failures", "line", "met", "number", "past",
-        "variant",
+        "streams", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Request:
         self.past = retry.FRESH
         self.failures: tuple[int, ...] = ()  #: copies that gave it back
         self.met = False  #: a copy has had it
+        self.streams = False  #: a part of its answer has come
         self.line: str | None = None  #: where it waits
 
 
@@ -79,6 +81,14 @@ class TwinGateway:
         self._timeout_s = scenario.timeout_s
         copies = sum(len(variant.copies) for variant in routes.variants)
         self._rebalancing = TwinRebalancing(self.router, self.copies, self._moves)
+        self.outliers = TwinOutliers(
+            self.router,
+            self.copies,
+            events,
+            take_back=self._take_all_back,
+            give_back=self._given_back,
+            let_back=self._let_back,
+        )
         self._lanes = copies * scenario.lanes
         self._lanes_each = {variant.name: scenario.lanes for variant in routes.variants}
         self._events = events
@@ -170,6 +180,7 @@ class TwinGateway:
         self.copies[state.copy].accept(
             request.number, request.arrival, deadline, now, alone=request.past.alone
         )
+        self.outliers.begin(now)
 
     def _turned_away(self, why: str, now: float) -> None:
         self._outcome.ends[why] += 1
@@ -230,6 +241,8 @@ class TwinGateway:
             request = requests.get(heappop(heap)[1])
             if request is not None:
                 self._withdraw(request, now)
+                if request.copy is not None:
+                    request.copy.missed += 1
                 why = "deadline-passed" if request.met else "no-capacity-in-time"
                 self._give_up(request, f"gateway: {why}", now)
         if heap and heap[0][0] < self._deadlines_at:
@@ -250,6 +263,7 @@ class TwinGateway:
         for number in numbers:
             request = requests.get(number)
             if request is not None:
+                self._heard(request, 0.0 if request.failures else now - request.at)
                 observe(run_us, rows, run_us * request.arrival.rows // rows, request.at)
                 level = request.arrival.priority
                 latencies_s[level if level < level_max else level_max].append(now - request.at)
@@ -261,12 +275,27 @@ class TwinGateway:
         """The first CHUNK frame of an answer."""
         request = self.requests.get(number)
         if request is not None:
+            request.streams = True
+            self._heard(request)
             self._outcome.first_token_s.append(now - request.at)
+
+    def heard(self, copy: int) -> None:
+        """Tokens of answers that have begun."""
+        state = self.router.state_of(copy)
+        if state is not None:
+            state.heard()
+            self.outliers.heard[state.instance_id] += 1
+
+    def _heard(self, request: Request, took_s: float = 0.0) -> None:
+        if request.copy is not None:
+            request.copy.heard(took_s)
+            self.outliers.heard[request.copy.instance_id] += 1
 
     def streamed(self, number: int, run_us: int, now: float) -> None:
         """An END frame."""
         request, outcome = self.requests.get(number), self._outcome
         if request is not None:
+            self._heard(request)
             self.admission.observe(run_us, 1, run_us, request.at)
             level = min(request.arrival.priority, len(outcome.latencies_s) - 1)
             outcome.latencies_s[level].append(now - request.at)
@@ -285,6 +314,9 @@ class TwinGateway:
         """The batcher refused it or let it expire."""
         request = self.requests.get(number)
         if request is not None:
+            if request.copy is not None:
+                request.copy.missed += reason == "deadline-passed"
+                self.outliers.heard[request.copy.instance_id] += 1
             self._give_up(request, f"batcher: {reason}", now)
 
     def returned(self, numbers: tuple[int, ...], reason: str, now: float) -> None:
@@ -292,16 +324,52 @@ class TwinGateway:
         for number in numbers:
             request = self.requests.get(number)
             if request is not None:
+                if request.copy is not None:
+                    self.outliers.heard[request.copy.instance_id] += 1
                 request.past = request.past.after(reason)
                 self._take_back(request, now)
 
     def copy_lost(self, copy: int) -> None:
         self.router.set_healthy(copy, False)
 
-    def copy_ready(self, copy: int, now: float) -> None:
-        self.router.set_healthy(copy, True)
+    def connection_lost(self, copy: int, now: float) -> None:
+        """Its instance has ended with all that it had."""
+        self.outliers.hung.discard(copy)
+        self.router.set_healthy(copy, False)
+        for request in self._on(copy):
+            if request.streams:
+                self._give_up(request, "copy: stream-broken", now)
+            else:
+                request.past = request.past.after(retry.CONNECTION_LOST)
+                self._take_back(request, now)
+
+    def _on(self, copy: int) -> list[Request]:
+        """The requests that a copy has, oldest first."""
+        found = self.requests.values()
+        return [one for one in found if one.copy is not None and one.copy.copy == copy]
+
+    # outliers
+
+    def on_outlier_look(self, now: float, _key: int, _epoch: int) -> None:
+        self.outliers.look(now)
+
+    def _take_all_back(self, state: CopyState, now: float) -> None:
+        for request in self._on(state.copy):
+            if not request.streams:
+                self.copies[state.copy].cancel(request.number, now)
+                request.past = request.past.after(retry.INSTANCE_SILENT)
+                self._take_back(request, now)
+
+    def _given_back(self, numbers: list[int], now: float) -> None:
+        self.returned(tuple(numbers), retry.REBALANCED, now)
+
+    def _let_back(self, copy: int, now: float) -> None:
         self._try_held(now)
         self._rebalancing.copy_well(copy, now)
+
+    def copy_ready(self, copy: int, now: float) -> None:
+        self.router.set_healthy(copy, True)
+        self._let_back(copy, now)
 
     # retries
 

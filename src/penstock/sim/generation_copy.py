@@ -26,7 +26,8 @@ class TwinGenerationCopy:
     """One copy on an instance of its own."""
 
     __slots__ = (
-        "_begun", "_engine", "_epoch", "_events", "_gateway", "_number", "_outcome", "_started",
+        "_begun", "_engine", "_epoch", "_events", "_gateway", "_hangs", "_number", "_outcome",
+        "_started", "_streaming",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,8 @@ class TwinGenerationCopy:
         self._outcome = outcome
         self._epoch = 0  #: deaths so far: a step of an earlier engine never ends
         self._started: float | None = None  #: when the present step began
+        self._hangs = False
+        self._streaming: set[int] = set()  #: of which a token has come
         self._begun: dict[int, float] = {}  #: since when each sequence has its slot
 
     def accept(
@@ -51,17 +54,18 @@ class TwinGenerationCopy:
     ) -> None:
         """An INVOKE frame. The gateway's own timer sees to the deadline."""
         self._engine.add(number, arrival)
-        if self._started is None:
+        if self._started is None and not self._hangs:
             self._begin(now)
 
     def cancel(self, number: int, now: float) -> None:
         """A CANCEL frame: the sequence leaves with the present step."""
         self._engine.cancel(number)
+        self._streaming.discard(number)
         self._begun.pop(number, None)
 
     def give_back(self, count: int, now: float) -> list[int]:
         """Of what waits for room in the engine."""
-        return self._engine.give_back(count)
+        return [] if self._hangs else self._engine.give_back(count)
 
     def _begin(self, now: float) -> None:
         step_s = self._engine.begin_step()
@@ -80,6 +84,10 @@ class TwinGenerationCopy:
         firsts, done = self._engine.end_step()
         for number in firsts:
             self._gateway.first_token(number, now)
+        self._streaming.update(firsts)
+        self._streaming.difference_update(done)
+        if self._streaming:  # each has another token with each step
+            self._gateway.heard(self._number)
         for number in done:
             run_us = int((now - self._begun.pop(number)) * 1e6)  # as in an END frame
             self._gateway.streamed(number, run_us, now)
@@ -95,6 +103,7 @@ class TwinGenerationCopy:
             self._outcome.busy_s += now - self._started
             self._started = None
         self._begun.clear()
+        self._streaming.clear()
         begun, not_begun = self._engine.die()
         for number in begun:
             self._gateway.broken(number, now)
@@ -104,6 +113,23 @@ class TwinGenerationCopy:
 
     def come_back(self, now: float) -> None:
         """A new engine is ready, its cache empty."""
+        self._gateway.copy_ready(self._number, now)
+
+    def hang(self, now: float) -> None:
+        """Its instance is stopped: no step ends any more."""
+        self._hangs = True
+        self._epoch += 1
+        if self._started is not None:
+            self._outcome.busy_s += now - self._started
+            self._started = None
+
+    def go_on(self, now: float) -> None:
+        """The instance was ended, and another is ready; the gateway sees a new connection."""
+        self._hangs = False
+        self._engine.die()
+        self._begun.clear()
+        self._gateway.connection_lost(self._number, now)
+        self._streaming.clear()
         self._gateway.copy_ready(self._number, now)
 
     def check_invariants(self) -> None:

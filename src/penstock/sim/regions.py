@@ -257,6 +257,12 @@ class RegionsTwin:
                 told = self._senders.room_of(request.region)
                 self._tell(request.front, request.region, told, now)
 
+    def heard(self, copy: int) -> None:
+        """Copies here are lost, and never hang: nobody looks for outliers."""
+
+    def connection_lost(self, copy: int, now: float) -> None:
+        raise AssertionError("copies here never hang")
+
     def copy_lost(self, copy: int) -> None:
         self._senders.set_healthy(self._region_of[copy], copy, False)
 

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from penstock.core.generation_steps import EngineModel
 from penstock.sim.copy import SimulatedCopy, TwinCopy
 from penstock.sim.events import ARRIVAL, FAULT, Event
+from penstock.sim.faults import COPY_HUNG
 from penstock.sim.gateway import TwinGateway
 from penstock.sim.generation_copy import TwinGenerationCopy, engine_noise
 from penstock.sim.outcome import Outcome
@@ -77,6 +78,7 @@ class Twin:
             self._on_batcher_timer,
             gateway.on_deadlines,
             gateway.on_held_retry,
+            gateway.on_outlier_look,
         )
         collecting = gc.isenabled()
         gc.disable()  # nothing here makes cycles; traversing what is kept costs a fifth of the run
@@ -124,8 +126,13 @@ class Twin:
     def _on_fault(self, now: float, key: int, _epoch: int) -> None:
         fault = self._scenario.faults[key // 2]
         copy = self.copies[fault.copy]
+        hangs = fault.kind == COPY_HUNG
         if key % 2:
-            copy.come_back(now)
+            (copy.go_on if hangs else copy.come_back)(now)
+            return
+        heappush(self._events, (now + fault.back_after_s, FAULT, key + 1, 0))
+        if hangs:
+            self.gateway.outliers.hung.add(fault.copy)
+            copy.hang(now)
         else:
-            heappush(self._events, (now + fault.back_after_s, FAULT, key + 1, 0))
             copy.die(now)

@@ -271,6 +271,7 @@ def _row(
         "state": copy.phase if copy is not None else view.phase,
         "outstanding": routed.get("outstanding", 0) + routed.get("others", 0),
         "request_cost": routed.get("cost"),
+        "outlier": routed.get("outlier"),
         "pid": view.pid,
         "worker_pids": [one["pid"] for one in loaded.get("workers", ())],
         "memory_bytes": measured.get("memory_bytes"),

@@ -17,6 +17,7 @@ from typing import Protocol
 from penstock.errors import InternalError, NotNowError, PenstockError, from_dict
 from penstock.gateway.channel.channel import Channel, open_channel
 from penstock.gateway.channel.messages import Json
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Member:
         self._events = events
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
+        self._watch: StoppedWatch | None = None
 
     async def start(self, command: Sequence[str], inherited: Sequence[int] = ()) -> None:
         """`inherited`: descriptors that its process has too. Raises NotNowError
@@ -79,6 +81,7 @@ class Member:
         finally:
             its.close()
         self.pid = self._process.pid
+        self._watch = StoppedWatch([self.pid], self._stands_still)
         return ours
 
     def begin(self, fields: Json) -> None:
@@ -99,6 +102,10 @@ class Member:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+
+    def _stands_still(self) -> None:
+        log.error("%s (process %d) was stopped by a signal: it is ended", self.name, self.pid)
+        self.kill()
 
     async def stop(self, drain_s: float) -> None:
         """Answers what it has in flight for at most `drain_s`, then ends."""
@@ -140,6 +147,8 @@ class Member:
     async def _reap(self) -> None:
         assert self._process is not None
         code = await asyncio.to_thread(self._process.wait)
+        if self._watch is not None:
+            self._watch.close()
         if not self.closing:
             log.warning("%s (process %d) ended with %d", self.name, self.pid, code)
         if self.failure is None and not self.up.is_set():

@@ -17,9 +17,10 @@ class CopyState:
     """
 
     __slots__ = (
-        "_limit", "beside", "busy_since", "cache_bytes", "component", "copy", "cost", "draining",
-        "healthy", "instance_id", "kind", "life", "models", "others", "outstanding",
-        "outstanding_max", "paused", "picked", "pool", "variant",
+        "_limit", "answers", "beside", "busy_since", "cache_bytes", "component", "copy",
+        "cost", "draining", "ejected", "healthy", "instance_id", "kind", "life", "missed",
+        "models", "others", "outstanding", "outstanding_max", "paused", "picked", "pool", "probed",
+        "took_s_max", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +42,12 @@ class CopyState:
         self.outstanding_max = outstanding_max  #: for this one: what others leave of it
         self.healthy = True  #: a new copy is routed to once it is ready, so it starts healthy
         self.paused = False  #: takes no request right now, and has lost nothing: picked last
+        #: why it is left out while others of its pool answer; none: it is not
+        self.ejected = ""
+        self.probed = False  #: it was, and may have one request at a time
+        self.answers = 0  #: so far, pieces of streams included
+        self.missed = 0  #: requests that ran out of time on it since its last answer
+        self.took_s_max = 0.0  #: the slowest answer since outliers were looked for last
         self.draining = False  #: no longer in the routes; finishes what it has
         self.picked = 0  #: running number of its last pick: the tie-break
         self.models: ModelsSeen | None = None  #: of a host of target models
@@ -61,11 +68,31 @@ class CopyState:
         """The copy takes another number of requests, or others have another number there."""
         self._limit = self._limit if limit is None else limit
         self.others = self.others if others is None else others
-        self.outstanding_max = max(0, self._limit - self.others)
+        room = self.room
+        self.outstanding_max = min(1, room) if self.probed else room
+
+    @property
+    def room(self) -> int:
+        """What others leave of it, probed or not."""
+        return max(0, self._limit - self.others)
+
+    def judge(self, ejected: str = "", *, probed: bool = False) -> None:
+        """It is left out, probed, or neither."""
+        self.ejected, self.probed = ejected, probed
+        self.bound()
+
+    def heard(self, took_s: float = 0.0) -> None:
+        """It has answered, or a piece of an answer has come. `took_s`: from the request's coming,
+        where that says something of the copy."""
+        self.answers += 1
+        self.missed = 0
+        if took_s > self.took_s_max:  # noqa: PLR1730 - for each answer: a call of max costs more
+            self.took_s_max = took_s
 
     def __repr__(self) -> str:
         marks = "" if self.healthy else " unhealthy"
         marks += " paused" if self.paused else ""
+        marks += f" {self.ejected}" if self.ejected else ""
         marks += " draining" if self.draining else ""
         whose = f"{self.variant}/{self.component}" if self.component else self.variant
         return f"<copy {self.copy} of {whose}: {self.outstanding} outstanding{marks}>"

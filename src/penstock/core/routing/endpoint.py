@@ -7,7 +7,8 @@ that others have there (`set_others`) the requests that it has sent since.
 
 First the pool of copies that may answer it, a variant's or an inference component's (`pools.py`).
 Then the copy, by the variant's strategy. Excluded copies (they failed this very request) are taken
-only if no other copy may be routed to.
+only if no other copy may be routed to. So are copies that answer nothing while others of their pool
+do (`outliers.py`), for a while and for all requests.
 
 A paused copy is well, but what is sent to it waits: it is picked only where no other copy of its
 pool has room. Its sessions stay, and wait with it.
@@ -23,11 +24,12 @@ drains: it is never picked again and is forgotten with its last release.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 from penstock.core.deployment import CopyRoute, EndpointRoutes
 from penstock.core.routing.copies import CopyState, NoRoute, Routed
+from penstock.core.routing.outliers import Action
 from penstock.core.routing.pools import (
     COMPONENT_NOT_ALLOWED,
     COMPONENT_REQUIRED,
@@ -35,11 +37,13 @@ from penstock.core.routing.pools import (
     ByVariant,
     Pool,
     PoolChoice,
+    closely,
+    paused,
 )
 from penstock.core.routing.prefixes import TOKEN_BYTES
 from penstock.core.routing.rebalance import CopyLoad, Group
 from penstock.core.routing.sessions import FULL, UNKNOWN, Sessions
-from penstock.core.routing.strategies import Strategy, strategy_of
+from penstock.core.routing.strategies import strategy_of
 from penstock.core.routing.target_models import ModelsSeen, choose
 
 #: Queues of full copies move on within tenths of a second; the admission forecast knows better.
@@ -55,7 +59,7 @@ class EndpointRouter:
 
     __slots__ = (
         "_by_component", "_choice", "_draining", "_number", "_pools", "_rng", "_sessions",
-        "_shared", "_states", "learns", "looks_closer", "reads_prompts",
+        "_shared", "_states", "judged", "learns", "looks_closer", "reads_prompts", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +82,8 @@ class EndpointRouter:
         self.reads_prompts = False  #: whether `prompt` and `prefix` matter to `pick`
         self.looks_closer = False  #: whether anything of a request matters besides its variant
         self.learns = False  #: whether `answered` matters
+        self.judged = False  #: whether a copy is left out or probed
+        self.watched = False  #: whether `look` matters: a copy may stand in for another
         self._rng = rng
         self._sessions = sessions if sessions is not None else Sessions()
         self._number = 0  #: picks so far
@@ -136,7 +142,7 @@ class EndpointRouter:
         if chosen.looks_closer or exclude or model is not None:
             if chosen.multi_model != (model is not None):
                 return _TARGET_MODEL_REQUIRED if chosen.multi_model else _TARGET_MODEL_NOT_ALLOWED
-            state, reason, helper = _closely(chosen, exclude, prompt, prefix, model, now)
+            state, reason, helper = closely(chosen, exclude, prompt, prefix, model, now)
             if state is not None and not state.outstanding:
                 state.busy_since = now
         elif len(copies) == 1:
@@ -148,7 +154,7 @@ class EndpointRouter:
             state = strategy.pick(copies)
             reason = strategy.reason
         if state is None:
-            state, reason = _paused(chosen, exclude, model, now), "paused-copy"
+            state, reason = paused(chosen, exclude, model, now), "paused-copy"
             if state is None:
                 return _ALL_COPIES_FULL
         self._number = state.picked = self._number + 1
@@ -192,7 +198,7 @@ class EndpointRouter:
         known = self._pools.get((found.variant, found.component))
         if known is not None and known.multi_model != (model is not None):
             return _TARGET_MODEL_REQUIRED if known.multi_model else _TARGET_MODEL_NOT_ALLOWED
-        if found.outstanding >= found.outstanding_max:
+        if found.outstanding >= found.room:
             return _ALL_COPIES_FULL
         if not found.outstanding:
             found.busy_since = now
@@ -322,7 +328,7 @@ class EndpointRouter:
             learned = known.strategy if known else None
             shares = any(route.copy in sharing for route in variant.copies)
             strategy = strategy_of(variant, self._rng, learned, shares=shares)
-            self._pools[key] = Pool(variant, states, strategy)
+            self._pools[key] = Pool(variant, states, strategy, known)
             self._states.update((state.copy, state) for state in states)
         for copy, state in self._states.items():
             beside = (self._states.get(each) for each in sharing.get(copy, ()))
@@ -330,6 +336,7 @@ class EndpointRouter:
         self.reads_prompts = any(pool.strategy.prefixes for pool in self._pools.values())
         self.looks_closer = any(pool.looks_closer for pool in self._pools.values())
         self.learns = any(pool.strategy.speeds is not None for pool in self._pools.values())
+        self.watched = any(len(pool.copies) > 1 for pool in self._pools.values())
         for pool in self._pools.values():
             pool.weigh()
         gone = tuple(state for copy, state in before.items() if copy not in self._states)
@@ -348,7 +355,39 @@ class EndpointRouter:
             state.healthy = healthy
             if not healthy:
                 state.life += 1
+                self._forget_outlier(state)
             self._reopen()
+
+    def _forget_outlier(self, state: CopyState) -> None:
+        """What comes back in its place is another."""
+        state.judge()
+        pool = self._pools.get((state.variant, state.component))
+        if pool is not None:
+            pool.outliers.forget(state.copy)
+
+    def awaits(self) -> set[str]:
+        """Instances that are to answer something, or that answered nothing and are left out: while
+        there are any, go on looking."""
+        if not self.watched:
+            return set()
+        states = self._states.values()
+        return {one.instance_id for one in states if one.outstanding or one.ejected}
+
+    def look(self, silent: Container[str], *, now: float) -> list[tuple[CopyState, Action]]:
+        """Looks for copies that answer nothing while others do; see `outliers.py`.
+
+        Call it each `outliers.LOOK_EVERY_S` while it `awaits` anything, and carry the actions out;
+        routing follows them from now on.
+
+        Args:
+            silent: instances that were asked whether they live, and did not answer in time.
+            now: monotonic s.
+        """
+        actions = [one for pool in self._pools.values() for one in pool.look(silent, now)]
+        if actions:
+            self.judged = any(one.ejected or one.probed for one in self._states.values())
+            self._reopen()
+        return actions
 
     def set_paused(self, copy: int, paused: bool) -> None:
         """What is sent to a copy waits, or no longer does. Unknown copies are ignored."""
@@ -396,6 +435,10 @@ class EndpointRouter:
             for state in found.open
         ]
 
+    def state_of(self, copy: int) -> CopyState | None:
+        """Of a routed copy."""
+        return self._states.get(copy)
+
     def outstanding_on(self, copy: int) -> int:
         """Requests in flight on a routed copy, those of other gateways too; 0 for any other."""
         state = self._states.get(copy)
@@ -419,7 +462,7 @@ class EndpointRouter:
                     "variant": pool.name,
                     "weight": pool.weight,
                     "strategy": pool.strategy.name,
-                    "copies": [_describe(state) for state in pool.copies],
+                    "copies": [_describe(state) | _outlier(pool, state) for state in pool.copies],
                 }
                 | ({"component": pool.component} if pool.component else {})
                 | (prefixes.snapshot() if (prefixes := pool.strategy.prefixes) else {})
@@ -438,9 +481,10 @@ class EndpointRouter:
             assert state.draining == (state.copy not in self._states), f"{state}: draining is wrong"
         for key, pool in self._pools.items():
             healthy = [state for state in pool.copies if state.healthy]
-            eager = [state for state in healthy if not state.paused]
-            assert pool.open == (eager or healthy), f"open copies of {key} are wrong"
-            assert len(pool.open) + len(pool.paused) == len(healthy), "a copy is left out"
+            taken = [state for state in healthy if not state.ejected] or healthy
+            eager = [state for state in taken if not state.paused]
+            assert pool.open == (eager or taken), f"open copies of {key} are wrong"
+            assert len(pool.open) + len(pool.paused) == len(taken), "a copy is left out"
             assert all((state.variant, state.component) == key for state in pool.copies)
             if pool.strategy.prefixes is not None:
                 pool.strategy.prefixes.check_invariants()
@@ -464,6 +508,7 @@ class EndpointRouter:
             return state
         if (state.variant, state.component) != pool:
             state.life += 1
+            state.judge()
         state.instance_id = route.instance_id
         state.kind = route.kind
         state.cache_bytes = TOKEN_BYTES * route.cache_tokens
@@ -498,43 +543,9 @@ def _sharing(routes: EndpointRoutes) -> dict[int, tuple[int, ...]]:
     return {copy: tuple(group) for group in together.values() for copy in group}
 
 
-def _closely(
-    pool: Pool,
-    exclude: tuple[int, ...],
-    prompt: bytes | None,
-    prefix: bytes | None,
-    model: str | None,
-    now: float,
-) -> tuple[CopyState | None, str, CopyState | None]:
-    """The copy, why it, and who else is to load the target model; where all are full, no copy."""
-    copies = pool.not_yet_failed(exclude) if exclude else pool.open
-    if model is not None:
-        return choose(copies, model, now=now)
-    strategy, prefixes = pool.strategy, pool.strategy.prefixes
-    if prefixes is None:
-        return strategy.pick(copies), _why(strategy, exclude, copies), None
-    if not exclude and len(copies) > 1:
-        state, reason = prefixes.choose(copies, prompt or b"", prefix, strategy.pick)
-        return state, strategy.reason if reason == "least-outstanding" else reason, None
-    state = strategy.pick(copies)
-    if state is not None:  # picked for whatever reason, it knows the prompt now
-        prefixes.remember(prompt or b"", prefix, state)
-    return state, "retry" if exclude else "only-copy", None
-
-
-def _why(strategy: Strategy, exclude: tuple[int, ...], copies: Sequence[CopyState]) -> str:
-    if exclude:
-        return "retry"
-    return strategy.reason if len(copies) > 1 else "only-copy"
-
-
-def _paused(
-    pool: Pool, exclude: tuple[int, ...], model: str | None, now: float
-) -> CopyState | None:
-    paused = [state for state in pool.paused if state.copy not in exclude]
-    if model is not None:
-        return choose(paused, model, now=now)[0]
-    return pool.strategy.pick(paused) if paused else None
+def _outlier(pool: Pool, state: CopyState) -> dict[str, Any]:
+    told = pool.outliers.snapshot(state.copy)
+    return {"outlier": told} if told else {}
 
 
 def _describe(state: CopyState) -> dict[str, Any]:

@@ -59,6 +59,8 @@ def least_together(copies: Sequence[CopyState]) -> CopyState | None:
     fewest: tuple[int, int] = (0, 0)
     for state in copies:
         together = sum(one.outstanding + one.others for one in state.beside or (state,))
+        if state.outstanding >= state.outstanding_max:
+            continue
         if together < state.limit and (best is None or (together, state.picked) < fewest):
             best = state
             fewest = together, state.picked

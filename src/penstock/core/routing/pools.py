@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
 from penstock.core.deployment import VariantRoutes
 from penstock.core.routing.copies import CopyState, NoRoute
+from penstock.core.routing.outliers import Action, CopySeen, Eject, Outliers, Probe
 from penstock.core.routing.strategies import Strategy
+from penstock.core.routing.target_models import choose
 
 #: A dead worker is replaced in about a second (a process start and a model load).
 _RETRY_AFTER_S_UNHEALTHY = 1.0
@@ -33,17 +35,23 @@ class Pool:
     """Copies of one model; `open` are those that may be routed to, in the order of the routes.
 
     `paused` are those that may be routed to where all of `open` are full. If every healthy copy is
-    paused they are simply open.
+    paused they are simply open. Copies that are ejected (`outliers.py`) are in neither, unless
+    there is no other healthy one.
     """
 
     __slots__ = (
-        "component", "copies", "looks_closer", "multi_model", "name", "open", "paused", "strategy",
-        "weight",
+        "component", "copies", "looks_closer", "multi_model", "name", "open", "outliers", "paused",
+        "strategy", "weight",
     )  # fmt: skip
 
     def __init__(
-        self, routes: VariantRoutes, copies: tuple[CopyState, ...], strategy: Strategy
+        self,
+        routes: VariantRoutes,
+        copies: tuple[CopyState, ...],
+        strategy: Strategy,
+        before: Pool | None = None,
     ) -> None:
+        """`before`: it served this variant so far."""
         self.name = routes.name  #: of its variant
         self.component = routes.component
         self.weight = routes.weight
@@ -54,15 +62,44 @@ class Pool:
             routes.multi_model or strategy.prefixes is not None or strategy.speeds is not None
         )
         self.copies = copies
+        self.outliers: Outliers = Outliers(by_times=not routes.multi_model)
+        if before is not None and before.multi_model == routes.multi_model and len(copies) > 1:
+            self.outliers = before.outliers
+        else:
+            for state in copies:
+                state.judge()
         self.open: list[CopyState] = []
         self.paused: list[CopyState] = []
 
     def reopen(self) -> None:
         """Derives `open` and `paused` from what is known of the copies."""
         healthy = [state for state in self.copies if state.healthy]
-        eager = [state for state in healthy if not state.paused]
-        self.open = eager or healthy
-        self.paused = [state for state in healthy if state.paused] if eager else []
+        taken = [state for state in healthy if not state.ejected] or healthy
+        eager = [state for state in taken if not state.paused]
+        self.open = eager or taken
+        self.paused = [state for state in taken if state.paused] if eager else []
+
+    def look(self, silent: Container[str], now: float) -> list[tuple[CopyState, Action]]:
+        """Who is an outlier and who no longer is; `reopen` afterwards. `silent`: instances."""
+        healthy = {state.copy: state for state in self.copies if state.healthy}
+        seen = [
+            CopySeen(
+                state.copy,
+                state.outstanding,
+                state.answers,
+                state.missed,
+                state.instance_id in silent,
+            )
+            for state in healthy.values()
+        ]
+        took_s_max = max((state.took_s_max for state in self.copies), default=0.0)
+        for state in self.copies:
+            state.took_s_max = 0.0
+        actions = self.outliers.look(seen, took_s_max=took_s_max, now=now)
+        for action in actions:
+            ejected = action.reason if isinstance(action, Eject) else ""
+            healthy[action.copy].judge(ejected, probed=isinstance(action, Probe))
+        return [(healthy[action.copy], action) for action in actions]
 
     def weigh(self) -> None:
         """Speeds were learned, or copies have come."""
@@ -160,6 +197,44 @@ class ByComponent:
         if variant is not None and variant != pool.name:
             return UNKNOWN_VARIANT
         return pool if pool.open else _none_open((pool,))
+
+
+def closely(
+    pool: Pool,
+    exclude: tuple[int, ...],
+    prompt: bytes | None,
+    prefix: bytes | None,
+    model: str | None,
+    now: float,
+) -> tuple[CopyState | None, str, CopyState | None]:
+    """The copy, why it, and who else is to load the target model; where all are full, no copy."""
+    copies = pool.not_yet_failed(exclude) if exclude else pool.open
+    if model is not None:
+        return choose(copies, model, now=now)
+    strategy, prefixes = pool.strategy, pool.strategy.prefixes
+    if prefixes is None:
+        return strategy.pick(copies), _why(strategy, exclude, copies), None
+    if not exclude and len(copies) > 1:
+        state, reason = prefixes.choose(copies, prompt or b"", prefix, strategy.pick)
+        return state, strategy.reason if reason == "least-outstanding" else reason, None
+    state = strategy.pick(copies)
+    if state is not None:  # picked for whatever reason, it knows the prompt now
+        prefixes.remember(prompt or b"", prefix, state)
+    return state, "retry" if exclude else "only-copy", None
+
+
+def _why(strategy: Strategy, exclude: tuple[int, ...], copies: Sequence[CopyState]) -> str:
+    if exclude:
+        return "retry"
+    return strategy.reason if len(copies) > 1 else "only-copy"
+
+
+def paused(pool: Pool, exclude: tuple[int, ...], model: str | None, now: float) -> CopyState | None:
+    """One that takes nothing right now, where no other has room."""
+    left = [state for state in pool.paused if state.copy not in exclude]
+    if model is not None:
+        return choose(left, model, now=now)[0]
+    return pool.strategy.pick(left) if left else None
 
 
 def _none_open(pools: Sequence[Pool]) -> NoRoute:

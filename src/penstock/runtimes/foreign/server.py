@@ -17,7 +17,9 @@ from penstock.errors import ModelError, PenstockError
 from penstock.runtimes.base import LoadContext
 from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.foreign.http_connection import HttpAnswer, HttpConnection
+from penstock.runtimes.workers.memory import child_pids
 from penstock.runtimes.workers.output_lines import OutputLines
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 _PING_EVERY_S = 0.05
 _PING_TIMEOUT_S = 2.0  #: as in AWS
@@ -43,6 +45,7 @@ class ForeignServer:
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
+        self._watch: StoppedWatch | None = None
         self._gone = asyncio.Event()
         self._healthy = False
         self._closed = False
@@ -101,6 +104,17 @@ class ForeignServer:
         OutputLines(read_end, self._context.log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
+        self._watch = StoppedWatch(self._pids, self._stands_still)
+
+    def _pids(self) -> list[int]:
+        """The guard and the program; what that started is its own business."""
+        assert self._process is not None
+        return [self._process.pid, *child_pids(self._process.pid)]
+
+    def _stands_still(self) -> None:
+        self._context.log("the model's server was stopped by a signal (SIGSTOP): it is ended")
+        assert self._process is not None
+        self._process.kill()  # a guard that stands still ends nobody; the kernel ends the program
 
     async def _until_healthy(self, program: str) -> None:
         while not self._gone.is_set():
@@ -141,6 +155,8 @@ class ForeignServer:
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        if self._watch is not None:
+            self._watch.close()
         status = self._status()
         self._gone.set()
         if self._healthy and not self._closed:

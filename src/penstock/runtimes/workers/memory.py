@@ -26,10 +26,17 @@ def tree_pids(pid: int) -> list[int]:
     """A process and all that it and its children started, as far as the kernel tells."""
     found = [pid]
     for each in found:  # grows while it is walked
-        with suppress(OSError):
-            for task in Path(f"/proc/{each}/task").iterdir():
-                with suppress(OSError):
-                    found += [int(child) for child in (task / "children").read_text().split()]
+        found += child_pids(each)
+    return found
+
+
+def child_pids(pid: int) -> list[int]:
+    """What a process started and did not leave to others, as far as the kernel tells."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                found += [int(child) for child in (task / "children").read_text().split()]
     return found
 
 

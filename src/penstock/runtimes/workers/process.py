@@ -27,6 +27,7 @@ from penstock.runtimes.confinement.walls import Walls
 from penstock.runtimes.workers import wire
 from penstock.runtimes.workers.failures import error_of
 from penstock.runtimes.workers.output_lines import OutputLines
+from penstock.runtimes.workers.stopped import StoppedWatch
 
 Hear = Callable[[int, int, bytes], None]  #: kind, count and payload of a message
 
@@ -52,6 +53,7 @@ class WorkerProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
+        self._watch: StoppedWatch | None = None
         self._ready: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         self._serving = False
         self._error: ModelError | None = None  #: of its end
@@ -90,6 +92,7 @@ class WorkerProcess(asyncio.Protocol):
         OutputLines(read_end, self._log)
         self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._exited)
+        self._watch = StoppedWatch([self._process.pid], self._stands_still)
         transport, _ = await self._loop.create_connection(lambda: self, sock=ours)
         self._transport = transport
         self._transport.write(wire.message(wire.INIT, orjson.dumps(init)))
@@ -160,6 +163,10 @@ class WorkerProcess(asyncio.Protocol):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
+    def _stands_still(self) -> None:
+        self._log("the model's process was stopped by a signal (SIGSTOP) and did not go on: ended")
+        self.kill()
+
     async def close(self, grace_s: float = 2.0) -> None:
         """Asks the worker to end, then kills it. Idempotent."""
         self._closed = True
@@ -208,6 +215,8 @@ class WorkerProcess(asyncio.Protocol):
         """The process ended: reap it. Its last replies may still be in the socket."""
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        if self._watch is not None:
+            self._watch.close()
         self.kill()  # what it started may have outlived it
         if self._process is not None:
             self._process.poll()

@@ -1,0 +1,47 @@
+"""Looks at processes of ours again and again, and tells when one is to be ended for standing still.
+
+`core.stopped` decides; what is looked at is the state in /proc. Where that can't be read nothing is
+ever told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from penstock.core.stopped import LOOK_EVERY_S, StoppedLooks
+
+#: Known at once, or found at each look.
+Pids = Sequence[int] | Callable[[], Sequence[int]]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal (SIGSTOP, SIGTSTP) has stopped a process; False for one that is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2][:2] == b" T"
+
+
+class StoppedWatch:
+    """Of one process, or of some that serve together. `close` it once it has ended."""
+
+    def __init__(self, pids: Pids, end: Callable[[], None]) -> None:
+        """`end` is called once, when one of `pids` has stood still for too long."""
+        self._pids = pids
+        self._end = end
+        self._looks = StoppedLooks()
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    def _look(self) -> None:
+        pids = self._pids() if callable(self._pids) else self._pids
+        if self._looks.look(stopped=any(map(is_stopped, pids))):
+            self._end()
+        else:
+            self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
+
+    def close(self) -> None:
+        self._timer.cancel()

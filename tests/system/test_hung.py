@@ -1,0 +1,61 @@
+"""Processes are stopped (SIGSTOP) under load: they live and answer nobody, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.harness import Server, alive, python_model, wait_until
+from tests.system.load import Load
+
+pytestmark = pytest.mark.system
+
+ECHO = """
+import time
+
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    time.sleep(0.005)
+    return body, content_type
+"""
+
+#: Much longer than a hung process is left alone, and much shorter than any other limit.
+DEADLINE = {"x-penstock-deadline-ms": "20000"}
+COPIES = 3
+
+
+def pid_of(copy: dict[str, Any], what: str) -> int:
+    return int(copy["pid"] if what == "instance" else copy["worker_pids"][0])
+
+
+@pytest.mark.parametrize("what", ["instance", "worker"])
+def test_no_request_is_lost_with_a_process_that_was_stopped_and_another_takes_its_place(
+    empty_server: Server, tmp_path: Path, what: str
+) -> None:
+    """An instance was noticed after half a minute and a worker after one: each request that met
+    it ran out of time."""
+    empty_server.deploy("echo", python_model(tmp_path / "echo", ECHO), count=COPIES)
+
+    def ready() -> list[int]:
+        copies = empty_server.copies("echo")
+        return [pid_of(one, what) for one in copies if one["state"] == "ready"]
+
+    victim = ready()[0]
+    with Load(empty_server.port, "/endpoints/echo/invocations", headers=DEADLINE) as load:
+        wait_until(lambda: load.answered > 200, seconds=30, what="load")
+        os.kill(victim, signal.SIGSTOP)
+        wait_until(lambda: not alive(victim), seconds=20, what="the end of what was stopped")
+        wait_until(
+            lambda: len(ready()) == COPIES and victim not in ready(),
+            seconds=30,
+            what="another one in its place",
+        )
+        before = load.answered
+        wait_until(lambda: load.answered > before + 200, seconds=30, what="answers after that")
+    assert load.statuses == {200: load.answered}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
