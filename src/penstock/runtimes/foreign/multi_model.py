@@ -118,6 +118,15 @@ class ForeignHost(Supervised[ForeignServer]):
     async def load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
         """Once there is a server. Raises as `ForeignModels.load`, NotNowError `model-memory-full`
         among it; and ModelError (`worker-died`): the server ended meanwhile, or for good."""
+        try:
+            return await self._load(context, listener)
+        except NotNowError as error:
+            if error.code != "worker-lost":
+                raise
+            words = f"{context.copy_name}: {error.message}"
+            raise ModelError("worker-died", words, hint=error.hint) from None
+
+    async def _load(self, context: LoadContext, listener: LaneListener) -> ForeignModelRuntime:
         name = _opaque(context)
         async with self._showing:
             try:
@@ -129,23 +138,20 @@ class ForeignHost(Supervised[ForeignServer]):
             await self._is_up.wait()
             await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)
         except BaseException as error:
-            await shielded(self._broken_off(name, place, full=isinstance(error, NotNowError)))
-            if isinstance(error, NotNowError) and error.code == "worker-lost":
-                # Its connections end before its process does: who comes next finds it gone.
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_down.wait(), _BROKEN_OFF_S)
-                words = f"{context.copy_name}: {error.message}"
-                raise ModelError("worker-died", words, hint=error.hint) from None
+            await shielded(self._broken_off(name, place, error))
             raise
         self.models[name] = runtime
         return runtime
 
-    async def _broken_off(self, name: str, place: Path, *, full: bool) -> None:
-        """`full`: the server has refused it, and has nothing of it."""
-        if not full:
+    async def _broken_off(self, name: str, place: Path, error: BaseException) -> None:
+        if not isinstance(error, NotNowError):  # one that is full has nothing of it
             with suppress(PenstockError):  # half loaded, or still loading
                 await self.api.unload(name, timeout_s=_BROKEN_OFF_S)
         await self._hide(place)
+        if isinstance(error, NotNowError) and error.code == "worker-lost":
+            # Its connections end before its process does: who comes next finds it gone.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_down.wait(), _BROKEN_OFF_S)
 
     async def unload(self, runtime: ForeignModelRuntime) -> None:
         """Once the server says that it is gone. Idempotent."""
