@@ -129,22 +129,22 @@ class ForeignHost(Supervised[ForeignServer]):
             await self._is_up.wait()
             await self.api.load(name, str(place), timeout_s=context.startup_timeout_s)
         except BaseException as error:
-            await shielded(self._broken_off(name, place, full=isinstance(error, NotNowError)))
-            if isinstance(error, NotNowError) and error.code == "worker-lost":
-                # Its connections end before its process does: who comes next finds it gone.
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._is_down.wait(), _BROKEN_OFF_S)
-                words = f"{context.copy_name}: {error.message}"
-                raise ModelError("worker-died", words, hint=error.hint) from None
-            raise
+            lost = isinstance(error, NotNowError) and error.code == "worker-lost"
+            full = isinstance(error, NotNowError)
+            died = ModelError("worker-died", f"{context.copy_name}: {error}")
+            await shielded(self._broken_off(name, place, full=full, lost=lost))
+            raise died if lost else error from None
         self.models[name] = runtime
         return runtime
 
-    async def _broken_off(self, name: str, place: Path, *, full: bool) -> None:
-        """`full`: the server has refused it, and has nothing of it."""
+    async def _broken_off(self, name: str, place: Path, *, full: bool, lost: bool) -> None:
+        """`full`: the server has refused it, and has nothing of it; `lost`: it has ended."""
         if not full:
             with suppress(PenstockError):  # half loaded, or still loading
                 await self.api.unload(name, timeout_s=_BROKEN_OFF_S)
+        if lost:  # its connections end before its process does: who comes next finds it gone
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_down.wait(), _BROKEN_OFF_S)
         await self._hide(place)
 
     async def unload(self, runtime: ForeignModelRuntime) -> None:
