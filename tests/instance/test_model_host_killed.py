@@ -71,6 +71,12 @@ def hosts(tmp_path: Path) -> Make:
     return running
 
 
+def patient(host: Gated, model: str, x: int = 1) -> int:
+    """A request with more time than a busy machine takes for a few loads."""
+    host.client.socket.settimeout(100.0)
+    return host.send(model, x, deadline_ms=100_000)
+
+
 def kill_at_load(host: Gated, number: int) -> None:
     """The process that loads the slow model, once it has begun for the `number`th time."""
     wait_until(
@@ -97,7 +103,7 @@ SHARED = pytest.mark.parametrize("shared", ["true", "false"], ids=["shared-worke
 @SHARED
 def test_whoever_waits_is_answered_by_the_load_after_the_deaths(hosts: Make, shared: str) -> None:
     with hosts(PENSTOCK_SHARED_WORKER=shared) as host:
-        waiting = [host.send("slow.tar.gz", x) for x in range(10)]
+        waiting = [patient(host, "slow.tar.gz", x) for x in range(10)]
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
@@ -109,7 +115,7 @@ def test_the_third_death_in_a_row_is_the_models_and_names_it(hosts: Make, shared
     with hosts(PENSTOCK_SHARED_WORKER=shared) as host:
         host.ask("healthy.tar.gz")
         host.models(unload="healthy.tar.gz", wait_s=30.0)
-        waiting = host.send("slow.tar.gz")
+        waiting = patient(host, "slow.tar.gz")
         for number in (1, 2, 3):
             kill_at_load(host, number)
         error = Answer(host.client.answer(waiting)).error
@@ -132,7 +138,7 @@ def test_an_explicit_load_is_answered_when_it_has_come_about(hosts: Make) -> Non
 def test_a_neighbour_in_the_worker_that_is_killed_is_not_refused(hosts: Make) -> None:
     with hosts() as host:
         assert host.ask("healthy.tar.gz", 1).kind == frames.REPLY
-        waiting = host.send("slow.tar.gz", 5)
+        waiting = patient(host, "slow.tar.gz", 5)
         kill_at_load(host, 1)
 
         def answers() -> bool:
@@ -151,7 +157,7 @@ def test_a_death_in_warm_up_is_one_while_loading(hosts: Make, tmp_path: Path) ->
     )
     with hosts() as host:
         packed(folder, host.prefix / "warms.tar.gz")
-        waiting = host.send("warms.tar.gz", 5)
+        waiting = patient(host, "warms.tar.gz", 5)
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
@@ -181,14 +187,14 @@ def foreign(tmp_path: Path, *slow: str) -> Iterator[Gated]:
 def test_a_foreign_server_that_dies_while_it_loads_a_model_loads_it_again(tmp_path: Path) -> None:
     with foreign(tmp_path, "slow") as host:
         assert host.ask("healthy").json["weights"] == "good"
-        waiting = host.send("slow")
+        waiting = patient(host, "slow")
         kill_at_load(host, 1)
         kill_at_load(host, 2)
         host.open_gate("load")
         assert Answer(host.client.answer(waiting)).json["target"] == "slow"
         (tmp_path / "gates" / "load").unlink()
         host.models(unload="slow", wait_s=30.0)
-        waiting = host.send("slow")
+        waiting = patient(host, "slow")
         for number in (3, 4, 5):
             kill_at_load(host, number)
         error = Answer(host.client.answer(waiting)).error
@@ -201,10 +207,10 @@ def test_a_foreign_server_that_died_too_often_is_started_anew_for_whoever_waits(
     tmp_path: Path,
 ) -> None:
     with foreign(tmp_path, "first", "second") as host:
-        host.send("first")
+        patient(host, "first")
         for number in (1, 2, 3):
             kill_at_load(host, number)  # and it is left alone
-        waiting = host.send("second")
+        waiting = patient(host, "second")
         kill_at_load(host, 4)
         kill_at_load(host, 5)  # and the server is not started again by itself
         host.open_gate("load")
