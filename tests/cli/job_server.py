@@ -33,6 +33,12 @@ class JobServer:
         self.looks: list[dict[str, Any]] = []
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.url = ""
+        self.runs: list[dict[str, Any]] = []  #: of a schedule, as of each look
+
+    def admin(self) -> dict[str, Any]:
+        """A run that is asked for, and then how it goes on."""
+        run = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
+        return run | {"runs": [run]}
 
     def say(self, status: str, reason: str = "", **members: Any) -> None:
         told = {
@@ -69,10 +75,19 @@ def serving() -> Iterator[JobServer]:
     server = JobServer()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._say(server.admin())
+
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            body = self.rfile.read(int(self.headers.get("content-length", "0")))
+            if self.path.startswith("/admin/"):
+                self._say(server.admin())
+                return
             operation = self.headers["x-amz-target"].partition(".")[2]
-            answer = json.dumps(server.answer(operation, json.loads(body))).encode()
+            self._say(server.answer(operation, json.loads(body)))
+
+        def _say(self, told: dict[str, Any]) -> None:
+            answer = json.dumps(told).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()

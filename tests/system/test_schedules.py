@@ -167,33 +167,6 @@ def test_names_are_used_once_and_are_names(site: Site) -> None:
     assert site.ask("DELETE", "/twice")[0] == 404
 
 
-def test_a_run_beside_the_timetable_is_followed_to_its_end(site: Site, tmp_path: Path) -> None:
-    """As `penstock transform` does: exit code 0, 1 with the reason, or at once with --no-follow."""
-
-    def run_now(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "penstock", "schedule", "run-now", name, *words]
-        argv += ["--url", site.server.url]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
-
-    site.put("bad/a.csv", ["no number"] * 3)
-    for name, source in (("goes", "good"), ("fails", "bad")):
-        job = site.request(name, "affine", site.uri(source))
-        del job["TransformJobName"]
-        members = {"expression": "cron(0 3 1 1 ? 2199)", "job": job}
-        assert site.ask("POST", f"/{name}", members)[0] == 200
-    done = run_now("goes")
-    assert done.returncode == 0, done.stderr
-    assert f"job {site.runs('goes')[0]['job']} completed" in done.stderr
-    failed = run_now("fails", "--json")
-    assert failed.returncode == 1, failed.stdout
-    assert "error[transform-failed]" in failed.stderr
-    assert json.loads(failed.stdout)["TransformJobStatus"] == "Failed"
-    began = run_now("goes", "--no-follow", "--json")
-    assert began.returncode == 0, began.stderr
-    assert json.loads(began.stdout)["job"] == site.runs("goes")[0]["job"]
-    site.ended(site.runs("goes")[0]["job"], seconds=100)
-
-
 def test_the_command_line_makes_shows_pauses_and_deletes(site: Site, tmp_path: Path) -> None:
     def penstock(*words: str, code: int = 0) -> str:
         argv = [sys.executable, "-m", "penstock", "schedule", *words, "--url", site.server.url]
