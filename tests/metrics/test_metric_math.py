@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +85,18 @@ def compute(text: str) -> dict[int, float]:
         ("LOG10(m2)", {0: 1, 180: pytest.approx(0.69897)}),
         ("FIRST(METRICS())", {0: 1, 60: 2, 120: 3}),
         ("LAST(METRICS())", {}),
+        # A chain is no depth: as long as an expression may be.
+        ("m1" + "+1" * 1000, {0: 1001, 60: 1002, 120: 1003}),
+        ("1" + "*1" * 1000 + " * m1", {0: 1, 60: 2, 120: 3}),
+        # What is too large for a number is no datapoint, wherever that shows.
+        ("SUM([TIME_SERIES(1e308), TIME_SERIES(1e308)])", {}),
+        ("AVG([TIME_SERIES(1e308), TIME_SERIES(1e308)])", {}),
+        ("STDDEV([TIME_SERIES(1e308), TIME_SERIES(0-1e308)])", {}),
+        ("SUM(TIME_SERIES(1e308)) + m1", {}),
+        ("STDDEV([m1 * 1e150 * 1e150, m2])", {60: 0, 180: 0}),
+        ("STDDEV([m1, m2])", {0: 4.5, 60: 0, 120: 1.5, 180: 0}),
+        ("RUNNING_SUM(TIME_SERIES(1.7e308))", {0: 1.7e308}),
+        ("CEIL(1e308 * 10) + m1", {}),
     ],
 )
 def test_what_an_expression_computes(text: str, expected: dict[int, float]) -> None:
@@ -126,6 +140,9 @@ def test_formulas_may_use_formulas() -> None:
         ("m1 * 1e999", "too large"),
         ("(" * 100 + "m1" + ")" * 100, "nested"),
         ("m1 + " * 1000 + "m1", "longer"),
+        ("^".join(["2"] * 100), "nested"),
+        ("(2^" * 30 + "m1" + ")" * 30, "nested"),
+        ("PERIOD(SEARCH('both', 'Sum', 60))", "one time series"),
     ],
 )
 def test_what_can_not_be_computed_is_the_callers_error(text: str, named: str) -> None:
@@ -149,15 +166,56 @@ def test_work_is_bounded() -> None:
         start=0,
         end=100_000,
     )
-    for i in range(4):  # two steps of 100,000 datapoints each
+    for i in range(3):  # filled, added to, told: three steps of 100,000 datapoints each
         wide.series_of(f"e{i}")
     with pytest.raises(CallerError, match="more than 1000000 datapoints"):
-        wide.series_of("e4")
+        wide.series_of("e3")
     endless = Evaluator(
         {"m1": A}, {"e": Formula(parse_expression("FILL(m1, 0)"))}, lambda *_: [], start=0, end=1e9
     )
     with pytest.raises(CallerError, match="exceeds the limit"):
         endless.series_of("e")
+
+
+MANY = {f"m{i}": TimeSeries("m", 60, dict.fromkeys(range(0, 60_000, 60), 1.0)) for i in range(200)}
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("FILL(METRICS(), 0)", 5_961_600),  # 69 days of minutes: 200 times 99,360 datapoints
+        ("STDDEV(FILL(METRICS(), REPEAT))", 5_961_600),
+        ("SUM(METRICS() * 2 * 2 * 2 * 2)", 60_000),
+        (f"STDDEV([{','.join(['STDDEV(METRICS())'] * 5)}])", 60_000),
+    ],
+)
+def test_work_beyond_the_bound_is_refused_before_it_is_done(text: str, end: int) -> None:
+    """What it would compute is never held: no step that goes beyond the bound is begun."""
+    wide = Evaluator(MANY, {"e": Formula(parse_expression(text))}, lambda *_: [], start=0, end=end)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CallerError, match="more than 1000000 datapoints"):
+            wide.series_of("e")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * 1024 * 1024
+
+
+def test_a_series_that_is_told_again_and_again_is_work_too() -> None:
+    """Each of 500 formulas may name the same series, and each answer holds it once more."""
+    ids = [f"e{i}" for i in range(400)]
+    listed = Formula(parse_expression("[m1, m2, m3]"))
+    again = Evaluator(MANY, dict.fromkeys(ids, listed), lambda *_: [], start=0, end=60_000)
+    with pytest.raises(CallerError, match="more than 1000000 datapoints"):
+        list(map(again.series_of, ids))
+
+
+def test_formulas_that_lean_on_each_other_never_exhaust_the_stack() -> None:
+    deep = "IF(1, " * 18 + "(1 < 1 + 1 * 1 ^ {})" + ", m1)" * 18
+    formulas = {f"e{i}": deep.format(f"e{i + 1}") for i in range(19)} | {"e19": "m1"}
+    with pytest.raises(CallerError, match="nested deeper"):
+        evaluator(**formulas).series_of("e0")
 
 
 LETTERS = st.text(alphabet="m12+-*/^()[],.<>=&|'\"eE SUMFILLIREPAT_", max_size=60)

@@ -2,7 +2,9 @@
 
 What reads the store is passed in, so that alarms, scaling policies and the CloudWatch API share
 this. Cycles, unknown names and functions are the caller's errors, and so is work beyond a bound:
-expressions come from outside, and whoever evaluates them has other things to do.
+expressions come from outside, and whoever evaluates them has other things to do. Each step is
+counted by the datapoints that it is going to read or to make, before it is taken: what goes beyond
+the bound is refused, not computed.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ from penstock.metrics.time_series import (
     Value,
     apply,
     combine,
+    deviation,
     differences,
     finite,
     interpolated,
+    points,
     rates,
     reduce,
     repeated,
@@ -42,6 +46,9 @@ from penstock.metrics.time_series import (
 DATAPOINTS_MAX: Final = 100_800
 #: Of all steps of all formulas of an evaluator; about a quarter of a second.
 WORK_MAX: Final = 1_000_000
+#: Steps within steps, through all formulas that use each other. Each takes five frames of the
+#: stack's thousand.
+_NESTED_MAX: Final = 120
 
 Search = Callable[[str, str, int | None], list[TimeSeries]]
 
@@ -81,6 +88,7 @@ class Evaluator:
         self._done: dict[str, Value] = {}
         self._running: list[str] = []
         self._work = 0
+        self._nested = 0
 
     def series_of(self, query_id: str) -> list[TimeSeries]:
         """The series of a query: one, or for a list all of it.
@@ -89,6 +97,7 @@ class Evaluator:
             CallerError: `expression-invalid`.
         """
         value = self._value_of(query_id)
+        self._charge(points(value))  # whoever asks goes through all of them
         if isinstance(value, list):
             return value
         if isinstance(value, TimeSeries):
@@ -115,29 +124,53 @@ class Evaluator:
         return self._done[query_id]
 
     def _evaluate(self, node: Node) -> Value:
+        self._nested += 1
+        if self._nested > _NESTED_MAX:
+            raise invalid(f"with the queries that it uses it is nested deeper than {_NESTED_MAX}")
+        value = self._evaluated(node)
+        self._nested -= 1
+        return value
+
+    def _evaluated(self, node: Node) -> Value:
         match node:
             case Number(value):
                 return value
             case Name(value):
                 return self._value_of(value)
             case Negation(operand):
-                return self._counted(combine("-", 0.0, self._evaluate(operand)))
-            case Binary(sign, left, right):
-                return self._counted(combine(sign, self._evaluate(left), self._evaluate(right)))
+                return self._combined("-", 0.0, self._evaluate(operand))
+            case Binary():
+                return self._chain(node)
             case Listing(items):
-                return self._counted(self._listed(items))
+                return self._listed(items)
             case Call(function, arguments):
-                return self._counted(self._call(function, arguments))
+                return self._call(function, arguments)
             case Text(value):
                 raise invalid(f"the text {value!r} is not a value")
         raise AssertionError(node)
 
-    def _counted(self, value: Value) -> Value:
-        series = value if isinstance(value, list) else [value]
-        self._work += sum(len(item.values) for item in series if isinstance(item, TimeSeries)) + 1
+    def _chain(self, node: Node) -> Value:
+        """Operations in a row, from the innermost on the left."""
+        row: list[Binary] = []
+        while isinstance(node, Binary):
+            row.append(node)
+            node = node.left
+        value = self._evaluate(node)
+        for one in reversed(row):
+            value = self._combined(one.sign, value, self._evaluate(one.right))
+        return value
+
+    def _combined(self, sign: str, left: Value, right: Value) -> Value:
+        several = len(left) if isinstance(left, list) else 1
+        several = len(right) if isinstance(right, list) else several
+        self._charge(max(points(left), points(right), several))
+        return combine(sign, left, right)
+
+    def _charge(self, count: int) -> None:
+        """Counts a step over so many datapoints, before it is taken."""
+        self._work += count + 1
         if self._work > WORK_MAX:
             raise invalid(f"the request computes more than {WORK_MAX} datapoints")
-        return value
 
     def _listed(self, items: tuple[Node, ...]) -> list[TimeSeries]:
         found: list[TimeSeries] = []
@@ -145,6 +178,7 @@ class Evaluator:
             value = self._evaluate(item)
             if isinstance(value, float):
                 raise invalid("a list holds time series, not numbers")
+            self._charge(len(value) if isinstance(value, list) else 1)
             found.extend(value if isinstance(value, list) else [value])
         return found
 
@@ -153,15 +187,16 @@ class Evaluator:
         if special is not None:
             least, most, run = special
             _check_count(function, arguments, least, most)
+            self._charge(0)
             return run(self, arguments)
         _check_count(function, arguments, 1, 1)
         if function in _PER_POINT:
-            return apply(_PER_POINT[function], self._evaluate(arguments[0]))
+            return apply(_PER_POINT[function], self._argument(arguments))
         if function in _REDUCTIONS:
-            return reduce(_REDUCTIONS[function], self._evaluate(arguments[0]))
+            return reduce(_REDUCTIONS[function], self._argument(arguments))
         if function in _OVER_TIME:
             over_time = _OVER_TIME[function]
-            value = self._evaluate(arguments[0])
+            value = self._argument(arguments)
             if isinstance(value, float):
                 raise invalid(f"{function} needs a time series")
             return (
@@ -169,12 +204,19 @@ class Evaluator:
             )
         raise invalid(f"the function {function} is not supported")
 
+    def _argument(self, arguments: tuple[Node, ...]) -> Value:
+        """The only argument of a function that goes through all its datapoints."""
+        value = self._evaluate(arguments[0])
+        self._charge(points(value) + (len(value) if isinstance(value, list) else 0))
+        return value
+
     def _metrics(self, arguments: tuple[Node, ...]) -> Value:
         part = ""
         if arguments:
             if not isinstance(arguments[0], Text):
                 raise invalid("METRICS takes a part of the Ids in quotes")
             part = arguments[0].value
+        self._charge(len(self._fetched))
         return [series for query_id, series in self._fetched.items() if part in query_id]
 
     def _if(self, arguments: tuple[Node, ...]) -> Value:
@@ -187,6 +229,7 @@ class Evaluator:
             if condition and not math.isnan(condition):
                 return chosen
             return other
+        self._charge(points(condition))
         values = {at: _at(chosen if truth else other, at) for at, truth in condition.values.items()}
         return finite("", condition.period_s, values)
 
@@ -194,9 +237,10 @@ class Evaluator:
         value = self._evaluate(arguments[0])
         if isinstance(value, float):
             raise invalid("FILL needs a time series")
-        if isinstance(value, list):
-            return [self._fill_one(item, arguments[1]) for item in value]
-        return self._fill_one(value, arguments[1])
+        several = value if isinstance(value, list) else [value]
+        self._charge(sum(len(self._grid(item.period_s)) for item in several))
+        filled = [self._fill_one(item, arguments[1]) for item in several]
+        return filled if isinstance(value, list) else filled[0]
 
     def _fill_one(self, series: TimeSeries, filler: Node) -> TimeSeries:
         grid = self._grid(series.period_s)
@@ -216,10 +260,13 @@ class Evaluator:
     def _searched(self, arguments: tuple[Node, ...]) -> Value:
         match arguments:
             case (Text(what), Text(statistic), Number(period_s)):
-                return self._search(what, statistic, int(period_s))
+                found = self._search(what, statistic, int(period_s))
             case (Text(what), Text(statistic)):
-                return self._search(what, statistic, self._period_s)
-        raise invalid("SEARCH takes '<what>', '<statistic>' and a period in seconds")
+                found = self._search(what, statistic, self._period_s)
+            case _:
+                raise invalid("SEARCH takes '<what>', '<statistic>' and a period in seconds")
+        self._charge(len(found))
+        return found
 
     def _time_series(self, arguments: tuple[Node, ...]) -> Value:
         value = self._evaluate(arguments[0])
@@ -227,7 +274,9 @@ class Evaluator:
             raise invalid("TIME_SERIES takes a number")
         periods = [series.period_s for series in self._fetched.values()]
         period_s = self._period_s or min(periods, default=60)
-        return finite("", period_s, dict.fromkeys(self._grid(period_s), value))
+        grid = self._grid(period_s)
+        self._charge(len(grid))
+        return finite("", period_s, dict.fromkeys(grid, value))
 
     def _metric_count(self, arguments: tuple[Node, ...]) -> Value:
         value = self._evaluate(arguments[0])
@@ -272,7 +321,7 @@ _REDUCTIONS: Final[dict[str, Callable[[list[float]], float]]] = {
     "AVG": statistics.fmean,
     "MIN": min,
     "MAX": max,
-    "STDDEV": statistics.pstdev,
+    "STDDEV": deviation,
 }
 _PER_POINT: Final[dict[str, Callable[[float], float]]] = {
     "ABS": abs,

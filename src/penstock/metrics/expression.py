@@ -12,7 +12,9 @@ The language is CloudWatch's ("Using metric math" in its user guide):
     atom       := number | 'text' | name | name "(" items ")" | "[" items "]" | "(" expression ")"
     items      := (expression ("," expression)*)?
 
-Depth is bounded, so that no input exhausts the stack. What the names mean is `evaluate.py`'s part.
+Depth is bounded, so that no input exhausts the stack. Operations in a row (`m1 + m2 + …`) are no
+depth: they make a tree that is deep on its left only, which whoever walks it takes step by step.
+What the names mean is `evaluate.py`'s part.
 """
 
 from __future__ import annotations
@@ -99,21 +101,20 @@ def parse_expression(text: str) -> Node:
 
 
 def calls_in(node: Node, function: str) -> Iterator[Call]:
-    """Every call of `function` in the tree."""
-    match node:
-        case Call(name, parts):
-            if name == function:
-                yield node
-            for part in parts:
-                yield from calls_in(part, function)
-        case Listing(parts):
-            for part in parts:
-                yield from calls_in(part, function)
-        case Negation(operand):
-            yield from calls_in(operand, function)
-        case Binary(_, left, right):
-            yield from calls_in(left, function)
-            yield from calls_in(right, function)
+    """Every call of `function` in the tree, in no order."""
+    nodes = [node]  # a chain of a thousand additions is a tree as deep
+    while nodes:
+        match nodes.pop():
+            case Call(name, parts) as call:
+                if name == function:
+                    yield call
+                nodes += parts
+            case Listing(parts):
+                nodes += parts
+            case Negation(operand):
+                nodes.append(operand)
+            case Binary(_, left, right):
+                nodes += (left, right)
 
 
 def invalid(reason: str) -> CallerError:
@@ -155,9 +156,7 @@ class _Parser:
         self._depth = 0
 
     def expression(self) -> Node:
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            raise invalid(f"it is nested deeper than {DEPTH_MAX}")
+        self._deeper()
         node = self._conjunction()
         while self._take("||"):
             node = Binary("||", node, self._conjunction())
@@ -170,6 +169,11 @@ class _Parser:
             wanted = repr(word) if word else "the end"
             raise invalid(f"expected {wanted} at {place}, found {found or 'the end'!r}")
         self._next += 1
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            raise invalid(f"it is nested deeper than {DEPTH_MAX}")
 
     def _conjunction(self) -> Node:
         node = self._comparison()
@@ -197,7 +201,9 @@ class _Parser:
     def _power(self) -> Node:
         bases = [self._unary()]
         while self._take("^"):
+            self._deeper()
             bases.append(self._unary())
+        self._depth -= len(bases) - 1
         node = bases.pop()
         while bases:  # 2 ^ 3 ^ 2 is 2 ^ 9
             node = Binary("^", bases.pop(), node)
