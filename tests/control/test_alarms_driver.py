@@ -437,7 +437,7 @@ def test_how_an_alarm_came_to_its_state_can_be_asked(tmp_path: Path) -> None:
         )))  # fmt: skip
         await site.put(broken)
         await site.until(26)
-        assert explained(site.driver.seen())[0]["reason"] == "not-looked-at"
+        assert explained(site.driver.seen())[0]["reason"] == "not-computable"
 
     played(tmp_path, story)
 

@@ -328,6 +328,13 @@ SERIES: Final = PrometheusMetric(
 SERIES_BYTES: Final = PrometheusMetric(
     "penstock_metric_store_bytes", "gauge", (), "Memory held by the metric store, estimated."
 )
+ITEM_FAILURES: Final = PrometheusMetric(
+    "penstock_item_failures",
+    "counter",
+    ("loop",),
+    "Single stored things (an alarm, a scalable target, a job, a row) that failed when their turn "
+    "came; the others went on. The log names them.",
+)
 BUILD: Final = PrometheusMetric(
     "penstock_build", "info", ("version", "python"), "Versions of Penstock and Python."
 )
@@ -372,6 +379,7 @@ PROMETHEUS: Final = (
     LOOP_LAG_MAX,
     SERIES,
     SERIES_BYTES,
+    ITEM_FAILURES,
     BUILD,
 )
 

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import penstock
-from penstock.metrics import catalogue
+from penstock.metrics import catalogue, item_failures
 from penstock.metrics.catalogue import PrometheusMetric
 from penstock.metrics.instances import normalized
 from penstock.metrics.loop_lag import LagSeen
@@ -104,6 +104,8 @@ class PenstockCollector(Collector):
         if self._store is not None:
             yield gauge(catalogue.SERIES, [((), len(self._store))])
             yield gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
+        failures = item_failures.counts().items()
+        yield counter(catalogue.ITEM_FAILURES, (((loop,), count) for loop, count in failures))
         build = InfoMetricFamily(catalogue.BUILD.name, catalogue.BUILD.help)
         build.add_metric([], {"version": penstock.__version__, "python": platform.python_version()})
         yield build

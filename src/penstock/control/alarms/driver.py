@@ -4,6 +4,9 @@ A change of state and what the history tells of it are one transaction, and it i
 anything acts on it: after a kill a state is never entered a second time, and no action of it runs
 again but those of scaling policies, which go on as long as a state lasts.
 
+An alarm that can't be evaluated says so, and costs only itself: the others of that second are
+looked at, and what follows for them is written.
+
 Alarms are changed by whoever writes their rows; each second one number tells whether anybody did.
 """
 
@@ -22,16 +25,21 @@ from penstock.control.alarms import history, transactions
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmRecord, HistoryItem
 from penstock.control.store_thread import StoreThread
-from penstock.core.alarms.evaluate import AlarmDecision, decide
+from penstock.core.alarms import words
+from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
 from penstock.core.alarms.schedule import next_look, next_repeat, repeats
 from penstock.core.alarms.spec import AlarmFired, Datapoint
 from penstock.errors import CallerError, PenstockError
+from penstock.metrics import item_failures
+from penstock.metrics.item_failures import apart
 from penstock.metrics.store import MetricStore
 
 _log = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 _PRUNE_EVERY_S: Final = 3600.0
+_LOOP: Final = "alarms"  #: in the count of failures
+_INTERNAL: Final = "an internal error occurred."
 
 OnAction = Callable[[AlarmFired], Awaitable[None]]
 
@@ -41,7 +49,8 @@ class AlarmSeen:
     """One alarm under watch."""
 
     record: AlarmRecord
-    watched: Watched | None  #: None: its expression can't be computed
+    watched: Watched | None  #: None: it can't be computed
+    fault: str  #: why
     look_at: float  #: wall s
     watched_since: float  #: wall s; 0.0: since it exists
     acted_at: float  #: the look at which its scaling actions last ran, or it became known
@@ -100,7 +109,8 @@ class AlarmsDriver:
             looked_at, alarm.look_at = alarm.look_at, following
             entered = await self._look(alarm, now)
             if entered is not None:
-                alarm.acted_at = looked_at
+                if entered.state != alarm.record.state:
+                    alarm.acted_at = looked_at
                 changes.append((alarm, entered))
             elif looked_at >= next_repeat(alarm.record.spec, acted_at=alarm.acted_at):
                 alarm.acted_at = looked_at
@@ -108,7 +118,8 @@ class AlarmsDriver:
         if changes:
             await self._enter(changes, now)
         for alarm in lasting:
-            await self._act(alarm, now, again=True)
+            with apart(_LOOP, alarm.record.name):
+                await self._act(alarm, now, again=True)
         if now >= self._prune_at:
             self._prune_at = now + _PRUNE_EVERY_S
             await self._database.call(transactions.prune, now)
@@ -157,7 +168,7 @@ class AlarmsDriver:
                 del self._alarms[name]
             for record in changed:
                 if record.name in watched:
-                    self._watch(record, watched[record.name], first=first)
+                    self._watch(record, *watched[record.name], first=first)
                 else:
                     self._alarms[record.name].record = record
 
@@ -165,45 +176,64 @@ class AlarmsDriver:
         known = self._alarms.get(record.name)
         return known is not None and known.record.spec == record.spec
 
-    def _watch(self, record: AlarmRecord, watched: Watched | None, *, first: bool) -> None:
+    def _watch(
+        self, record: AlarmRecord, watched: Watched | None, fault: str, *, first: bool
+    ) -> None:
         """`first`: it was there before the server was."""
         now = self._clock.wall()
         known = self._alarms.get(record.name)
         self._alarms[record.name] = AlarmSeen(
             record=record,
             watched=watched,
+            fault=fault,
             look_at=next_look(record.spec, now=now) if first else now,
             watched_since=self._started_at if first else 0.0,
             acted_at=now if known is None else known.acted_at,
         )
 
     async def _look(self, alarm: AlarmSeen, now: float) -> AlarmRecord | None:
-        """The alarm in its new state, or None if it keeps the old one."""
+        """The alarm in its new state, or with another reason where it can't be evaluated; None if
+        it keeps the old one."""
+        record = alarm.record
+        if record.unreadable:  # its row says so, as long as it is there
+            return None
+        alarm.decision = decision = await self._decided(alarm, now)
+        data = orjson.dumps(decision.data).decode() if decision.data else ""
+        if decision.state != record.state:
+            return replace(
+                record,
+                state=decision.state,
+                state_reason=decision.text,
+                state_reason_data=data,
+                state_updated=now,
+            )
+        text = decision.text
+        if not text and record.state_reason.startswith(words.NOT_COMPUTABLE):  # it can be again
+            text = words.insufficient(record.spec)
+        if text and text != record.state_reason:
+            return replace(record, state_reason=text, state_reason_data=data)
+        return None
+
+    async def _decided(self, alarm: AlarmSeen, now: float) -> AlarmDecision:
         record = alarm.record
         if alarm.watched is None:
-            return None
+            return not_computable(alarm.fault)
         try:
             alarm.datapoints = await alarm.watched.datapoints(self._store, now=now)
+            alarm.looked_at = now
+            return decide(
+                record.spec,
+                alarm.datapoints,
+                record.state,
+                now=now,
+                watched_since=alarm.watched_since,
+            )
         except CallerError as error:  # of math that only real values show
-            _log.warning("alarm %s: %s", record.name, error.message)
-            return None
-        alarm.looked_at = now
-        alarm.decision = decision = decide(
-            record.spec,
-            alarm.datapoints,
-            record.state,
-            now=now,
-            watched_since=alarm.watched_since,
-        )
-        if decision.state == record.state:
-            return None
-        return replace(
-            record,
-            state=decision.state,
-            state_reason=decision.text,
-            state_reason_data=orjson.dumps(decision.data).decode(),
-            state_updated=now,
-        )
+            item_failures.note(_LOOP, record.name, error)
+            return not_computable(error.message)
+        except Exception as error:
+            item_failures.note(_LOOP, record.name, error)
+            return not_computable(_INTERNAL)
 
     async def _enter(self, changes: list[tuple[AlarmSeen, AlarmRecord]], now: float) -> None:
         """Writes new states, all in one transaction, then acts on them."""
@@ -214,8 +244,10 @@ class AlarmsDriver:
                 alarm.look_at = now
                 continue
             _log.info("alarm %s: %s, %s", record.name, record.state, record.state_reason)
-            alarm.record = result
-            await self._act(alarm, now)
+            before, alarm.record = alarm.record, result
+            if result.state != before.state:
+                with apart(_LOOP, record.name):
+                    await self._act(alarm, now)
 
     async def _act(self, alarm: AlarmSeen, now: float, *, again: bool = False) -> None:
         """Carries out the actions of the state; `again`: those that go on while it lasts."""
@@ -252,17 +284,21 @@ class AlarmsDriver:
             return error.message
         except Exception:
             _log.exception("action %s of alarm %s", action, record.name)
-            return "An internal error occurred."
+            return _INTERNAL.capitalize()
         return ""
 
 
-def _watched(records: list[AlarmRecord]) -> dict[str, Watched | None]:
-    """By name; None where an expression can't be read or computed."""
-    found: dict[str, Watched | None] = {}
+def _watched(records: list[AlarmRecord]) -> dict[str, tuple[Watched | None, str]]:
+    """By name: what it watches, or why it can't be read or computed."""
+    found: dict[str, tuple[Watched | None, str]] = {}
     for record in records:
         try:
-            found[record.name] = Watched(record.spec)
+            found[record.name] = Watched(record.spec), ""
         except CallerError as error:
-            _log.warning("alarm %s: %s", record.name, error.message)
-            found[record.name] = None
+            found[record.name] = None, error.message
+            if not record.unreadable:
+                item_failures.note(_LOOP, record.name, error)
+        except Exception as error:
+            found[record.name] = None, _INTERNAL
+            item_failures.note(_LOOP, record.name, error)
     return found

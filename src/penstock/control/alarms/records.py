@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from penstock.core.alarms.spec import ALARM, INSUFFICIENT_DATA, OK, AlarmSpec
+from penstock.core.alarms.spec import ALARM, INSUFFICIENT_DATA, OK, AlarmSpec, MetricQuery
 
 #: kinds of history items
 CONFIGURATION_UPDATE: Final = "ConfigurationUpdate"
@@ -47,10 +47,34 @@ class AlarmRecord:
     state_updated: float = 0.0
     configuration_updated: float = 0.0
     revision: int = 0  #: grows with every change of any alarm
+    unreadable: str = ""  #: why its row could not be read; empty: it could
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+
+def unreadable_alarm(name: str, why: str, **known: Any) -> AlarmRecord:
+    """Stands for an alarm whose row can't be read: it watches nothing and does nothing.
+
+    `known`: other members of the record.
+    """
+    return AlarmRecord(
+        spec=AlarmSpec(
+            name=name,
+            queries=(MetricQuery(id="unreadable"),),
+            period_s=60,
+            evaluation_periods=1,
+            datapoints_to_alarm=1,
+            threshold=0.0,
+            comparison="GreaterThanThreshold",
+        ),
+        state=INSUFFICIENT_DATA,
+        state_reason=f"The record of this alarm can't be read ({why[:200]}). Put it again, or "
+        "delete it.",
+        unreadable=why or "unreadable",
+        **known,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

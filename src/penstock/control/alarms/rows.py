@@ -20,10 +20,14 @@ from penstock.control.alarms.records import (
     AlarmQuery,
     AlarmRecord,
     HistoryItem,
+    unreadable_alarm,
 )
 from penstock.control.alarms.spec_json import decode_spec, encode_spec
+from penstock.metrics import item_failures
 
 _REVISION: Final = "alarms_revision"
+#: Columns that change with its actions being enabled; the others stay as they are, readable or not.
+_SWITCHED: Final = ("actions_enabled", "configuration_updated", "revision")
 _NAMES_PER_SELECT: Final = 500  #: bound parameters of one statement are limited
 
 
@@ -165,8 +169,10 @@ def enable_actions(db: Connection, names: Iterable[str], *, enabled: bool, now: 
             configuration_updated=now,
             revision=_next_revision(db),
         )
+        values = _values(kept)
+        changed = {name: values[name] for name in _SWITCHED}
         db.execute(
-            update(schema.alarms).where(schema.alarms.c.name == record.name).values(**_values(kept))
+            update(schema.alarms).where(schema.alarms.c.name == record.name).values(**changed)
         )
         history.add(db, [history.configured(kept, record, now=now)])
 
@@ -224,18 +230,27 @@ def _values(record: AlarmRecord) -> dict[str, Any]:
 
 
 def _record(row: RowMapping) -> AlarmRecord:
-    actions = {state: tuple(arns) for state, arns in orjson.loads(row["actions"]).items()}
-    return AlarmRecord(
-        spec=decode_spec(row["spec"]),
-        arn=row["arn"],
-        actions=AlarmActions(**actions),
-        actions_enabled=bool(row["actions_enabled"]),
-        owner=row["owner"],
-        omitted=tuple(name for name in row["omitted"].split(",") if name),
-        state=row["state"],
-        state_reason=row["state_reason"],
-        state_reason_data=row["state_reason_data"],
-        state_updated=row["state_updated"],
-        configuration_updated=row["configuration_updated"],
-        revision=row["revision"],
-    )
+    """A row that can't be read is an alarm that watches nothing, and says why: it can be seen,
+    deleted and put again, and costs no other."""
+    common = {
+        "arn": row["arn"],
+        "actions_enabled": bool(row["actions_enabled"]),
+        "owner": row["owner"],
+        "omitted": tuple(name for name in row["omitted"].split(",") if name),
+        "state_updated": row["state_updated"],
+        "configuration_updated": row["configuration_updated"],
+        "revision": row["revision"],
+    }
+    try:
+        actions = {state: tuple(arns) for state, arns in orjson.loads(row["actions"]).items()}
+        return AlarmRecord(
+            spec=decode_spec(row["spec"]),
+            actions=AlarmActions(**actions),
+            state=row["state"],
+            state_reason=row["state_reason"],
+            state_reason_data=row["state_reason_data"],
+            **common,
+        )
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        item_failures.note("alarm-rows", row["name"], error)
+        return unreadable_alarm(row["name"], str(error), **common)

@@ -20,8 +20,8 @@ def changes(store: Store, seen: int) -> tuple[int, list[AlarmRecord], set[str]] 
 def write_states(
     store: Store, changes: list[tuple[AlarmRecord, AlarmRecord]], now: float
 ) -> list[AlarmRecord | None]:
-    """(before, after) of each, with its history; None where the alarm was changed or deleted
-    meanwhile."""
+    """(before, after) of each, with its history where it is another state; None where the alarm was
+    changed or deleted meanwhile."""
     with store.begin() as db:
         kept = rows.set_states(db, [after for _, after in changes])
         history.add(
@@ -29,7 +29,7 @@ def write_states(
             [
                 history.state_changed(after, before, now=now)
                 for (before, _), after in zip(changes, kept, strict=True)
-                if after is not None
+                if after is not None and after.state != before.state
             ],
         )
     return kept

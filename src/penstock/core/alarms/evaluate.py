@@ -76,6 +76,16 @@ def decide(
     return _Evaluation(spec, datapoints, state, now).decided(watched_since)
 
 
+def not_computable(why: str) -> AlarmDecision:
+    """What it watches can't be read or computed: nothing is known of it, and that is said."""
+    return AlarmDecision(
+        state=INSUFFICIENT_DATA,
+        reason="not-computable",
+        values=(),
+        text=f"{words.NOT_COMPUTABLE}{why}",
+    )
+
+
 class _Evaluation:
     """One look at one alarm."""
 

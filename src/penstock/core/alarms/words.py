@@ -17,6 +17,8 @@ _COMPARED: Final = {
     "LessThanThreshold": "less than",
     "LessThanOrEqualToThreshold": "less than or equal to",
 }
+#: Begins the reason of an alarm of which nothing can be computed. Ours: CloudWatch has no word.
+NOT_COMPUTABLE: Final = "The alarm can't be evaluated: "
 _LISTED_MAX: Final = 5  #: more datapoints than this follow as the most recent ones
 _TOLD_MAX: Final = 50  #: StateReasonData is at most 4,000 characters
 _SIMPLE: Final = ("Average", "Sum", "Minimum", "Maximum", "SampleCount")
