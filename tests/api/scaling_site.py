@@ -157,12 +157,12 @@ class ScalingSite:
 
         self.run(seconds())
 
-    def client(self, service: str = "application-autoscaling") -> Any:
-        """An unmodified boto3 that talks to the door."""
+    def client(self, service: str = "application-autoscaling", *, checks: bool = True) -> Any:
+        """An unmodified boto3 that talks to the door; without `checks` it sends what it is given."""
         client = boto3.client(
             service, region_name="eu-central-1", endpoint_url="http://127.0.0.1:1",
             aws_access_key_id="none", aws_secret_access_key="none",
-            config=Config(retries={"total_max_attempts": 1}),
+            config=Config(retries={"total_max_attempts": 1}, parameter_validation=checks),
         )  # fmt: skip
 
         def send(request: AWSPreparedRequest, **_kwargs: Any) -> AWSResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.api.autoscaling import paging, policy_config
@@ -16,12 +18,14 @@ from penstock.api.autoscaling.context import (
     passes,
     target_words,
 )
+from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.records import AlarmActions, AlarmRecord
 from penstock.control.scaling import calls
 from penstock.control.scaling.records import NoSuchPolicy, NoSuchTarget, PolicyRecord, TooMany
 from penstock.core.alarms.spec import AlarmSpec
 from penstock.core.scaling.metrics import tracking_alarms
 from penstock.core.scaling.spec import POLICY_TYPES, STEP_SCALING, Policy
+from penstock.errors import CallerError
 from penstock.wire.aws.errors import AwsError
 
 _PAGE: Final = 50
@@ -48,19 +52,19 @@ async def put_scaling_policy(context: AutoscalingContext, params: dict[str, Any]
     else:
         tracked = policy_config.tracking_policy(name, arn, given, target, context.periods)
         policy = tracked.policy
-        alarms = [
-            _alarm(context, spec, arn)
-            for spec in tracking_alarms(
-                resource_id=target.resource_id,
-                policy_arn=arn,
-                target_value=tracked.policy.target_value,
-                queries=tracked.queries,
-                high_resolution=tracked.high_resolution,
-                counts=tracked.counts,
-                periods=context.periods,
-                ids=(context.new_id(), context.new_id()),
-            )
-        ]
+        specs = tracking_alarms(
+            resource_id=target.resource_id,
+            policy_arn=arn,
+            target_value=tracked.policy.target_value,
+            queries=tracked.queries,
+            high_resolution=tracked.high_resolution,
+            counts=tracked.counts,
+            periods=context.periods,
+            ids=(context.new_id(), context.new_id()),
+        )
+        # Ten expressions as long as they may be take a moment to read and compute.
+        await asyncio.to_thread(_check_computable, specs)
+        alarms = [_alarm(context, spec, arn) for spec in specs]
     try:
         record = await context.database.call(
             calls.put_policy,
@@ -136,6 +140,15 @@ def _arn(context: AutoscalingContext, target: Named, name: str) -> str:
         f"arn:aws:autoscaling:{context.region}:{context.account_id}:scalingPolicy"
         f":{context.new_id()}:resource/sagemaker/{target.resource_id}:policyName/{name}"
     )
+
+
+def _check_computable(specs: Iterable[AlarmSpec]) -> None:
+    """Nothing is kept that its alarms could not compute. Raises ValidationException."""
+    for spec in specs:
+        try:
+            Watched(spec)
+        except CallerError as error:
+            raise invalid(error.message) from error
 
 
 def _alarm(context: AutoscalingContext, spec: AlarmSpec, policy_arn: str) -> AlarmRecord:
