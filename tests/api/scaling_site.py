@@ -158,7 +158,7 @@ class ScalingSite:
         self.run(seconds())
 
     def client(self, service: str = "application-autoscaling", *, checks: bool = True) -> Any:
-        """An unmodified boto3 that talks to the door; without `checks` it sends what it is given."""
+        """An unmodified boto3 that talks to the door. Without `checks` it sends all it gets."""
         client = boto3.client(
             service, region_name="eu-central-1", endpoint_url="http://127.0.0.1:1",
             aws_access_key_id="none", aws_secret_access_key="none",

@@ -47,6 +47,9 @@ def explain(
             ("when", "seen", "wishes", "decision", "reason", "trigger", "activity"),
             [_row(one) for one in target["timeline"]],
         )
+        for fault in (target["fault"], *(one["fault"] for one in target["policies"])):
+            if fault:
+                note(f"{target['resource_id']} is not scaled as it should be: {fault}")
         print()
 
 

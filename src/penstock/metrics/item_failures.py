@@ -11,14 +11,19 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.errors import PenstockError
 
+R = TypeVar("R")
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
+#: What reading a row raises whose text is damaged, or of a version that is not known.
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
 #: An item that fails each second is logged once in so many of them.
 LOG_EVERY_S: Final = 60.0
 #: Items that are remembered for that; beyond it the earliest one is logged anew.
@@ -70,3 +75,16 @@ def apart(loop: str, item: str, *, but: tuple[type[Exception], ...] = ()) -> Ite
         raise
     except Exception as error:
         note(loop, item, error)
+
+
+def readable(
+    loop: str, rows: Iterable[R], read: Callable[[R], T], name: Callable[[R], str]
+) -> list[T]:
+    """Those of the rows that can be read; the others are failures of the loop, by their names."""
+    found: list[T] = []
+    for row in rows:
+        try:
+            found.append(read(row))
+        except UNREADABLE as error:
+            note(loop, name(row), error)
+    return found

@@ -71,6 +71,7 @@ class Scaling:
             endpoint,
             self.driver.decisions(),
             self.driver.looks(),
+            self.driver.faults(),
             at=at,
         )
 

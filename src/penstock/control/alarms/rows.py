@@ -251,6 +251,6 @@ def _record(row: RowMapping) -> AlarmRecord:
             state_reason_data=row["state_reason_data"],
             **common,
         )
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except item_failures.UNREADABLE as error:
         item_failures.note("alarm-rows", row["name"], error)
         return unreadable_alarm(row["name"], str(error), **common)

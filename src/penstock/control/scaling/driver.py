@@ -34,7 +34,9 @@ from penstock.core.scaling.actions import (
 from penstock.core.scaling.machine import TargetScaler
 from penstock.core.scaling.observed import LoadObserved
 from penstock.core.scaling.resource import ComponentId, VariantId
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError, NotNowError, PenstockError
+from penstock.metrics import item_failures
+from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class _Target:
         self.resource = resource.parse(*self.named)
         self.scaler = TargetScaler(loaded.spec)
         self.seen: CapacitySeen | None = None
+        self.fault = ""  #: why its last turn failed; empty: it did not
 
     def configure(self, loaded: TargetLoaded) -> None:
         self.scaler.configure(loaded.spec, loaded.schedules)
@@ -148,6 +151,10 @@ class ScalingDriver:
         """(resource id, dimension) -> the last look."""
         return {one.named: one.scaler.latest() for one in self._targets.values()}
 
+    def faults(self) -> dict[tuple[str, str], str]:
+        """(resource id, dimension) -> why the last look at it failed, where it did."""
+        return {one.named: one.fault for one in self._targets.values() if one.fault}
+
     async def _run(self) -> None:
         while True:
             try:
@@ -177,16 +184,27 @@ class ScalingDriver:
         await self._refresh()
         wanted, self._wanted = self._wanted | self._waiting, {}
         for target in list(self._targets.values()):
-            observed = self._look(target)
-            scaler = target.scaler
-            if observed is not None:
-                await self._carry_out(target, scaler.on_observed(observed))
-                if not observed.capacity and (observed.in_flight or _is_wanted(target, wanted)):
-                    await self._carry_out(target, scaler.capacity_wanted(observed))
-            due = scaler.next_deadline()
-            if due is not None and self._clock.wall() >= due:
-                now = self._clock.wall()
-                await self._carry_out(target, scaler.on_timer(observed, now=now))
+            try:
+                await self._take(target, wanted)
+                target.fault = ""
+            except NotNowError:  # of the database, which all need
+                raise
+            except Exception as error:
+                item_failures.note(loading.LOOP, target.key, error)
+                target.fault = _fault_of(error)
+
+    async def _take(self, target: _Target, wanted: Mapping[tuple[str, str, str], None]) -> None:
+        """One target's turn in a round."""
+        observed = self._look(target)
+        scaler = target.scaler
+        if observed is not None:
+            await self._carry_out(target, scaler.on_observed(observed))
+            if not observed.capacity and (observed.in_flight or _is_wanted(target, wanted)):
+                await self._carry_out(target, scaler.capacity_wanted(observed))
+        due = scaler.next_deadline()
+        if due is not None and self._clock.wall() >= due:
+            now = self._clock.wall()
+            await self._carry_out(target, scaler.on_timer(observed, now=now))
 
     async def _reload(self) -> None:
         self._changed = False
@@ -199,9 +217,10 @@ class ScalingDriver:
             raise
         targets: dict[str, _Target] = {}
         for loaded in found:
-            target = self._targets.get(loaded.record.key) or _Target(loaded)
-            target.configure(loaded)
-            targets[target.key] = target
+            with apart(loading.LOOP, loaded.record.key):
+                target = self._targets.get(loaded.record.key) or _Target(loaded)
+                target.configure(loaded)
+                targets[target.key] = target
         self._targets = targets
 
     async def _refresh(self) -> None:
@@ -309,6 +328,10 @@ def _is_wanted(target: _Target, wanted: Mapping[tuple[str, str, str], None]) -> 
         and not component
         for endpoint, variant, component in wanted
     )
+
+
+def _fault_of(error: Exception) -> str:
+    return error.message if isinstance(error, PenstockError) else "an internal error occurred"
 
 
 def _new_id() -> str:

@@ -27,10 +27,14 @@ def endpoint_story(
     endpoint: str,
     decisions: dict[tuple[str, str], list[ScalingDecision]],
     looks: dict[tuple[str, str], LoadObserved | None],
+    faults: dict[tuple[str, str], str],
     *,
     at: float | None,
 ) -> list[dict[str, Any]]:
-    """Each target of an endpoint with its timeline, oldest first. `at`: up to then."""
+    """Each target of an endpoint with its timeline, oldest first. `at`: up to then.
+
+    `faults`: why the last look at a target failed, where it did.
+    """
     with store.read() as db:
         stories = []
         for record in rows.all_targets(db):
@@ -44,10 +48,16 @@ def endpoint_story(
             stories.append(
                 _story(record, found, decisions.get(named, []), looks.get(named), written, at)
                 | {
+                    "fault": faults.get(named, ""),
                     "policies": [
-                        {"name": one.policy.name, "type": one.kind, "alarms": dict(one.alarms)}
+                        {
+                            "name": one.policy.name,
+                            "type": one.kind,
+                            "alarms": dict(one.alarms),
+                            "fault": one.unreadable,
+                        }
                         for one in rows.policies(db, record.key, alarms=True)
-                    ]
+                    ],
                 }
             )
         return stories

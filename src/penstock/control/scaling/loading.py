@@ -17,9 +17,10 @@ from penstock.control.zones import zone_of
 from penstock.core.scaling.cooldown import Scaled
 from penstock.core.scaling.schedule import ScheduledAction
 from penstock.core.scaling.spec import ScalingSpec
-from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import Timetable, parse
+from penstock.metrics.item_failures import apart, readable
 
+LOOP: Final = "scaling"  #: in the count of failures
 #: The tag of a scalable target that switches its fast path on.
 FAST_TAG: Final = "penstock:fast-scaling"
 
@@ -36,13 +37,24 @@ class TargetLoaded:
 def load_targets(store: Store, *, fast: bool, cooldown_s_max: float) -> list[TargetLoaded]:
     """`fast`: every target has the fast path; longer cooldowns count as `cooldown_s_max`."""
     with store.read() as db:
-        return [_loaded(db, record, fast, cooldown_s_max) for record in rows.all_targets(db)]
+        return readable(
+            LOOP,
+            rows.all_targets(db),
+            lambda record: _loaded(db, record, fast, cooldown_s_max),
+            lambda record: record.key,
+        )
 
 
 def counts(store: Store, resources: Resources) -> dict[str, CapacitySeen | None]:
     """The recorded count of every target, by its key; None where what it names is gone."""
     with store.read() as db:
-        return {record.key: seen(db, resources, record) for record in rows.all_targets(db)}
+        found = readable(
+            LOOP,
+            rows.all_targets(db),
+            lambda record: (record.key, seen(db, resources, record)),
+            lambda record: record.key,
+        )
+        return dict(found)
 
 
 def action_of(record: ScheduleRecord) -> ScheduledAction:
@@ -69,7 +81,9 @@ def _loaded(
         record=record,
         spec=ScalingSpec(
             target=replace(record.spec, fast=fast),
-            policies=tuple(one.policy for one in rows.policies(db, record.key)),
+            policies=tuple(
+                one.policy for one in rows.policies(db, record.key) if not one.unreadable
+            ),
         ).with_cooldowns_up_to(cooldown_s_max),
         schedules=tuple(_schedules(rows.schedules(db, record.key))),
         last=last,
@@ -82,8 +96,7 @@ def _schedules(records: list[ScheduleRecord]) -> list[tuple[ScheduledAction, flo
     for record in records:
         if record.due is None:
             continue
-        try:
+        # A zone that this machine no longer knows costs its own schedule.
+        with apart(LOOP, f"{record.resource_id} {record.name}"):
             found.append((action_of(record), record.due))
-        except CronError:  # a zone that this machine no longer knows costs its own schedule
-            continue
     return found

@@ -40,6 +40,9 @@ class PolicyRecord:
     request: dict[str, Any]  #: its configuration as given
     created: float
     alarms: tuple[tuple[str, str], ...] = ()  #: (name, ARN) of those that trigger it
+    #: why its row could not be read; empty: it could. What can't be read scales nothing: `policy`
+    #: has its name and no step
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,8 @@ from penstock.control.scaling.records import (
     target_key,
 )
 from penstock.control.scaling.spec_json import decode_policy, encode_policy
-from penstock.core.scaling.spec import Suspended, TargetSpec
+from penstock.core.scaling.spec import CHANGE, Policy, StepPolicy, Suspended, TargetSpec
+from penstock.metrics import item_failures
 
 _targets = schema.scalable_targets
 _policies = schema.scaling_policies
@@ -96,12 +97,21 @@ def _target(row: RowMapping) -> TargetRecord:
             dimension=row["dimension"],
             capacity_min=row["capacity_min"],
             capacity_max=row["capacity_max"],
-            suspended=Suspended(**orjson.loads(row["suspended"])),
+            suspended=_suspended(row),
         ),
         arn=row["arn"],
         role_arn=row["role_arn"],
         created=row["created"],
     )
+
+
+def _suspended(row: RowMapping) -> Suspended:
+    """What can't be read suspends all: a target is not scaled against what its owner may wish."""
+    try:
+        return Suspended(**orjson.loads(row["suspended"]))
+    except item_failures.UNREADABLE as error:
+        item_failures.note("scaling-rows", row["key"], error)
+        return Suspended(scale_in=True, scale_out=True, scheduled=True)
 
 
 # Policies
@@ -160,14 +170,26 @@ def _policy(db: Connection, row: RowMapping, *, alarms: bool) -> PolicyRecord:
     triggers: Sequence[Any] = (
         alarm_rows.listed(db, AlarmQuery(action_prefix=row["arn"])) if alarms else ()
     )
+    policy: Policy
+    try:
+        policy, request = (
+            decode_policy(row["kind"], row["spec"]),
+            dict(orjson.loads(row["request"])),
+        )
+        unreadable = ""
+    except item_failures.UNREADABLE as error:
+        item_failures.note("scaling-rows", row["arn"], error)
+        policy = StepPolicy(name=row["name"], arn=row["arn"], adjustment_type=CHANGE, steps=())
+        request, unreadable = {}, str(error) or type(error).__name__
     return PolicyRecord(
         resource_id=row["resource_id"],
         dimension=row["dimension"],
-        policy=decode_policy(row["kind"], row["spec"]),
+        policy=policy,
         kind=row["kind"],
-        request=orjson.loads(row["request"]),
+        request=request,
         created=row["created"],
         alarms=tuple((one.name, one.arn) for one in triggers),
+        unreadable=unreadable,
     )
 
 
