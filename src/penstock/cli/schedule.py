@@ -275,6 +275,8 @@ def _job_file(path: Path) -> dict[str, Any]:
 
 
 def _due(told: dict[str, Any]) -> str:
+    if told["fault"]:
+        return f"can't run: {told['fault']}"
     if told["paused"]:
         return "paused"
     return "never again" if told["due"] is None else f"next {_time(told['due'], told['time_zone'])}"

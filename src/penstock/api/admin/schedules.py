@@ -188,7 +188,8 @@ def _invalid(member: str, allowed: str) -> CallerError:
 def _told(record: ScheduleRecord) -> dict[str, Any]:
     members = asdict(record)
     members["time_zone"] = members.pop("timezone")
-    return members
+    del members["unreadable"]
+    return members | {"fault": record.fault}
 
 
 def _told_run(run: RunRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from penstock.clock import Clock
 from penstock.control.store_thread import StoreThread
 from penstock.core.jobs import run_template, schedules
 from penstock.core.timetable.cron import CronError
-from penstock.errors import PenstockError
+from penstock.errors import NotNowError, PenstockError
 from penstock.jobs.schedules import book
 from penstock.jobs.schedules.records import (
     COMPLETED,
@@ -26,9 +26,11 @@ from penstock.jobs.schedules.records import (
     RunRecord,
     ScheduleRecord,
 )
+from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
 
+_LOOP: Final = "schedules"  #: in the count of failures
 #: While runs have not ended: how they are is asked for as often.
 LOOK_EVERY_S: Final = 1.0
 #: At most: a wall clock may be set, and a machine that slept doesn't know how long.
@@ -75,19 +77,16 @@ class SchedulesDriver:
     async def tick(self) -> float:
         """One look at everything; returns in how many seconds the next is due."""
         records, runs = await self._database.call(book.open_work)
-        by_key = {record.key: record for record in records}
-        for run in runs:
-            await self._follow(by_key[run.schedule_key], run)
+        await self._follow_all(records, runs)
         now = self._clock.wall()
         began = False
         for record in records:
             if record.due is not None and now >= record.due:
-                began |= await self._decide(record)
+                with apart(_LOOP, record.name, but=(NotNowError,)):
+                    began |= await self._decide(record)
         records, runs = await self._database.call(book.open_work)
         if began:
-            by_key = {record.key: record for record in records}
-            for run in (one for one in runs if one.state == STARTING):
-                await self._follow(by_key[run.schedule_key], run)
+            await self._follow_all(records, [one for one in runs if one.state == STARTING])
         return self._sleep_s(records, bool(runs))
 
     async def _run(self) -> None:
@@ -107,16 +106,21 @@ class SchedulesDriver:
                 pass
 
     async def _decide(self, record: ScheduleRecord) -> bool:
-        """Whether there is a run to begin."""
-        try:
-            decision = await self._database.call(book.decide, record.name, now=self._clock.wall())
-        except CronError as error:  # a zone that this machine no longer knows costs its own
-            _log.warning("schedule %s: %s", record.name, error)
+        """Whether there is a run to begin. Raises `CronError` of a zone that this machine no longer
+        knows."""
+        if record.unreadable:
             return False
+        decision = await self._database.call(book.decide, record.name, now=self._clock.wall())
         actions = decision.actions if decision is not None else ()
         for action in actions:
             _log.info("schedule %s: %s", record.name, action)
         return bool(actions)
+
+    async def _follow_all(self, records: list[ScheduleRecord], runs: list[RunRecord]) -> None:
+        by_key = {record.key: record for record in records}
+        for run in runs:
+            with apart(_LOOP, run.schedule_key, but=(NotNowError,)):
+                await self._follow(by_key[run.schedule_key], run)
 
     async def _follow(self, record: ScheduleRecord, run: RunRecord) -> None:
         if run.state == STARTING:
@@ -174,7 +178,6 @@ class SchedulesDriver:
 
 
 def _next_look(record: ScheduleRecord) -> float | None:
-    try:
+    with apart(_LOOP, record.name):
         return schedules.next_look(record.spec(), record.seen())
-    except CronError:
-        return None
+    return None

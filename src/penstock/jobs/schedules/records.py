@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from penstock.control.zones import zone_of
 from penstock.core.jobs.schedules import RUN_ONCE, ScheduleObserved, ScheduleSpec
+from penstock.core.timetable.cron import CronError
 from penstock.core.timetable.timetable import Timetable, Zone, parse
 from penstock.errors import CallerError
 
@@ -42,10 +43,23 @@ class ScheduleRecord:
     owner: str = ""  #: id of the key that made it: its jobs are that owner's; empty: nobody's
     due: float | None = None
     open_runs: int = 0  #: as counted when it was read
+    unreadable: str = ""  #: why its job could not be read; empty: it could
 
     @property
     def key(self) -> str:
         return key_of(self.name)
+
+    @property
+    def fault(self) -> str:
+        """Why it can't run; empty if it can. What was made here may meet a machine without its
+        time zone, or come back damaged."""
+        if self.unreadable:
+            return f"its record can't be read: {self.unreadable}"
+        try:
+            self.spec()
+        except CronError as error:
+            return str(error)
+        return ""
 
     def zone(self) -> Zone:
         """Raises `CronError`."""

@@ -18,6 +18,7 @@ from penstock.jobs.schedules.records import (
     ScheduleRecord,
     key_of,
 )
+from penstock.metrics import item_failures
 
 _schedules = tables.schedules
 _runs = tables.schedule_runs
@@ -161,6 +162,13 @@ def _row(db: Connection, name: str) -> RowMapping | None:
 
 
 def _record(row: RowMapping, open_runs: int) -> ScheduleRecord:
+    """One whose job can't be read is shown and never due; it costs no other."""
+    job, unreadable = {}, ""
+    try:
+        job = dict(orjson.loads(row["job"]))
+    except item_failures.UNREADABLE as error:
+        item_failures.note("schedule-rows", row["name"], error)
+        unreadable = str(error) or type(error).__name__
     return ScheduleRecord(
         name=row["name"],
         expression=row["expression"],
@@ -169,12 +177,13 @@ def _record(row: RowMapping, open_runs: int) -> ScheduleRecord:
         overlap=bool(row["overlap"]),
         starts=row["starts"],
         ends=row["ends"],
-        job=orjson.loads(row["job"]),
+        job=job,
         paused=bool(row["paused"]),
         due=row["due"],
         created=row["created"],
         owner=row["owner"] or "",
         open_runs=open_runs,
+        unreadable=unreadable,
     )
 
 

@@ -16,13 +16,14 @@ from penstock.core.jobs import queue
 from penstock.core.jobs.progress import Pace
 from penstock.core.jobs.queue import JobRunning, JobWaiting
 from penstock.core.jobs.spec import TransformSpec
-from penstock.errors import PenstockError
+from penstock.errors import NotNowError, PenstockError
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.capacity import instances_max
 from penstock.jobs.transform.progress import progress_of
 from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord
 from penstock.jobs.transform.run import TransformRun
 from penstock.jobs.transform.usage import JobUsage
+from penstock.metrics.item_failures import apart
 from penstock.metrics.store import MetricStore
 from penstock.records.filters import Processing
 from penstock.records.objects import list_objects
@@ -30,6 +31,7 @@ from penstock.records.output import check_apart, check_writable
 
 _log = logging.getLogger(__name__)
 
+_LOOP: Final = "transform-jobs"  #: in the count of failures
 _LOOK_EVERY_S: Final = 5.0  #: whoever recorded a wish may have been cut off before it said so
 _RETRY_S: Final = 5.0
 _MEASURE_EVERY_S: Final = 10.0  #: what instances use is published as often
@@ -152,11 +154,14 @@ class TransformDriver:
         going = await self._plane.database.call(transactions.going)
         for record in going:
             if record.status == STOPPING:
-                await self._stop(record)
+                with apart(_LOOP, record.name, but=(NotNowError,)):
+                    await self._stop(record)
         waiting = [
             record
             for record in going
-            if record.status != STOPPING and record.name.lower() not in self._runs
+            if record.status != STOPPING
+            and not record.unreadable
+            and record.name.lower() not in self._runs
         ]
         now = self._clock.monotonic()
         decision = queue.decide(
@@ -165,11 +170,14 @@ class TransformDriver:
             cores=self._plane.catalogue.machine.cores,
             now=now,
         )
+        self._waits = {name.lower(): why for name, why in decision.waits}
+        self._waits |= {one.name.lower(): "record-unreadable" for one in going if one.unreadable}
         records = {record.name: record for record in waiting}
         for start in decision.starts:
             _log.info("transform job %s begins (%s)", start.name, start.reason)
-            self._begin(records[start.name])
-        self._waits = {name.lower(): why for name, why in decision.waits}
+            self._waits[start.name.lower()] = "start-failed"  # unless it begins
+            with apart(_LOOP, start.name):
+                self._begin(records[start.name])
         if decision.next_deadline is None:
             return _LOOK_EVERY_S
         return min(_LOOK_EVERY_S, max(decision.next_deadline - now, 0.0))
@@ -178,7 +186,7 @@ class TransformDriver:
         run = self._runs.get(record.name.lower())
         if run is not None:
             run.stop()
-        elif record.span_bytes:
+        elif record.span_bytes and not record.unreadable:
             self._begin(record)  # outputs that are whole are still put together
         else:
             await self._plane.database.call(

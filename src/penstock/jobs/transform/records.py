@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.core.jobs.spec import TransformSpec
+from penstock.core.deployment import ModelSource
+from penstock.core.jobs.spec import TransformInput, TransformOutput, TransformSpec
 from penstock.errors import CallerError
 
 # SageMaker's words (TransformJobStatus).
@@ -49,6 +50,19 @@ class JobRecord:
     ended: float | None
     span_bytes: int  #: 0: its objects are not listed yet
     totals: JobTotals
+    unreadable: str = ""  #: why its row could not be read; empty: it could
+
+
+def unreadable_spec(name: str) -> TransformSpec:
+    """Stands for what a job was asked for where that can't be read: nothing is done with it."""
+    return TransformSpec(
+        job=name,
+        model=ModelSource(model_name=""),
+        instance_type="",
+        instance_count=1,
+        input=TransformInput(uri=""),
+        output=TransformOutput(uri=""),
+    )
 
 
 class JobNotRunning(CallerError):

@@ -27,7 +27,9 @@ from penstock.jobs.transform.records import (
     JobNotRunning,
     JobRecord,
     JobTotals,
+    unreadable_spec,
 )
+from penstock.metrics import item_failures
 from penstock.records.spec_json import from_dict, to_dict
 
 _INSERTED_AT_ONCE: Final = 1000
@@ -234,11 +236,22 @@ def _write(db: Any, key: str, **values: Any) -> None:
 
 
 def _record(row: RowMapping) -> JobRecord:
+    """A row that can't be read is a job that never begins, and says why: it can be seen and
+    stopped, and costs no other."""
+    unreadable = ""
+    try:
+        request = dict(orjson.loads(row["request"]))
+        spec = from_dict(TransformSpec, orjson.loads(row["spec"]))
+        totals = JobTotals(**orjson.loads(row["totals"]))
+    except item_failures.UNREADABLE as error:
+        item_failures.note("transform-rows", row["name"], error)
+        request, spec = {"TransformJobName": row["name"]}, unreadable_spec(row["name"])
+        totals, unreadable = JobTotals(), str(error) or type(error).__name__
     return JobRecord(
         name=row["name"],
         arn=row["arn"],
-        request=orjson.loads(row["request"]),
-        spec=from_dict(TransformSpec, orjson.loads(row["spec"])),
+        request=request,
+        spec=spec,
         status=row["status"],
         failure_reason=row["failure_reason"],
         created=row["created"],
@@ -246,7 +259,8 @@ def _record(row: RowMapping) -> JobRecord:
         started=row["started"],
         ended=row["ended"],
         span_bytes=row["span_bytes"],
-        totals=JobTotals(**orjson.loads(row["totals"])),
+        totals=totals,
+        unreadable=unreadable,
     )
 
 

@@ -9,6 +9,7 @@ from penstock.control.instance_status import cpu_percent, cpu_seconds
 from penstock.control.plane import ControlPlane
 from penstock.control.views import InstanceView
 from penstock.jobs.transform.capacity import deployment_name
+from penstock.metrics.item_failures import apart
 from penstock.metrics.job_metrics import job_metrics
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
@@ -27,17 +28,18 @@ class JobUsage:
         """One measurement of each instance; those that do not answer are left out."""
         used: dict[str, tuple[float, float]] = {}
         for job in jobs:
-            for view in self._plane.instances(deployment_name(job)):
-                status = await self._plane.instance_status(view.instance_id)
-                if not status:
-                    continue
-                measured = used[view.instance_id] = (
-                    self._clock.monotonic(),
-                    cpu_seconds(status),
-                )
-                before = self._used.get(view.instance_id)
-                self._put(job, view, cpu_percent(before, measured), status["memory_bytes"])
+            with apart("transform-usage", job):
+                await self._sample_job(job, used)
         self._used = used
+
+    async def _sample_job(self, job: str, used: dict[str, tuple[float, float]]) -> None:
+        for view in self._plane.instances(deployment_name(job)):
+            status = await self._plane.instance_status(view.instance_id)
+            if not status:
+                continue
+            measured = used[view.instance_id] = self._clock.monotonic(), cpu_seconds(status)
+            before = self._used.get(view.instance_id)
+            self._put(job, view, cpu_percent(before, measured), status["memory_bytes"])
 
     def _put(self, job: str, view: InstanceView, cpu: float | None, memory_bytes: int) -> None:
         most = view.memory_bytes_max

@@ -1,0 +1,151 @@
+"""One bad schedule, run or job costs only itself: the others go on in the same turn, and after a
+restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Table, update
+from tests.control.test_control_plane import poll
+from tests.jobs.schedule_site import Site, at
+from tests.jobs.transform_plane import Site as TransformSite
+
+from penstock.control.store import Store
+from penstock.control.transform_tables import transform_jobs
+from penstock.jobs.schedules import tables
+from penstock.jobs.transform import driver as transform_driver
+from penstock.jobs.transform import transactions
+from penstock.jobs.transform.records import COMPLETED, IN_PROGRESS, STOPPED, JobRecord
+from penstock.metrics import item_failures
+
+DAILY = "cron(0 3 * * ? *)"
+WITNESS = "witness-20260302T030000Z"
+
+
+def spoil(store: Store, table: Table, column: str, text: str) -> None:
+    key = "schedule_key" if "schedule_key" in table.c else "key"
+    with store.begin() as db:
+        db.execute(update(table).where(table.c[key] == "a-bad").values({column: text}))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path / "state", "00:00:00")
+    for name in ("a-bad", "witness"):
+        made.create(name, expression=DAILY)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[7]", "9", "null"])
+@pytest.mark.parametrize("column", ["expression", "timezone", "job"])
+def test_a_schedule_that_can_not_be_read_spoils_only_itself(
+    site: Site, column: str, text: str
+) -> None:
+    if (column, text) == ("timezone", ""):
+        text = "Nowhere/Land"
+    site.runner.run(site._database.call(spoil, tables.schedules, column, text))
+    site.restart()
+    site.tick("03:00:00")
+    assert site.plane.created == [WITNESS]
+    told = {one.name: one.fault for one in site.runner.run(site.schedules.all())}
+    assert told["witness"] == ""
+    assert told["a-bad"] != ""
+    site.runner.run(site.schedules.delete("a-bad"))
+    assert [one.name for one in site.runner.run(site.schedules.all())] == ["witness"]
+
+
+def test_a_run_whose_schedule_is_gone_leaves_the_others_theirs(site: Site) -> None:
+    site.tick("03:00:00")
+    before = item_failures.counts().get("schedules", 0)
+    site.runner.run(site._database.call(spoil, tables.schedule_runs, "schedule_key", "nobody"))
+    site.plane.status[WITNESS] = "Completed"
+    site.tick("03:00:10")
+    assert site.told("witness") == [f"{WITNESS} completed on-time"]
+    assert item_failures.counts()["schedules"] > before
+    site.tick("2026-03-03T03:00:00")
+    assert site.plane.created[-1] == "witness-20260303T030000Z"
+
+
+def test_a_call_that_fails_in_an_unknown_way_is_its_runs_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = site.plane.call
+
+    async def fails(operation: str, members: dict[str, object], *, owner: str = "") -> object:
+        if "a-bad" in str(members.get("TransformJobName")):
+            raise KeyError("TransformJobStatus")
+        return await call(operation, members, owner=owner)
+
+    monkeypatch.setattr(site.plane, "call", fails)
+    site.tick("03:00:00")
+    assert site.plane.created == [WITNESS]
+    monkeypatch.undo()
+    site.tick("03:00:05")
+    assert site.plane.created == [WITNESS, "a-bad-20260302T030000Z"]
+    assert at("03:00:00") == site.runs("a-bad")[0].due
+
+
+@pytest.mark.parametrize("text", ["", "{", "[7]", "null", '{"version": 9}'])
+@pytest.mark.parametrize("column", ["spec", "totals"])
+def test_a_job_that_can_not_be_read_says_so_and_the_others_go_on(
+    tmp_path: Path, column: str, text: str
+) -> None:
+    async def story() -> None:
+        site = TransformSite(tmp_path)
+        site.put("a.txt", "one")
+        await site.database.open()
+        for name in ("a-bad", "witness"):
+            await site.database.call(
+                transactions.create, site.spec(name), {}, arn=f"arn:{name}", now=1.0, tags={}
+            )
+        await site.database.call(spoil, transform_jobs, column, text)
+        await site.driver.start()
+        try:
+            assert (await site.ended("witness")).status == COMPLETED
+            bad = await site.record("a-bad")
+            assert bad.status == IN_PROGRESS
+            assert site.driver.progress(bad)["Waiting"] == "record-unreadable"
+            await site.database.call(transactions.begin_stop, "a-bad", now=2.0)
+            site.driver.notify("a-bad")
+            assert (await site.ended("a-bad")).status == STOPPED
+        finally:
+            await site.close()
+
+    asyncio.run(story())
+
+
+def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fails(transform_driver.TransformRun):
+        def __init__(self, record: JobRecord, **rest: object) -> None:
+            if record.name == "a-bad":
+                raise ZeroDivisionError("float division by zero")
+            super().__init__(record, **rest)  # type: ignore[arg-type]
+
+    async def story() -> None:
+        site = TransformSite(tmp_path)
+        site.put("a.txt", "one")
+        await site.open()
+        monkeypatch.setattr(transform_driver, "TransformRun", Fails)
+        try:
+            await site.create("a-bad", priority=9)
+            await site.create("witness")
+            assert (await site.ended("witness")).status == COMPLETED
+            bad = await site.record("a-bad")
+            assert site.driver.progress(bad)["Waiting"] == "start-failed"
+            monkeypatch.undo()
+            site.driver.notify("a-bad")
+            await poll(lambda: done(site, "a-bad"))
+        finally:
+            await site.close()
+
+    asyncio.run(story())
+
+
+async def done(site: TransformSite, job: str) -> bool:
+    return (await site.record(job)).status == COMPLETED
