@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from penstock.artifacts.cache import ArtifactCache
 from penstock.clock import SystemClock
 from penstock.control.housekeeping import (
@@ -13,6 +15,7 @@ from penstock.control.housekeeping import (
     Housekeeping,
     InUse,
 )
+from penstock.metrics import item_failures
 
 DAY_S = 86_400.0
 NOTHING = InUse(digests=frozenset(), logs=frozenset(), loading=False)
@@ -150,3 +153,26 @@ def test_the_oldest_records_of_memory_go_until_they_are_few(tmp_path: Path) -> N
         aged(path, (3 - number) * DAY_S)
     housekeeping(tmp_path).tidy(NOTHING)
     assert sorted(path.name for path in folder.iterdir()) == ["1.json", "2.json"]
+
+
+def test_a_file_that_can_not_be_removed_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest log is first; the others of that round go, and so does what comes after logs."""
+    stays = log(tmp_path, "a/bad.log", age_s=LOG_AGE_S_MAX + 3 * DAY_S)
+    goes = log(tmp_path, "b/old.log", age_s=LOG_AGE_S_MAX + DAY_S)
+    record = tmp_path / "cache" / "memory" / "one"
+    record.parent.mkdir(parents=True)
+    record.write_bytes(bytes(MEMORY_RECORD_BYTES_MAX + 1))
+    unlink = Path.unlink
+
+    def refused(path: Path, missing_ok: bool = False) -> None:
+        if path == stays:
+            raise PermissionError(1, "Operation not permitted", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    before = item_failures.counts().get("housekeeping", 0)
+    housekeeping(tmp_path).tidy(NOTHING)
+    assert (stays.exists(), goes.exists(), record.exists()) == (True, False, False)
+    assert item_failures.counts()["housekeeping"] == before + 1

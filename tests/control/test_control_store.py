@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from penstock.control import schema
 from penstock.control.records import (
     AlreadyExists,
     EndpointBusy,
@@ -250,6 +252,25 @@ def test_endpoints_are_listed_by_status(store: Store) -> None:
     assert [item.name for item in page.items] == ["c", "b"]
     page = store.list_endpoints(ListQuery(sort_by="Status", sort_order="Ascending"))
     assert [item.name for item in page.items] == ["b", "c", "a"]
+
+
+def test_a_row_that_can_not_be_read_is_left_out_of_lists_and_of_what_a_start_brings_back(
+    store: Store,
+) -> None:
+    for name in ("a-bad", "witness"):
+        model(store, name)
+        in_service(store, name)
+    with store._database.begin() as db:
+        for table in (schema.models, schema.endpoints):
+            db.execute(update(table).where(table.c.key == "a-bad").values(request="{"))
+    assert names(store) == ["witness"]
+    assert [one.name for one in store.list_endpoints(ListQuery()).items] == ["witness"]
+    assert [one.name for one in store.all_endpoints()] == ["witness"]
+    with store._database.begin() as db:
+        db.execute(update(schema.endpoints).values(request="{}"))
+        bad = schema.deployments.c.endpoint_key == "a-bad"
+        db.execute(update(schema.deployments).where(bad).values(spec='{"version": 9}'))
+    assert [one.name for one in store.all_endpoints()] == ["witness"]
 
 
 @pytest.mark.parametrize("sort_by", ["Name", "CreationTime"])

@@ -4,17 +4,23 @@ restart."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Table, update
+from sqlalchemy import Table, insert, update
 from tests.control.test_control_plane import poll
 from tests.jobs.schedule_site import Site, at
 from tests.jobs.transform_plane import Site as TransformSite
 
+from penstock.clock import ManualClock
 from penstock.control.store import Store
+from penstock.control.store_thread import StoreThread
 from penstock.control.transform_tables import transform_jobs
+from penstock.jobs.asynchronous.commits import Commits
+from penstock.jobs.asynchronous.notifier import Notifier
+from penstock.jobs.asynchronous.rows import Notification
+from penstock.jobs.asynchronous.tables import async_notifications
 from penstock.jobs.schedules import tables
 from penstock.jobs.transform import driver as transform_driver
 from penstock.jobs.transform import transactions
@@ -149,3 +155,58 @@ def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
 
 async def done(site: TransformSite, job: str) -> bool:
     return (await site.record(job)).status == COMPLETED
+
+
+def test_a_notification_that_can_not_be_posted_keeps_no_other(tmp_path: Path) -> None:
+    """As many as are posted together fail in a way that nobody foresaw, and come first."""
+    posted: list[str] = []
+
+    def post(url: str, told: Notification) -> int:
+        if told.message_id != "witness":
+            raise OverflowError("date value out of range")
+        posted.append(url)
+        return 200
+
+    def put(store: Store) -> None:
+        with store.begin() as db:
+            for number in range(8):
+                one = Notification(f"bad-{number}", "t", "{}", 1.0)
+                db.execute(insert(async_notifications).values(**one._asdict(), due=1.0, tries=0))
+            one = Notification("witness", "t", "{}", 2.0)
+            db.execute(insert(async_notifications).values(**one._asdict(), due=2.0, tries=0))
+
+    async def story() -> None:
+        database = StoreThread(lambda: Store(tmp_path))
+        await database.open()
+        await database.call(put)
+        clock = ManualClock(wall_s=100.0)
+        notifier = Notifier(database, {"t": "http://x/"}, clock, post=post)
+        notifier.start()
+        await poll(lambda: told(posted))
+        await notifier.close()
+        await database.close()
+
+    asyncio.run(story())
+    assert posted == ["http://x/"]
+
+
+async def told(posted: list[str]) -> bool:
+    return bool(posted)
+
+
+def test_a_request_that_can_not_be_written_fails_alone() -> None:
+    """Those that share its commit are written; a database that can't be written concerns all."""
+
+    async def write(items: Sequence[int]) -> Sequence[int]:
+        if 2 in items:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+        return items
+
+    async def story() -> list[object]:
+        commits = Commits(write)
+        puts = [asyncio.create_task(commits.put(item)) for item in (1, 2, 3)]
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    one, two, three = asyncio.run(story())
+    assert (one, three) == (1, 3)
+    assert isinstance(two, UnicodeEncodeError)

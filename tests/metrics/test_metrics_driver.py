@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.core.room import MachineCapacity
 from penstock.metrics import driver as driver_module
+from penstock.metrics import item_failures
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import MetricsDriver, VariantObserved
 from penstock.metrics.energy import EnergyMeter, EnergyRead
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
 
@@ -108,3 +111,25 @@ def test_an_instance_is_charged_from_its_cold_start_though_it_answers_nothing(
     asyncio.run(scenario())
     [cost] = registry.costs()
     assert (cost["dollars"], cost["joules"]) == (0.05, {"estimated": 80.0})
+
+
+class TwoOfThem(Fixed):
+    """`a-bad` counts copies that are no counts."""
+
+    def variants(self) -> Sequence[VariantObserved]:
+        bad = replace(SHOP, endpoint="a-bad", ready_s=None, instances=())  # type: ignore[arg-type]
+        return (bad, SHOP)
+
+
+def test_a_variant_that_can_not_be_counted_spoils_only_itself(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        registry = MetricRegistry()
+        driver = metrics_driver(registry, tmp_path)
+        driver._observed = TwoOfThem()
+        before = item_failures.counts().get("metrics", 0)
+        await driver._round(None, saves=False)
+        page = PrometheusPage(registry).render()[0].decode()
+        assert 'penstock_copies{endpoint="shop",state="ready",variant="main"} 1.0' in page
+        assert f'penstock_item_failures_total{{loop="metrics"}} {before + 1.0}' in page
+
+    asyncio.run(scenario())

@@ -16,9 +16,11 @@ from typing import Final
 
 from penstock.artifacts.cache import ArtifactCache
 from penstock.clock import Clock
-from penstock.errors import PenstockError
+from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
+
+_LOOP: Final = "housekeeping"  #: in the count of failures
 
 #: Logs of deleted endpoints and of former generations: somebody may still ask what went wrong.
 LOG_AGE_S_MAX: Final = 7 * 86_400.0
@@ -53,14 +55,14 @@ class Housekeeping:
 
     def tidy(self, in_use: InUse) -> None:
         """Never raises for a disk that is full or read-only: the next time may go better."""
-        try:
-            if not in_use.loading:
+        if not in_use.loading:
+            with apart(_LOOP, "artifacts"):
                 self._trim_cache(in_use.digests)
+        with apart(_LOOP, "logs"):
             self._prune_logs(in_use.logs)
+        with apart(_LOOP, "memory records"):
             records = list(self._cache_dir.glob("memory*/*"))
             _remove_oldest(records, bytes_max=MEMORY_RECORD_BYTES_MAX)
-        except (OSError, PenstockError) as error:
-            _log.warning("housekeeping: %s", error)
 
     def _trim_cache(self, digests: Collection[str]) -> None:
         artifacts = self._cache_dir / "artifacts"
@@ -88,11 +90,12 @@ class Housekeeping:
             if entry.name.partition("-")[0] in digests:
                 continue
             leaving = entry.with_name(f".leaving-{entry.name}")  # nobody finds half of it
-            shutil.rmtree(leaving, ignore_errors=True)
-            entry.rename(leaving)
-            shutil.rmtree(leaving, ignore_errors=True)
-            total -= size
-            _log.info("compiled model %s removed: it was the least recently used", entry.name)
+            with apart(_LOOP, entry.name):
+                shutil.rmtree(leaving, ignore_errors=True)
+                entry.rename(leaving)
+                shutil.rmtree(leaving, ignore_errors=True)
+                total -= size
+                _log.info("compiled model %s removed: it was the least recently used", entry.name)
 
     def _prune_logs(self, logs: Collection[Path]) -> None:
         """An instance's log of before, put aside as `.1`, goes with it."""
@@ -121,5 +124,6 @@ def _remove_oldest(paths: list[Path], *, bytes_max: int, written_before: float =
     for written, size, path in sorted(facts):
         if written >= written_before and total <= bytes_max:
             break
-        path.unlink(missing_ok=True)
-        total -= size
+        with apart(_LOOP, path.name):  # one that can't be removed keeps no other
+            path.unlink(missing_ok=True)
+            total -= size

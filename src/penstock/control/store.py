@@ -35,6 +35,7 @@ from penstock.control.records import (
 from penstock.control.target_model_notes import CrashRecord
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import CREATING, DELETING, UPDATING, SetComponent
+from penstock.metrics.item_failures import readable
 
 
 class Store:
@@ -158,11 +159,16 @@ class Store:
             )
 
     def all_endpoints(self) -> list[EndpointRecord]:
-        """Every endpoint, oldest first: what a server brings back at its start."""
+        """Every endpoint that can be read, oldest first: what a server brings back at its start."""
         columns = schema.endpoints.c
         with self._database.read() as db:
             found = db.execute(select(schema.endpoints).order_by(columns.created, columns.key))
-            return [rows.with_deployments(db, row) for row in found.mappings().all()]
+            return readable(
+                "endpoint-rows",
+                found.mappings().all(),
+                lambda row: rows.with_deployments(db, row),
+                lambda row: row["name"],
+            )
 
     def unsettled_endpoints(self) -> list[str]:
         """Names of endpoints that are on their way, or have a component that is: Creating, Updating

@@ -21,6 +21,7 @@ from penstock.fleet.machine import this_machine
 from penstock.metrics.cost import Accounts, InstanceHeld, MachineRead
 from penstock.metrics.energy import EnergyMeter, EnergyRead, load_nvml
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.item_failures import apart
 from penstock.metrics.publishing import ALWAYS, Publishing
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.snapshot import Snapshot, load
@@ -28,6 +29,7 @@ from penstock.metrics.store import MetricStore
 
 _log = logging.getLogger(__name__)
 
+_LOOP: Final = "metrics"  #: in the count of failures
 COLLECT_EVERY_S: Final = 1.0
 OBSERVE_EVERY_S: Final = 10.0  #: utilization is a CloudWatch metric of 10 s, and so is cost
 SAVE_EVERY_S: Final = 60.0
@@ -155,10 +157,13 @@ class MetricsDriver:
 
     async def _round(self, meter: EnergyMeter | None, *, saves: bool) -> None:
         """One second's work; `meter`: it is time to observe."""
-        self._counts()
+        with apart(_LOOP, "counts"):
+            self._counts()
         if meter is not None:
-            await self._sample()
-            await self._charge(meter)
+            with apart(_LOOP, "samples"):
+                await self._sample()
+            with apart(_LOOP, "charges"):
+                await self._charge(meter)
         self._registry.collect(self._clock.wall())
         if saves:
             await self._save()
@@ -171,14 +176,9 @@ class MetricsDriver:
         for one in self._observed.variants():
             held += one.instances
             seen.add((one.endpoint, one.variant))
-            self._registry.set_copies(one.endpoint, one.variant, one.copies)
-            self._registry.set_ready(one.endpoint, one.variant, one.ready_s)
-            self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
-            self._registry.set_publishing(one.endpoint, one.variant, one.publishing)
-            for component, states in one.components.items():
-                pool = one.endpoint, one.variant, component
-                components.add(pool)
-                self._registry.set_component_copies(pool, states)
+            components |= {(one.endpoint, one.variant, name) for name in one.components}
+            with apart(_LOOP, f"{one.endpoint} {one.variant}"):
+                self._count(one)
         self._registry.models.keep_instances({one.instance_id for one in held})
         for gone in self._known - seen:
             self._registry.remove(*gone)
@@ -190,6 +190,14 @@ class MetricsDriver:
         self._accounts.note(held, elapsed_s)
         self._registry.models.usage.note(held, elapsed_s)
         self._noted_at = now
+
+    def _count(self, one: VariantObserved) -> None:
+        self._registry.set_copies(one.endpoint, one.variant, one.copies)
+        self._registry.set_ready(one.endpoint, one.variant, one.ready_s)
+        self._registry.set_instance_count(one.endpoint, one.variant, max(1, one.serving_count))
+        self._registry.set_publishing(one.endpoint, one.variant, one.publishing)
+        for component, states in one.components.items():
+            self._registry.set_component_copies((one.endpoint, one.variant, component), states)
 
     async def _charge(self, meter: EnergyMeter) -> None:
         now = self._clock.monotonic()
@@ -221,7 +229,8 @@ class MetricsDriver:
     async def _sample(self) -> None:
         samples = await self._observed.samples()
         for sample in samples:
-            self._registry.add_instance_sample(sample, self._clock.wall())
+            with apart(_LOOP, sample.instance_id):
+                self._registry.add_instance_sample(sample, self._clock.wall())
         seen = {sample.instance_id for sample in samples}
         for gone in self._instances - seen:
             self._registry.remove_instance(gone)

@@ -16,6 +16,7 @@ from penstock.metrics.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.cost import Charge
 from penstock.metrics.delta import MetricDelta, PoolDelta, PoolId, decode, encode
 from penstock.metrics.instances import InstanceSample, instance_metrics
+from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagSeen, LoopLag
 from penstock.metrics.model_registry import ModelRegistry
 from penstock.metrics.publishing import ALWAYS, Publishing
@@ -241,9 +242,10 @@ class MetricRegistry:
         """Samples, adds up, and publishes what is due. Call it each second with the wall time."""
         since = self._since(now)
         for pool, recorder in self._recorders.items():
-            recorder.sample(now)
-            counted = recorder.take()
-            self._add(pool, recorder.base, counted.concurrency, counted, since)
+            with apart("metrics", " ".join(pool)):
+                recorder.sample(now)
+                counted = recorder.take()
+                self._add(pool, recorder.base, counted.concurrency, counted, since)
         self._publish(now)
         self.models.collect(now - self._lag_s)
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:

@@ -46,6 +46,7 @@ from penstock.gateway.link import FrameLink
 from penstock.gateway.proxy import ProxyApp
 from penstock.gateway.shared_sessions import SessionBook
 from penstock.gateway.timers import LoopTimers
+from penstock.metrics.item_failures import apart
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
 from penstock.runtimes.confinement.parent_death import wake_at_parents_death
@@ -279,8 +280,10 @@ class GatewayProcess:
         while True:
             for _ in range(_FORGET_EVERY):
                 await asyncio.sleep(_METRICS_EVERY_S)
-                self._tell_metrics()
-            self._forget_gone()
+                with apart("gateways", "metrics told"):
+                    self._tell_metrics()
+            with apart("gateways", "variants that are gone"):
+                self._forget_gone()
 
     def _forget_gone(self) -> None:
         """Variants that are not routed to any more, once all is told of them."""

@@ -18,10 +18,11 @@ from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.control.gateways.group import GatewayGroup
 from penstock.control.gateways.waiting import WaitingSums
-from penstock.errors import CallerError, PenstockError
+from penstock.errors import CallerError
 from penstock.gateway.channel.messages import Json
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.shared_port import SharedPort
+from penstock.metrics.item_failures import apart
 from penstock.metrics.registry import MetricRegistry
 
 log = logging.getLogger(__name__)
@@ -160,10 +161,8 @@ class Gateways:
     async def _keep_sharing(self) -> None:
         while True:
             await asyncio.sleep(_SHARE_EVERY_S)
-            try:
+            with apart("gateways", "what they share"):
                 self._share()
-            except PenstockError as error:
-                log.warning("gateways could not be told: %s", error.message)
 
     def _share(self) -> None:
         """Keys, if they have changed, and when copies may be ready where there is none."""

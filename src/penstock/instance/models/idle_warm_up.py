@@ -72,7 +72,11 @@ class IdleWarmUpDriver:
                 continue
             # What the run leaves behind is given back as after a request.
             target.rested, target.ran_at = False, now
-            outcome = await self._loader.run_shape(target.loaded.warms, run.shape)
+            outcome: object
+            try:
+                outcome = await self._loader.run_shape(target.loaded.warms, run.shape)
+            except Exception as error:  # of this model: others are warmed up as before
+                outcome = error
             if isinstance(outcome, Exception):
                 _LOG.warning("model %s: warming up %s: %s", run.model, run.shape, outcome)
                 self._machine.gone(run.model)

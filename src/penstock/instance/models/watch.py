@@ -15,6 +15,7 @@ from penstock.errors import PenstockError
 from penstock.instance.models import memory
 from penstock.instance.models.loader import Loader
 from penstock.instance.models.target import Target
+from penstock.metrics.item_failures import apart
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,24 +60,29 @@ class Watch:
 
     async def measure_on(self) -> None:
         while True:
-            await self._rest()
-            used = await self._loader.measured()
-            here = {name: one for name, one in self._targets.items() if one.loaded is not None}
-            by_model = await self._loader.by_model(
-                {name: one.prepared for name, one in here.items() if one.prepared is not None},
-                {name: one.loaded.pids() for name, one in here.items() if one.loaded is not None},
-            )
-            # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
-            still = {
-                name: taken
-                for name, taken in by_model.items()
-                if name in here and here[name].copy is not None
-            }
-            now = self._clock.monotonic()
-            for name, taken in still.items():
-                here[name].counts.resized(taken, here[name].run_us, now)
-            self._on_memory(used, still)
+            with apart("target-models", "memory"):
+                await self._rest()
+                await self._measure()
             await asyncio.sleep(_MEASURE_EVERY_S)
+
+    async def _measure(self) -> None:
+        used = await self._loader.measured()
+        here = {name: one for name, one in self._targets.items() if one.loaded is not None}
+        by_model = await self._loader.by_model(
+            {name: one.prepared for name, one in here.items() if one.prepared is not None},
+            {name: one.loaded.pids() for name, one in here.items() if one.loaded is not None},
+        )
+        # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
+        still = {
+            name: taken
+            for name, taken in by_model.items()
+            if name in here and here[name].copy is not None
+        }
+        now = self._clock.monotonic()
+        for name, taken in still.items():
+            with apart("target-models", name):
+                here[name].counts.resized(taken, here[name].run_us, now)
+        self._on_memory(used, still)
 
     async def _rest(self) -> None:
         """Models that have not run for a while keep their weights, and nothing else."""
@@ -104,10 +110,15 @@ class Watch:
 
     def tell_counts(self, targets: Iterable[Target], *, use: bool) -> None:
         now = self._clock.monotonic()
-        told = {target.name: target.counts.take(target.run_us, now, use=use) for target in targets}
-        models = {name: delta for name, delta in told.items() if delta is not None}
+        models: dict[str, Any] = {}
+        for target in targets:
+            with apart("target-models", target.name):
+                delta = target.counts.take(target.run_us, now, use=use)
+                if delta is not None:
+                    models[target.name] = delta
         if models:
-            self._on_counts(models)
+            with apart("target-models", "counts"):
+                self._on_counts(models)
 
     async def look(self, target: Target) -> None:
         """Whether its content is still what was loaded: one that was copied anew is."""

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from penstock.errors import NotNowError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -42,14 +44,21 @@ class Commits(Generic[T, R]):
     async def _run(self) -> None:
         while self._waiting:
             some, self._waiting = self._waiting[:TOGETHER_MAX], self._waiting[TOGETHER_MAX:]
-            try:
-                results = await self._write([item for item, _ in some])
-            except Exception as error:  # it is each one's to handle
-                for _, future in some:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), result in zip(some, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+            await self._commit(some)
         self._task = None
+
+    async def _commit(self, some: Sequence[tuple[T, asyncio.Future[R]]]) -> None:
+        try:
+            results = await self._write([item for item, _ in some])
+        except Exception as error:  # it is each one's to handle
+            if len(some) > 1 and not isinstance(error, NotNowError):
+                for one in some:  # one of them can't be written: it is to fail alone
+                    await self._commit([one])
+                return
+            for _, future in some:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), result in zip(some, results, strict=True):
+            if not future.done():
+                future.set_result(result)

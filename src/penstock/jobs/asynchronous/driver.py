@@ -39,7 +39,7 @@ from penstock.core.jobs.asynchronous_actions import (
     Send,
     Write,
 )
-from penstock.errors import InternalError, PenstockError
+from penstock.errors import InternalError, NotNowError, PenstockError
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.refusals import endpoint_not_found
 from penstock.jobs.asynchronous import outcome, rows
@@ -48,10 +48,12 @@ from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.published import Published
 from penstock.jobs.asynchronous.rows import AsyncRequest, Ended, Entered, QueueId
 from penstock.jobs.asynchronous.work import RequestWork, until_done
+from penstock.metrics.item_failures import apart
 from penstock.wire.frames import Reply
 
 _log = logging.getLogger(__name__)
 
+_LOOP: Final = "asynchronous"  #: in the count of failures
 LOOK_EVERY_S: Final = 1.0  #: at copies; requests are sent when something happened
 #: Where a copy says nothing of itself.
 _CONCURRENCY: Final = 4
@@ -183,11 +185,11 @@ class AsynchronousDriver:
                 if now >= self._look_at:
                     self._look_at = now + LOOK_EVERY_S
                     await self._look()
-                self._time()
             except PenstockError as error:
                 _log.warning("asynchronous requests: %s: %s", error.code, error.message)
             except Exception:
                 _log.exception("a look at asynchronous requests failed")
+            self._time()
             try:
                 async with asyncio.timeout(self._until()):
                     await self._wake.wait()
@@ -197,34 +199,42 @@ class AsynchronousDriver:
     def _until(self) -> float:
         """Seconds until there is something to do, if nothing happens before."""
         wall = self._clock.wall()
-        due = [one.machine.next_deadline() for one in self._queues.values()]
+        due: list[float | None] = []
+        for queue in self._queues.values():
+            with apart(_LOOP, queue.id.endpoint):
+                due.append(queue.machine.next_deadline())
         soonest = min((at - wall for at in due if at is not None), default=LOOK_EVERY_S)
         return max(min(soonest, self._look_at - self._clock.monotonic()), 0.0)
 
     def _time(self) -> None:
         for queue in list(self._queues.values()):
-            due = queue.machine.next_deadline()
-            now = self._clock.wall()
-            if due is not None and now >= due:
-                self._carry_out(queue, queue.machine.on_timer(now=now))
+            with apart(_LOOP, queue.id.endpoint):
+                due = queue.machine.next_deadline()
+                now = self._clock.wall()
+                if due is not None and now >= due:
+                    self._carry_out(queue, queue.machine.on_timer(now=now))
 
     async def _look(self) -> None:
         """At each endpoint's copies; those that are gone take their requests with them."""
         for queue in list(self._queues.values()):
-            endpoint = queue.id.endpoint
-            routes = self._dispatcher.routes(endpoint)
-            if routes is None or queue.unsure:
-                if not await self._database.call(rows.exists, queue.id):
-                    self._close(queue)
-                    continue
-                queue.unsure = routes is None
-            # With no copy capacity is wanted as long as something waits: it may be asked for again.
-            spec, ready = self._spec(endpoint, routes), self._dispatcher.ready_count(endpoint)
-            now = self._clock.wall()
-            self._carry_out(queue, queue.machine.configure(spec, ready=ready, now=now))
-            if not ready and queue.machine.backlog:
-                self._capacity_wanted(endpoint, "", "", queue.machine.backlog)
+            with apart(_LOOP, queue.id.endpoint, but=(NotNowError,)):
+                await self._look_at_copies(queue)
         await self._publish()
+
+    async def _look_at_copies(self, queue: _Queue) -> None:
+        endpoint = queue.id.endpoint
+        routes = self._dispatcher.routes(endpoint)
+        if routes is None or queue.unsure:
+            if not await self._database.call(rows.exists, queue.id):
+                self._close(queue)
+                return
+            queue.unsure = routes is None
+        # With no copy capacity is wanted as long as something waits: it may be asked for again.
+        spec, ready = self._spec(endpoint, routes), self._dispatcher.ready_count(endpoint)
+        now = self._clock.wall()
+        self._carry_out(queue, queue.machine.configure(spec, ready=ready, now=now))
+        if not ready and queue.machine.backlog:
+            self._capacity_wanted(endpoint, "", "", queue.machine.backlog)
 
     def _close(self, queue: _Queue) -> None:
         now = self._clock.wall()
@@ -238,17 +248,18 @@ class AsynchronousDriver:
             return
         for routes in self._dispatcher.published():
             if routes.asynchronous:
-                name = routes.endpoint
-                oldest = [
-                    await self._database.call(rows.oldest, one.id)
-                    for one in self._queues.values()
-                    if one.id.endpoint == name and one.machine.backlog
-                ]
-                age_s = now - min((at for at in oldest if at is not None), default=now)
-                ready = self._dispatcher.ready_count(name)
-                self._published.put(
-                    name, backlog=self.backlog(name), ready=ready, age_s=age_s, now=now
-                )
+                with apart(_LOOP, routes.endpoint, but=(NotNowError,)):
+                    await self._publish_one(routes.endpoint, now)
+
+    async def _publish_one(self, name: str, now: float) -> None:
+        oldest = [
+            await self._database.call(rows.oldest, one.id)
+            for one in self._queues.values()
+            if one.id.endpoint == name and one.machine.backlog
+        ]
+        age_s = now - min((at for at in oldest if at is not None), default=now)
+        ready = self._dispatcher.ready_count(name)
+        self._published.put(name, backlog=self.backlog(name), ready=ready, age_s=age_s, now=now)
 
     def _spec(self, endpoint: str, routes: EndpointRoutes | None) -> QueueSpec:
         spec = self._configured(endpoint)

@@ -24,6 +24,7 @@ from penstock.core.jobs import notifying
 from penstock.errors import PenstockError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.rows import Due, Notification
+from penstock.metrics import item_failures
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +81,10 @@ class Notifier:
                 now = self._clock.wall()
                 due, next_at = await self._database.call(rows.due, now, _TOGETHER_MAX)
                 if due:
-                    await asyncio.gather(*map(self._deliver, due))
+                    results = await asyncio.gather(*map(self._deliver, due), return_exceptions=True)
+                    for failed in results:
+                        if isinstance(failed, BaseException):  # of the record: all have to wait
+                            raise failed
                     continue
                 if next_at is not None:
                     wait_s = min(max(next_at - now, 0.05), _LOOK_AGAIN_S)
@@ -104,6 +108,9 @@ class Notifier:
                 failure = "" if status in _DELIVERED else f"the answer was {status}"
             except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
                 failure = without_secrets(str(error) or type(error).__name__)
+            except Exception as error:  # put off like any other: those behind it have their turn
+                item_failures.note("notifications", told.message_id, error)
+                failure = "an internal error occurred"
         now = self._clock.wall()
         if not failure:
             await self._database.call(rows.sent, due.number)
