@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.errors import CallerError
 from penstock.metrics.expression import (
     Binary,
     Call,
@@ -49,6 +50,9 @@ WORK_MAX: Final = 1_000_000
 #: Steps within steps, through all formulas that use each other. Each takes five frames of the
 #: stack's thousand.
 _NESTED_MAX: Final = 120
+
+#: Code of the error for work beyond a bound.
+TOO_LARGE: Final = "query-too-large"
 
 Search = Callable[[str, str, int | None], list[TimeSeries]]
 
@@ -170,7 +174,9 @@ class Evaluator:
         """Counts a step over so many datapoints, before it is taken."""
         self._work += count + 1
         if self._work > WORK_MAX:
-            raise invalid(f"the request computes more than {WORK_MAX} datapoints")
+            raise too_large(
+                f"Invalid metrics expression: the request computes more than {WORK_MAX} datapoints."
+            )
 
     def _listed(self, items: tuple[Node, ...]) -> list[TimeSeries]:
         found: list[TimeSeries] = []
@@ -304,6 +310,12 @@ class Evaluator:
 
 #: A chain as long as this is a mistake; it also keeps the recursion far from the stack's end.
 _REFERENCES_MAX: Final = 20
+
+
+def too_large(message: str) -> CallerError:
+    return CallerError(
+        TOO_LARGE, message, hint="Ask for fewer metrics, a longer Period or a shorter time."
+    )
 
 
 def _at(value: float | TimeSeries, at: int) -> float:

@@ -197,6 +197,10 @@ class Tier:
             yield self.points[place]
             place += 1
 
+    def count(self, start: float, end: float) -> int:
+        """How many points `between` gives."""
+        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
+
 
 class Series:
     """All tiers of one metric."""
@@ -234,11 +238,9 @@ class Series:
         `period_s` since the epoch. The sets may be shared with the store: the caller must not
         change them.
         """
-        resolution_s, _ = retention_of(period_s)
-        tier = next(tier for tier in self.tiers if tier.resolution_s == resolution_s)
         found: dict[int, StatisticSet] = {}
         owned: set[int] = set()
-        for point in tier.between(start, end):
+        for point in self._tier(period_s).between(start, end):
             bucket = point.start // period_s * period_s
             stats = point.statistics if distribution else point.numbers
             if bucket not in found:
@@ -250,6 +252,14 @@ class Series:
                 owned.add(bucket)
             found[bucket].merge(stats)
         return found
+
+    def count(self, start: float, end: float, period_s: int) -> int:
+        """How many points `read` goes through."""
+        return self._tier(period_s).count(start, end)
+
+    def _tier(self, period_s: int) -> Tier:
+        resolution_s, _ = retention_of(period_s)
+        return next(tier for tier in self.tiers if tier.resolution_s == resolution_s)
 
     def expire(self, now: float) -> bool:
         """Drops old points; True when none is left."""

@@ -118,6 +118,17 @@ class MetricStore:
                 merged[bucket] = stats
         return dict(sorted(merged.items()))
 
+    def count(
+        self, metric: MetricName, start: float, end: float, period_s: int, unit: str | None
+    ) -> int:
+        """How many points `read` goes through: known without reading them."""
+        units = self._units.get(metric, {})
+        return sum(
+            series.count(start, end, period_s)
+            for name, series in units.items()
+            if unit in (None, name)
+        )
+
     def metrics(self, *, newest_since: float = 0.0) -> Iterator[MetricName]:
         """Metrics with a sample at or after `newest_since`, sorted."""
         for metric in sorted(self._units):

@@ -6,29 +6,55 @@ to go on, so points that arrive meanwhile neither repeat nor hide others.
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.api.cloudwatch.context import CloudWatchContext
+from penstock.api.cloudwatch.large import SMALL_CHARS_MAX, SMALL_MAX, beside, turn
 from penstock.api.cloudwatch.paging import decode_token, encode_token
 from penstock.api.cloudwatch.queries import MetricRead, Query, parse_queries
 from penstock.api.cloudwatch.rules import period_fault, seconds, validation_error
 from penstock.errors import CallerError
-from penstock.metrics.evaluate import Evaluator, Formula
+from penstock.metrics.evaluate import TOO_LARGE, Evaluator, Formula, too_large
 from penstock.metrics.expression import Call, Number, Text, calls_in, invalid
 from penstock.metrics.reading import read_statistic
 from penstock.metrics.search import parse_search
 from penstock.metrics.series import MetricName
-from penstock.metrics.statistic_names import parse_statistic
+from penstock.metrics.statistic_names import SIMPLE, parse_statistic
 from penstock.metrics.time_series import TimeSeries
 
 DATAPOINTS_MAX: Final = 100_800
 SEARCHES_MAX: Final = 5
 FOUND_MAX: Final = 100  #: CloudWatch's own limit of one SEARCH
+#: That one request reads: some seconds, in slices, and 100 MB.
+POINTS_READ_MAX: Final = 1_000_000
+#: A point whose distribution is unpacked takes as long as so many that have none.
+_DISTRIBUTION_COST: Final = 4
 _SEARCH_PERIOD_S: Final = 300
 
 _SearchKey = tuple[str, str, int | None]
+
+
+_Labelled = tuple[MetricRead, str]
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a request reads and computes."""
+
+    queries: list[Query]
+    reads: dict[str, _Labelled] = field(default_factory=dict)  #: by the Id of the query
+    formulas: dict[str, Formula] = field(default_factory=dict)
+    searched: dict[_SearchKey, list[_Labelled]] = field(default_factory=dict)
+    points: int = 0  #: that are read
+    is_large: bool = False
+
+    def all_reads(self) -> Iterator[_Labelled]:
+        yield from self.reads.values()
+        for found in self.searched.values():
+            yield from found
 
 
 @dataclass(slots=True)
@@ -45,14 +71,20 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
         raise validation_error(f"MaxDatapoints must be from 1 to {DATAPOINTS_MAX}.")
     place = decode_token(params, code="InvalidNextToken", fits=_is_place)
     reader = _Reader(context, seconds(params["StartTime"]), seconds(params["EndTime"]))
+    rows = params["MetricDataQueries"]
+    long = sum(len(row.get("Expression") or "") for row in rows) > SMALL_CHARS_MAX
     try:
-        results = await reader.results(
-            await asyncio.to_thread(parse_queries, params["MetricDataQueries"]),
-            newest_first=params.get("ScanBy") != "TimestampAscending",
-        )
+        plan = await reader.plan(await beside(lambda: parse_queries(rows), large=long))
+        large = long or plan.is_large
+        async with turn(large=large):
+            results = await reader.results(
+                plan, newest_first=params.get("ScanBy") != "TimestampAscending", large=large
+            )
+            page, reached = await beside(
+                lambda: _page(results, place or [0, None], limit), large=large
+            )
     except CallerError as error:
         raise validation_error(f"{error.message} {error.hint}") from error
-    page, reached = await asyncio.to_thread(_page, results, place or [0, None], limit)
     answer: dict[str, Any] = {"MetricDataResults": page, "Messages": reader.messages}
     if reached is not None:
         answer["NextToken"] = encode_token(params, reached)
@@ -73,38 +105,92 @@ class _Reader:
         self._now = context.clock.wall()
         self.messages: list[dict[str, str]] = []
 
-    async def results(self, queries: list[Query], *, newest_first: bool) -> list[_Result]:
-        fetched: dict[str, TimeSeries] = {}
-        formulas: dict[str, Formula] = {}
+    async def plan(self, queries: list[Query]) -> _Plan:
+        """What is to be read and computed. Raises CallerError: more than a request may."""
         labels = _default_labels([each.asked for each in queries])
+        plan = _Plan(queries)
         for query in queries:
             if isinstance(query.asked, Formula):
-                formulas[query.query_id] = query.asked
+                plan.formulas[query.query_id] = query.asked
             else:
-                fetched[query.query_id] = await self._fetch(query.asked, labels[query.asked])
-        searched = await self._search_all(formulas.values())
+                plan.reads[query.query_id] = query.asked, labels[query.asked]
+        keys = {
+            _search_key(call, formula.period_s)
+            for formula in plan.formulas.values()
+            for call in calls_in(formula.tree, "SEARCH")
+        }
+        if len(keys) > SEARCHES_MAX:
+            raise invalid(f"a request may hold {SEARCHES_MAX} different SEARCH calls")
+        for key in sorted(keys, key=str):
+            plan.searched[key] = await self._search(*key)
+        reads = [read for read, _ in plan.all_reads()]
+        plan.points = sum(self._points(read) for read in reads)
+        if plan.points > POINTS_READ_MAX:
+            raise too_large(
+                f"The request reads {plan.points:,} datapoints, more than {POINTS_READ_MAX:,}."
+            )
+        finest_s = min((read.period_s for read in reads), default=_SEARCH_PERIOD_S)
+        filled = len(reads) * math.ceil((self._end - self._start) / finest_s)
+        steps = 1 + len(plan.formulas)
+        plan.is_large = max(plan.points, filled if plan.formulas else 0) * steps > SMALL_MAX
+        return plan
+
+    async def results(self, plan: _Plan, *, newest_first: bool, large: bool) -> list[_Result]:
+        if large and plan.formulas:
+            await beside(lambda: self._check_work(plan), large=True)
+        fetched = {key: await self._fetch(*one) for key, one in plan.reads.items()}
+        searched = {
+            key: [await self._fetch(*one) for one in found] for key, found in plan.searched.items()
+        }
+        if not plan.formulas:
+            return self._evaluated(plan, fetched, searched, newest_first)
+        # Hundreds of formulas over what a SEARCH finds take a second: the loop goes on.
+        return await beside(
+            lambda: self._evaluated(plan, fetched, searched, newest_first), large=large
+        )
+
+    def _check_work(self, plan: _Plan) -> None:
+        """What is too much even over no datapoint is refused before one is read."""
+        reads = {key: _empty(read) for key, (read, _) in plan.reads.items()}
+        searched = {
+            key: [_empty(read) for read, _ in found] for key, found in plan.searched.items()
+        }
+        try:
+            self._evaluated(plan, reads, searched, newest_first=True)
+        except CallerError as error:  # another one may be of what is missing only
+            if error.code == TOO_LARGE:
+                raise
+
+    def _evaluated(
+        self,
+        plan: _Plan,
+        fetched: dict[str, TimeSeries],
+        searched: dict[_SearchKey, list[TimeSeries]],
+        newest_first: bool,
+    ) -> list[_Result]:
         evaluator = Evaluator(
             fetched,
-            formulas,
+            plan.formulas,
             lambda *key: searched[key],
             start=self._start,
             end=self._end,
         )
+        return [
+            _Result(
+                query.query_id,
+                _label(query, series),
+                sorted(series.values.items(), reverse=newest_first),
+            )
+            for query in plan.queries
+            if query.returned
+            for series in evaluator.series_of(query.query_id)
+        ]
 
-        def evaluated() -> list[_Result]:
-            return [
-                _Result(
-                    query.query_id,
-                    _label(query, series),
-                    sorted(series.values.items(), reverse=newest_first),
-                )
-                for query in queries
-                if query.returned
-                for series in evaluator.series_of(query.query_id)
-            ]
-
-        # Hundreds of formulas over what a SEARCH finds take a second: the loop goes on.
-        return await asyncio.to_thread(evaluated) if formulas else evaluated()
+    def _points(self, read: MetricRead) -> int:
+        """What reading goes through, in points without a distribution."""
+        since = self._start - read.period_s  # a period that contains the start counts as a whole
+        count = self._store.count(read.metric, since, self._end, read.period_s, read.unit)
+        return count if read.statistic in SIMPLE else count * _DISTRIBUTION_COST
 
     async def _fetch(self, read: MetricRead, label: str) -> TimeSeries:
         values = await read_statistic(
@@ -120,23 +206,18 @@ class _Reader:
         )
         return TimeSeries(label, read.period_s, values)
 
-    async def _search_all(self, formulas: Any) -> dict[_SearchKey, list[TimeSeries]]:
-        """What every SEARCH finds, fetched before the formulas run, which never wait."""
-        keys = {
-            _search_key(call, formula.period_s)
-            for formula in formulas
-            for call in calls_in(formula.tree, "SEARCH")
-        }
-        if len(keys) > SEARCHES_MAX:
-            raise invalid(f"a request may hold {SEARCHES_MAX} different SEARCH calls")
-        return {key: await self._search(*key) for key in sorted(keys, key=str)}
-
-    async def _search(self, what: str, statistic: str, period_s: int | None) -> list[TimeSeries]:
+    async def _search(self, what: str, statistic: str, period_s: int | None) -> list[_Labelled]:
+        """What a SEARCH finds, found before the formulas run, which never wait."""
         period_s = _SEARCH_PERIOD_S if period_s is None else period_s
         if fault := period_fault(period_s):
             raise validation_error(fault)
         matches, compute = parse_search(what), parse_statistic(statistic)
-        metrics = [metric for metric in self._store.metrics() if matches(metric)]
+        known = list(self._store.metrics())
+        # A thousand words are compared with each of ten thousand metrics: not on the loop.
+        metrics = await beside(
+            lambda: [metric for metric in known if matches(metric)],
+            large=len(known) * len(what.split()) > SMALL_MAX,
+        )
         if len(metrics) > FOUND_MAX:
             self.messages.append(
                 {
@@ -145,11 +226,13 @@ class _Reader:
                 }
             )
         return [
-            await self._fetch(
-                MetricRead(metric, statistic, compute, period_s, None), _found_label(metric)
-            )
+            (MetricRead(metric, statistic, compute, period_s, None), _found_label(metric))
             for metric in metrics[:FOUND_MAX]
         ]
+
+
+def _empty(read: MetricRead) -> TimeSeries:
+    return TimeSeries("", read.period_s, {})
 
 
 def _search_key(call: Call, period_s: int | None) -> _SearchKey:

@@ -1,0 +1,167 @@
+"""What a request for metrics would cost is known before it begins: beyond the bound it is refused
+before the work, and what is large takes turns beside everybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from tests.api.test_cloudwatch_operations import DAY_S, T0, Context
+
+from penstock.api.cloudwatch import get_metric_data as module
+from penstock.api.cloudwatch import large
+from penstock.api.cloudwatch.operations import OPERATIONS
+from penstock.metrics.reading import read_statistic
+from penstock.metrics.series import metric_key
+from penstock.metrics.statistics import StatisticSet
+from penstock.wire.aws.errors import AwsError
+
+METRICS = 200
+
+
+@pytest.fixture
+def context() -> Context:
+    """200 metrics, one datapoint each."""
+    made = Context()
+    for number in range(METRICS):
+        fill(made, f"M{number}", 1)
+    return made
+
+
+def fill(context: Context, name: str, minutes: int) -> None:
+    for minute in range(minutes):
+        context.store.put(
+            metric_key("Shop", name, {}), T0 - 60 * minute, StatisticSet.of(1.0), now=T0
+        )
+
+
+def query(number: int) -> dict[str, Any]:
+    metric = {"Namespace": "Shop", "MetricName": f"M{number}"}
+    stat = {"Metric": metric, "Period": 60, "Stat": "Sum"}
+    return {"Id": f"m{number}", "MetricStat": stat, "ReturnData": False}
+
+
+async def ask(context: Context, *formulas: str, days: float = 69.0, metrics: int = METRICS) -> Any:
+    queries = [query(number) for number in range(metrics)]
+    queries += [{"Id": f"e{n}", "Expression": text} for n, text in enumerate(formulas)]
+    return await OPERATIONS["GetMetricData"](
+        context,
+        {
+            "MetricDataQueries": queries,
+            "StartTime": datetime.fromtimestamp(T0 - days * DAY_S, UTC),
+            "EndTime": datetime.fromtimestamp(T0 + 60, UTC),
+        },
+    )
+
+
+async def refused(*args: Any, **kwargs: Any) -> str:
+    with pytest.raises(AwsError) as caught:
+        await ask(*args, **kwargs)
+    assert caught.value.code == "ValidationError"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "formula", ["FILL(METRICS(), 0)", "SUM(FILL(METRICS(), REPEAT))", "STDDEV(FILL(METRICS(), 0))"]
+)
+def test_filling_too_much_is_refused_before_a_datapoint_is_read(
+    context: Context, formula: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+
+    async def read(*args: Any, **kwargs: Any) -> Any:
+        reads.append(args)
+        return await read_statistic(*args, **kwargs)
+
+    monkeypatch.setattr(module, "read_statistic", read)
+    tracemalloc.start()
+    try:
+        told = asyncio.run(refused(context, formula))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert "the request computes more than 1000000 datapoints" in told
+    assert (reads, peak < 100 * 1024 * 1024) == ([], True)
+
+
+def test_reading_too_much_is_refused_before_a_datapoint_is_read(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POINTS_READ_MAX", 1_000)
+    monkeypatch.delattr(module, "read_statistic")
+    fill(context, "M7", 802)
+    told = asyncio.run(refused(context, "m7", days=10.0))
+    assert "The request reads 1,001 datapoints, more than 1,000." in told
+    spread = query(7) | {"Id": "p", "ReturnData": True}
+    spread["MetricStat"] = spread["MetricStat"] | {"Stat": "p99"}  # each is unpacked
+    with pytest.raises(AwsError, match="reads 3,208 datapoints"):
+        asyncio.run(
+            OPERATIONS["GetMetricData"](
+                context,
+                {
+                    "MetricDataQueries": [spread],
+                    "StartTime": datetime.fromtimestamp(T0 - 10 * DAY_S, UTC),
+                    "EndTime": datetime.fromtimestamp(T0 + 60, UTC),
+                },
+            )
+        )
+
+
+def test_what_nothing_is_read_for_may_still_depend_on_what_is_there(context: Context) -> None:
+    """Over no datapoint this formula is a number, which would be refused."""
+    answer = asyncio.run(ask(context, "IF(SUM(m1) > 0, m1, 0)", days=10.0))
+    (result,) = answer["MetricDataResults"]
+    assert result["Values"] == [1.0]
+
+
+def test_small_requests_never_wait_for_large_ones(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight large ones begin first, and their thread stands still: plain and small ones go by."""
+
+    async def story() -> None:
+        go = asyncio.Event()
+        beside = large.beside
+
+        async def held(work: Any, *, large: bool) -> Any:
+            if large:
+                await go.wait()
+            return await beside(work, large=large)
+
+        monkeypatch.setattr(module, "beside", held)
+        waiting = [asyncio.create_task(ask(context, "SUM(METRICS())", days=10.0)) for _ in range(8)]
+        await asyncio.sleep(0)
+        for formulas in ((), ("m1 + m2",)):
+            answer = await ask(context, *formulas, "m1", days=0.05, metrics=3)
+            assert answer["MetricDataResults"][-1]["Values"] == [1.0]
+        assert not any(one.done() for one in waiting)
+        go.set()
+        for answer in await asyncio.gather(*waiting):
+            assert answer["MetricDataResults"][0]["Values"] == [float(METRICS)]
+
+    asyncio.run(story())
+
+
+def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they hold in memory is held once."""
+    running = most = 0
+    fetch = module._Reader._fetch
+
+    async def counted(reader: Any, *args: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        found = await fetch(reader, *args)
+        running -= 1
+        return found
+
+    monkeypatch.setattr(module._Reader, "_fetch", counted)
+
+    async def story() -> None:
+        await asyncio.gather(*(ask(context, "SUM(METRICS())", days=10.0) for _ in range(4)))
+
+    asyncio.run(story())
+    assert most == 1
