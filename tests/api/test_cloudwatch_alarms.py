@@ -497,7 +497,7 @@ def test_other_refusals_name_what_is_wrong(site: AlarmSite, client: Any) -> None
     assert (code, message) == (
         "ValidationError",
         "1 validation error detected: Value 'BAD' at 'stateValue' failed to satisfy constraint: "
-        "Member must satisfy enum value set: [OK, ALARM, INSUFFICIENT_DATA]",
+        "Member must satisfy enum value set: [INSUFFICIENT_DATA, ALARM, OK]",
     )
 
 

@@ -179,7 +179,7 @@ def test_an_enum_lists_what_is_allowed() -> None:
     (error,) = operation_errors(models.AUTOSCALING, "PutScalingPolicy", params)
     assert error.startswith(
         "Value 'X' at 'policyType' failed to satisfy constraint: "
-        "Member must satisfy enum value set: [StepScaling, TargetTrackingScaling"
+        "Member must satisfy enum value set: [PredictiveScaling, StepScaling, TargetTrackingScaling"
     )
 
 

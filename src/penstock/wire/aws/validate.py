@@ -1,7 +1,7 @@
 """Checks parameters against their shape and says what is wrong in AWS's words.
 
     1 validation error detected: Value 'Foo' at 'policyType' failed to satisfy constraint: Member
-    must satisfy enum value set: [StepScaling, TargetTrackingScaling]
+    must satisfy enum value set: [PredictiveScaling, StepScaling, TargetTrackingScaling]
 
 Required members, lengths, ranges, patterns and enums are the model's. Unknown members never get
 here: the protocol modules leave them out. A shape is compiled into closures once, when first
@@ -222,9 +222,27 @@ def _range_rules(shape: Any) -> list[Rule]:
     return rules
 
 
+#: Enums in the order in which their services name them, which is not their models'. Only what has
+#: been seen in answers of the services is here; all others are named in the model's order.
+_NAMED: Final = (
+    ("INSUFFICIENT_DATA", "ALARM", "OK"),
+    ("PredictiveScaling", "StepScaling", "TargetTrackingScaling"),
+    ("appstream", "rds", "lambda", "cassandra", "dynamodb", "custom-resource", "elasticmapreduce",
+     "ec2", "comprehend", "ecs", "sagemaker"),
+)  # fmt: skip
+
+
+def _as_named(enum: list[str]) -> list[str]:
+    """What a service has added to an enum since it was seen comes last."""
+    for seen in _NAMED:
+        if set(seen) <= set(enum):
+            return [*seen, *(name for name in enum if name not in seen)]
+    return enum
+
+
 def _enum_rule(enum: list[str]) -> Rule:
     allowed = frozenset(enum)
-    text = f"Member must satisfy enum value set: [{', '.join(enum)}]"
+    text = f"Member must satisfy enum value set: [{', '.join(_as_named(enum))}]"
     if all(name.startswith("ml.") for name in enum):
         return lambda value: None if value in allowed or _INSTANCE_TYPE.fullmatch(value) else text
     return lambda value: None if value in allowed else text
