@@ -389,7 +389,7 @@ def test_metric_math_can_be_tracked(site: ScalingSite) -> None:
         (
             tracking() | {"PolicyType": "Guessing"},
             "Value 'Guessing' at 'policyType' failed to satisfy constraint: Member must satisfy"
-            " enum value set: [StepScaling, TargetTrackingScaling, PredictiveScaling]",
+            " enum value set: [PredictiveScaling, StepScaling, TargetTrackingScaling]",
         ),
         (stepping(StepAdjustments=[]), "At least one step adjustment is required."),
         (stepping(AdjustmentType=None), "AdjustmentType is required for step scaling policies"),
@@ -541,6 +541,7 @@ def test_a_suspended_schedule_does_not_run(site: ScalingSite) -> None:
         ({"Schedule": "cron(0 0 30 2 ? *)"}, "never fires from now on"),
         ({"Schedule": "at(2001-01-01T00:00:00)"}, "never fires from now on"),
         ({"Schedule": "cron(0 8 * * *)"}, "Invalid schedule expression. Details: a cron"),
+        ({"Schedule": "cron(0 20 * * MON-FRI *)"}, "one of day of month and day of week has to"),
         ({"Schedule": "rate(5 fortnights)"}, "Invalid schedule expression. Details: a rate"),
         ({"Timezone": "Mars/Olympus"}, "'Mars/Olympus' is no time zone"),
         ({"Timezone": "../../etc/passwd"}, "is no time zone"),

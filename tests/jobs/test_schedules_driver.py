@@ -156,6 +156,7 @@ def test_a_deleted_schedule_leaves_its_job_running_and_nothing_else(site: Site) 
 def test_what_can_never_be_due_or_read_is_refused(site: Site) -> None:
     for expression in ("cron(0 3 30 2 ? *)", "at(2026-03-01T00:00:00)", "every night", "cron(0 3)"):
         assert refused(site.create, expression=expression) == "schedule-invalid"
+    assert refused(site.create, expression="cron(0 20 * * MON-FRI *)") == "schedule-invalid"
     assert refused(site.create, expression=DAILY, timezone="Mars") == "schedule-invalid"
     assert refused(site.create, expression=DAILY, job={"TransformJobName": "x"}) == (
         "schedule-job-invalid"

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.control.zones import zone_of
 from penstock.core.timetable.cron import CronError, day_number, month_length
-from penstock.core.timetable.timetable import Timetable, Zone, parse
+from penstock.core.timetable.timetable import Timetable, Zone, check_new, parse
 
 BERLIN, GREENWICH = zone_of("Europe/Berlin"), zone_of("UTC")
 
@@ -103,6 +103,21 @@ def test_a_time_that_comes_twice_counts_once() -> None:
 def test_what_can_not_be_read_is_refused(text: str) -> None:
     with pytest.raises(CronError):
         parse(text, GREENWICH)
+
+
+@pytest.mark.parametrize(
+    "text", ["cron(0 20 * * MON-FRI *)", "cron(0 20 1 * MON *)", "cron(0 8 * * * *)"]
+)
+def test_a_new_cron_names_its_days_in_one_field_and_an_old_one_goes_on(text: str) -> None:
+    """AWS takes no such expression. What was taken here before is due as it was."""
+    with pytest.raises(CronError, match="one of day of month and day of week has to be"):
+        check_new(text)
+    assert due(text, "2026-03-01T00:00:00") is not None
+
+
+@pytest.mark.parametrize("text", ["cron(0 8 * * ? *)", "cron(0 8 ? * MON *)", "rate(1 hour)"])
+def test_a_new_expression_that_names_its_days_once_is_taken(text: str) -> None:
+    check_new(text)
 
 
 def test_days_are_those_of_the_calendar() -> None:

@@ -25,6 +25,7 @@ from penstock.control.scaling.records import (
     TooMany,
 )
 from penstock.core.timetable.cron import CronError
+from penstock.core.timetable.timetable import check_new
 from penstock.wire.aws.errors import AwsError
 
 _PAGE: Final = 50
@@ -82,6 +83,8 @@ def _record(
     if record.starts is not None and record.ends is not None and record.ends <= record.starts:
         raise invalid("The end time must be after the start time")
     try:
+        if params.get("Schedule"):
+            check_new(schedule)
         due = loading.action_of(record).next_due(after=now)
     except CronError as error:
         raise invalid(f"Invalid schedule expression. Details: {error}") from error

@@ -102,6 +102,15 @@ def parse(text: str) -> Cron:
     )
 
 
+def check_days(text: str) -> None:
+    """Raises `CronError` where a day is named, or `*` stands, in both of its fields."""
+    fields = text.split()
+    if len(fields) == 6 and "?" not in (fields[2], fields[4]):
+        raise CronError(
+            "one of day of month and day of week has to be ?, as in cron(0 20 ? * MON-FRI *)"
+        )
+
+
 def _numbers(
     field: str, low: int, high: int, what: str, names: dict[str, int] | None = None
 ) -> tuple[int, ...]:

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Protocol
 
-from penstock.core.timetable.cron import Cron, CronError, day_number, month_length
+from penstock.core.timetable.cron import (
+    Cron,
+    CronError,
+    check_days,
+    day_number,
+    month_length,
+)
 from penstock.core.timetable.cron import parse as parse_cron
 
 _EXPRESSION: Final = re.compile(r"(at|rate|cron)\(([^()]*)\)")
@@ -94,6 +100,14 @@ def parse(text: str, zone: Zone) -> Expression:
             raise CronError("a rate is a positive whole number and minutes, hours or days")
         return Rate(int(rate[1]) * _UNIT_S[rate[2]])
     return At(zone.wall(_local(inner)))
+
+
+def check_new(text: str) -> None:
+    """What `parse` still reads of what was taken once, and is not taken any more, as AWS never did:
+    a cron that names its days in both fields. Raises `CronError`."""
+    match = _EXPRESSION.fullmatch(text.strip())
+    if match is not None and match[1] == "cron":
+        check_days(match[2].strip())
 
 
 def _local(text: str) -> int:

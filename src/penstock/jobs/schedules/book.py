@@ -8,6 +8,7 @@ from penstock.control.store import Store
 from penstock.core.jobs import run_template, schedules
 from penstock.core.jobs.schedules import PassOver, ScheduleDecision, StartRun
 from penstock.core.timetable.cron import CronError
+from penstock.core.timetable.timetable import check_new
 from penstock.errors import CallerError
 from penstock.jobs.schedules import rows
 from penstock.jobs.schedules.records import (
@@ -25,6 +26,7 @@ def checked(record: ScheduleRecord, *, now: float) -> ScheduleRecord:
     Raises CallerError `schedule-invalid`, `schedule-job-invalid`.
     """
     try:
+        check_new(record.expression)
         spec, zone = record.spec(), record.zone()
     except CronError as error:
         raise CallerError(
