@@ -83,7 +83,7 @@ def test_filling_too_much_is_refused_before_a_datapoint_is_read(
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert "the request computes more than 1000000 datapoints" in told
+    assert "The request computes more than 1,000,000 datapoints. Ask for fewer" in told
     assert (reads, peak < 100 * 1024 * 1024) == ([], True)
 
 
@@ -110,6 +110,17 @@ def test_reading_too_much_is_refused_before_a_datapoint_is_read(
         )
 
 
+def test_nested_reductions_are_refused_before_a_datapoint_is_read(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(module, "read_statistic")
+    for number in range(METRICS):
+        fill(context, f"M{number}", 100)
+    nested = "STDDEV([STDDEV(METRICS()), STDDEV(METRICS() * 2), STDDEV([m1, m2])])"
+    told = asyncio.run(refused(context, *[nested] * 30, days=1.0))
+    assert "The request computes more than 1,000,000 datapoints" in told
+
+
 def test_what_nothing_is_read_for_may_still_depend_on_what_is_there(context: Context) -> None:
     """Over no datapoint this formula is a number, which would be refused."""
     answer = asyncio.run(ask(context, "IF(SUM(m1) > 0, m1, 0)", days=10.0))
@@ -132,6 +143,7 @@ def test_small_requests_never_wait_for_large_ones(
             return await beside(work, large=large)
 
         monkeypatch.setattr(module, "beside", held)
+        monkeypatch.setattr(module, "SMALL_MAX", METRICS)
         waiting = [asyncio.create_task(ask(context, "SUM(METRICS())", days=10.0)) for _ in range(8)]
         await asyncio.sleep(0)
         for formulas in ((), ("m1 + m2",)):
@@ -159,6 +171,7 @@ def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch
         return found
 
     monkeypatch.setattr(module._Reader, "_fetch", counted)
+    monkeypatch.setattr(module, "SMALL_MAX", METRICS)
 
     async def story() -> None:
         await asyncio.gather(*(ask(context, "SUM(METRICS())", days=10.0) for _ in range(4)))

@@ -49,7 +49,7 @@ DATAPOINTS_MAX: Final = 100_800
 WORK_MAX: Final = 1_000_000
 #: Steps within steps, through all formulas that use each other. Each takes five frames of the
 #: stack's thousand.
-_NESTED_MAX: Final = 120
+NESTED_MAX: Final = 120
 
 #: Code of the error for work beyond a bound.
 TOO_LARGE: Final = "query-too-large"
@@ -129,8 +129,8 @@ class Evaluator:
 
     def _evaluate(self, node: Node) -> Value:
         self._nested += 1
-        if self._nested > _NESTED_MAX:
-            raise invalid(f"with the queries that it uses it is nested deeper than {_NESTED_MAX}")
+        if self._nested > NESTED_MAX:
+            raise invalid(f"with the queries that it uses it is nested deeper than {NESTED_MAX}")
         value = self._evaluated(node)
         self._nested -= 1
         return value
@@ -198,8 +198,8 @@ class Evaluator:
         _check_count(function, arguments, 1, 1)
         if function in _PER_POINT:
             return apply(_PER_POINT[function], self._argument(arguments))
-        if function in _REDUCTIONS:
-            return reduce(_REDUCTIONS[function], self._argument(arguments))
+        if function in REDUCTIONS:
+            return reduce(REDUCTIONS[function], self._argument(arguments))
         if function in _OVER_TIME:
             over_time = _OVER_TIME[function]
             value = self._argument(arguments)
@@ -328,7 +328,7 @@ def _check_count(function: str, arguments: tuple[Node, ...], least: int, most: i
         raise invalid(f"{function} takes {wanted} arguments, not {len(arguments)}")
 
 
-_REDUCTIONS: Final[dict[str, Callable[[list[float]], float]]] = {
+REDUCTIONS: Final[dict[str, Callable[[list[float]], float]]] = {
     "SUM": math.fsum,
     "AVG": statistics.fmean,
     "MIN": min,

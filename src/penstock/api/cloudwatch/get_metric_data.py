@@ -17,7 +17,8 @@ from penstock.api.cloudwatch.paging import decode_token, encode_token
 from penstock.api.cloudwatch.queries import MetricRead, Query, parse_queries
 from penstock.api.cloudwatch.rules import period_fault, seconds, validation_error
 from penstock.errors import CallerError
-from penstock.metrics.evaluate import TOO_LARGE, Evaluator, Formula, too_large
+from penstock.metrics.estimate import Size, work_of
+from penstock.metrics.evaluate import Evaluator, Formula, too_large
 from penstock.metrics.expression import Call, Number, Text, calls_in, invalid
 from penstock.metrics.reading import read_statistic
 from penstock.metrics.search import parse_search
@@ -74,14 +75,14 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
     rows = params["MetricDataQueries"]
     long = sum(len(row.get("Expression") or "") for row in rows) > SMALL_CHARS_MAX
     try:
-        plan = await reader.plan(await beside(lambda: parse_queries(rows), large=long))
-        large = long or plan.is_large
-        async with turn(large=large):
+        queries = await beside(lambda: parse_queries(rows), large=long)
+        plan = await reader.plan(queries, long=long)
+        async with turn(large=plan.is_large):
             results = await reader.results(
-                plan, newest_first=params.get("ScanBy") != "TimestampAscending", large=large
+                plan, newest_first=params.get("ScanBy") != "TimestampAscending"
             )
             page, reached = await beside(
-                lambda: _page(results, place or [0, None], limit), large=large
+                lambda: _page(results, place or [0, None], limit), large=plan.is_large
             )
     except CallerError as error:
         raise validation_error(f"{error.message} {error.hint}") from error
@@ -105,8 +106,11 @@ class _Reader:
         self._now = context.clock.wall()
         self.messages: list[dict[str, str]] = []
 
-    async def plan(self, queries: list[Query]) -> _Plan:
-        """What is to be read and computed. Raises CallerError: more than a request may."""
+    async def plan(self, queries: list[Query], *, long: bool) -> _Plan:
+        """What is to be read and computed; `long`: there is much to look through.
+
+        Raises CallerError: more than a request may.
+        """
         labels = _default_labels([each.asked for each in queries])
         plan = _Plan(queries)
         for query in queries:
@@ -114,11 +118,7 @@ class _Reader:
                 plan.formulas[query.query_id] = query.asked
             else:
                 plan.reads[query.query_id] = query.asked, labels[query.asked]
-        keys = {
-            _search_key(call, formula.period_s)
-            for formula in plan.formulas.values()
-            for call in calls_in(formula.tree, "SEARCH")
-        }
+        keys = await beside(lambda: _search_keys(plan), large=long) if plan.formulas else set()
         if len(keys) > SEARCHES_MAX:
             raise invalid(f"a request may hold {SEARCHES_MAX} different SEARCH calls")
         for key in sorted(keys, key=str):
@@ -129,37 +129,21 @@ class _Reader:
             raise too_large(
                 f"The request reads {plan.points:,} datapoints, more than {POINTS_READ_MAX:,}."
             )
-        finest_s = min((read.period_s for read in reads), default=_SEARCH_PERIOD_S)
-        filled = len(reads) * math.ceil((self._end - self._start) / finest_s)
-        steps = 1 + len(plan.formulas)
-        plan.is_large = max(plan.points, filled if plan.formulas else 0) * steps > SMALL_MAX
+        work = await self._work(plan, long=long) if plan.formulas else 0
+        plan.is_large = long or plan.points + work > SMALL_MAX
         return plan
 
-    async def results(self, plan: _Plan, *, newest_first: bool, large: bool) -> list[_Result]:
-        if large and plan.formulas:
-            await beside(lambda: self._check_work(plan), large=True)
+    async def results(self, plan: _Plan, *, newest_first: bool) -> list[_Result]:
         fetched = {key: await self._fetch(*one) for key, one in plan.reads.items()}
         searched = {
             key: [await self._fetch(*one) for one in found] for key, found in plan.searched.items()
         }
-        if not plan.formulas:
+        if not plan.formulas and not plan.is_large:
             return self._evaluated(plan, fetched, searched, newest_first)
         # Hundreds of formulas over what a SEARCH finds take a second: the loop goes on.
         return await beside(
-            lambda: self._evaluated(plan, fetched, searched, newest_first), large=large
+            lambda: self._evaluated(plan, fetched, searched, newest_first), large=plan.is_large
         )
-
-    def _check_work(self, plan: _Plan) -> None:
-        """What is too much even over no datapoint is refused before one is read."""
-        reads = {key: _empty(read) for key, (read, _) in plan.reads.items()}
-        searched = {
-            key: [_empty(read) for read, _ in found] for key, found in plan.searched.items()
-        }
-        try:
-            self._evaluated(plan, reads, searched, newest_first=True)
-        except CallerError as error:  # another one may be of what is missing only
-            if error.code == TOO_LARGE:
-                raise
 
     def _evaluated(
         self,
@@ -186,11 +170,36 @@ class _Reader:
             for series in evaluator.series_of(query.query_id)
         ]
 
+    async def _work(self, plan: _Plan, *, long: bool) -> int:
+        reads = {key: self._size(read) for key, (read, _) in plan.reads.items()}
+        searched = {
+            key: tuple(self._size(read) for read, _ in found)
+            for key, found in plan.searched.items()
+        }
+        return await beside(
+            lambda: work_of(
+                reads,
+                plan.formulas,
+                lambda *key: searched[key],
+                start=self._start,
+                end=self._end,
+            ),
+            large=long,
+        )
+
+    def _size(self, read: MetricRead) -> Size:
+        """A period has one datapoint, however many points it is made of."""
+        most = math.ceil((self._end - self._start) / read.period_s) + 1
+        return Size(read.period_s, min(self._stored(read), most))
+
     def _points(self, read: MetricRead) -> int:
         """What reading goes through, in points without a distribution."""
-        since = self._start - read.period_s  # a period that contains the start counts as a whole
-        count = self._store.count(read.metric, since, self._end, read.period_s, read.unit)
+        count = self._stored(read)
         return count if read.statistic in SIMPLE else count * _DISTRIBUTION_COST
+
+    def _stored(self, read: MetricRead) -> int:
+        since = self._start - read.period_s  # a period that contains the start counts as a whole
+        return self._store.count(read.metric, since, self._end, read.period_s, read.unit)
 
     async def _fetch(self, read: MetricRead, label: str) -> TimeSeries:
         values = await read_statistic(
@@ -231,8 +240,12 @@ class _Reader:
         ]
 
 
-def _empty(read: MetricRead) -> TimeSeries:
-    return TimeSeries("", read.period_s, {})
+def _search_keys(plan: _Plan) -> set[_SearchKey]:
+    return {
+        _search_key(call, formula.period_s)
+        for formula in plan.formulas.values()
+        for call in calls_in(formula.tree, "SEARCH")
+    }
 
 
 def _search_key(call: Call, period_s: int | None) -> _SearchKey:
