@@ -55,6 +55,7 @@ from penstock.core.reconcile import decide
 from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
+from penstock.metrics import item_failures
 
 _log = logging.getLogger(__name__)
 
@@ -281,8 +282,8 @@ class ReconcilerDriver:
         except PenstockError as error:
             _log.warning("endpoint %s: %s: %s %s", key, error.code, error.message, error.hint)
             self._deadlines[key] = self._clock.monotonic() + _RETRY_S
-        except Exception:
-            _log.exception("reconciling endpoint %s failed", key)
+        except Exception as error:
+            item_failures.note("endpoints", key, error)
             self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
 
     async def _read(self, key: str) -> None:
