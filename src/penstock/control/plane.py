@@ -44,6 +44,7 @@ from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.fleet.machine import available_bytes, this_machine
+from penstock.metrics import item_failures
 
 _log = logging.getLogger(__name__)
 
@@ -400,6 +401,9 @@ class ControlPlane:
                 fault = self.key_ring.fault
             except PenstockError as error:
                 fault = error
+            except Exception as error:
+                item_failures.note("keys", "reading them again", error)
+                fault = None
             if fault is not None and fault.code != told:
                 _log.warning("keys could not be read: %s: %s", fault.code, fault.message)
             told = fault.code if fault is not None else ""

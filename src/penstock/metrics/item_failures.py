@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
-from penstock.errors import PenstockError
+from penstock.errors import CallerError, PenstockError
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 #: What reading a row raises whose text is damaged, or of a version that is not known.
-UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, CallerError)
 #: An item that fails each second is logged once in so many of them.
 LOG_EVERY_S: Final = 60.0
 #: Items that are remembered for that; beyond it the earliest one is logged anew.

@@ -13,6 +13,7 @@ from penstock.control.keys import AccessKeys
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.errors import PenstockError
+from penstock.metrics import item_failures
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ class FollowedKeys:
                 fault = self._ring.fault
             except PenstockError as error:
                 fault = error
+            except Exception as error:
+                item_failures.note("keys", "reading them again", error)
+                fault = None
             if fault is not None and fault.code != told:
                 log.warning("keys could not be read: %s: %s", fault.code, fault.message)
             told = fault.code if fault is not None else ""
