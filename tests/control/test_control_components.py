@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
-from penstock.control import components
+from penstock.control import components, schema
 from penstock.control.components import ComponentChange, NewComponent
 from penstock.control.records import (
     AlreadyExists,
@@ -281,3 +282,15 @@ def test_an_endpoint_takes_bases_and_adapters_along(store: Store) -> None:
     create(store, "lora", revision=ADAPTER, copies=0)
     store.begin_delete("shop", now=30.0)
     assert store.describe_component("lora").desired.status == "Deleting"
+
+
+def test_a_component_that_can_not_be_read_spoils_only_itself(store: Store) -> None:
+    endpoint(store)
+    create(store)
+    create(store, "Witness")
+    with store._database.begin() as db:
+        table = schema.inference_components
+        db.execute(update(table).where(table.c.key == "chat").values(active="{", target="{"))
+    assert [one.name for one in store.describe_endpoint("shop").components] == ["Witness"]
+    assert [one.name for one in store.all_endpoints()] == ["Shop"]
+    assert [one.name for one in store.list_components(ListQuery()).items] == ["Witness"]

@@ -91,6 +91,26 @@ def test_a_row_that_can_not_be_read_spoils_only_itself(
     )
 
 
+def test_an_activity_that_can_not_be_read_is_left_out(site: ScalingSite) -> None:
+    site.run(seconds(site, 20))
+    site.call(spoil, "scaling_activities", "change", "{")
+    reopened(site)
+    client = site.client()
+    told = client.describe_scaling_activities(ServiceNamespace="sagemaker")["ScalingActivities"]
+    assert {one["ResourceId"] for one in told if "NotScaled" not in one} >= {
+        "endpoint/witness/variant/all"
+    }
+    client.put_scheduled_action(
+        **(VARIANT | {"ResourceId": "endpoint/witness/variant/all"}),
+        ScheduledActionName="later",
+        Schedule="at(2023-11-14T22:14:40)",
+        ScalableTargetAction={"MinCapacity": 5},
+    )
+    site.run(seconds(site, 30))
+    assert site.count("witness") == 5
+    assert site.run(explained(site, "witness"))[0]["capacity"] == 5
+
+
 def spoil_deployment(store: Store, text: str) -> None:
     with store.begin() as db:
         table = schema.deployments

@@ -16,6 +16,7 @@ from penstock.fleet.base import InstanceType
 from penstock.metrics.cost import InstanceHeld
 from penstock.metrics.driver import VariantObserved
 from penstock.metrics.instances import InstanceSample
+from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagSeen
 from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
 
@@ -94,28 +95,35 @@ class Observation:
         used: dict[str, tuple[float, float]] = {}
         for endpoint, view in self._views():
             status = await self._plane.instance_status(view.instance_id)
-            if not status:
-                continue
-            now, cpu_s = self._clock.monotonic(), cpu_seconds(status)
-            used[view.instance_id] = (now, cpu_s)
-            before = self._used.get(view.instance_id)
-            taken.append(
-                InstanceSample(
-                    endpoint=endpoint,
-                    variant=view.variant,
-                    instance_id=view.instance_id,
-                    cpu_percent=cpu_percent(before, (now, cpu_s)),
-                    cpu_cores=max(1, round(view.cores)),
-                    memory_percent=memory_percent(status, view),
-                    loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
-                    loaded_model_count=loaded_models(status),
-                    copies=self._copies.samples(view, status, now),
-                    **engines(status),
-                )
-            )
+            if status:
+                with apart("metrics", view.instance_id):  # whatever an instance says of itself
+                    taken.append(self._sampled(endpoint, view, status, used))
         self._used = used
         self._copies.keep_instances(set(used))
         return taken
+
+    def _sampled(
+        self,
+        endpoint: str,
+        view: InstanceView,
+        status: dict[str, Any],
+        used: dict[str, tuple[float, float]],
+    ) -> InstanceSample:
+        now, cpu_s = self._clock.monotonic(), cpu_seconds(status)
+        used[view.instance_id] = (now, cpu_s)
+        before = self._used.get(view.instance_id)
+        return InstanceSample(
+            endpoint=endpoint,
+            variant=view.variant,
+            instance_id=view.instance_id,
+            cpu_percent=cpu_percent(before, (now, cpu_s)),
+            cpu_cores=max(1, round(view.cores)),
+            memory_percent=memory_percent(status, view),
+            loop_lag=LagSeen.from_dict(status.get("loop_lag", {})),
+            loaded_model_count=loaded_models(status),
+            copies=self._copies.samples(view, status, now),
+            **engines(status),
+        )
 
     def _views(self) -> list[tuple[str, InstanceView]]:
         return [

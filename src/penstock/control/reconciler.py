@@ -56,6 +56,7 @@ from penstock.errors import PenstockError
 from penstock.fleet.base import Fleet
 from penstock.fleet.catalogue import InstanceCatalogue
 from penstock.metrics import item_failures
+from penstock.metrics.item_failures import apart
 
 _log = logging.getLogger(__name__)
 
@@ -136,8 +137,9 @@ class ReconcilerDriver:
         if self._kept_times is not None:
             self._kept_times.read()
         for record in await self._database.call(Store.all_endpoints):
-            self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
-            self._changed(record.name)
+            with apart("endpoints", record.name):
+                self._ledgers[record.name.lower()] = EndpointLedger(record.desired(), self._spec)
+                self._changed(record.name)
         self.work.instances.keep_warm()
         self._status_due = self._clock.monotonic() + _STATUS_INTERVAL_S
         self._task = asyncio.create_task(self._run(), name="reconciler")

@@ -35,6 +35,7 @@ from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec
 from penstock.core.endpoint_state import IN_SERVICE
 from penstock.core.grants import Grant
+from penstock.metrics.item_failures import readable
 
 TAG_COUNT_MAX: Final = 50  #: SageMaker's limit per resource
 
@@ -137,12 +138,14 @@ def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
 
 
 def components_of(db: Connection, endpoint_key: str) -> tuple[ComponentDesired, ...]:
-    """The inference components of an endpoint, by name."""
+    """The inference components of an endpoint that can be read, by name."""
     table = schema.inference_components
     found = db.execute(
         select(table).where(table.c.endpoint_key == endpoint_key).order_by(table.c.key)
     )
-    return tuple(component_desired(row) for row in found.mappings())
+    return tuple(
+        readable("component-rows", found.mappings(), component_desired, lambda row: row["name"])
+    )
 
 
 def component_desired(row: RowMapping) -> ComponentDesired:

@@ -13,6 +13,7 @@ from penstock.control.rows import to_json
 from penstock.control.scaling.records import ActivityRecord, ChangeRecord, target_key
 from penstock.core.scaling.activity import IN_PROGRESS, OVERRIDDEN, SUCCESSFUL, NotScaled
 from penstock.core.scaling.cooldown import Scaled
+from penstock.metrics.item_failures import readable
 
 #: As long as Application Auto Scaling tells of them.
 KEPT_S: Final = 42 * 86_400.0
@@ -60,7 +61,7 @@ def override(db: Connection, key: str, message: str, *, now: float) -> None:
 
 def last_change(db: Connection, key: str) -> tuple[Scaled | None, str]:
     """The last change of a target that counts for cooldowns, and its id while it is under way."""
-    row = (
+    found = (
         db.execute(
             select(_table)
             .where(
@@ -72,9 +73,9 @@ def last_change(db: Connection, key: str) -> tuple[Scaled | None, str]:
             .limit(1)
         )
         .mappings()
-        .first()
+        .all()
     )
-    record = None if row is None else _record(row)
+    record = next(iter(readable("scaling-rows", found, _record, lambda row: row["id"])), None)
     if record is None or record.change is None:
         return None, ""
     change = record.change
@@ -105,7 +106,8 @@ def listed(
         wanted = wanted.where(columns.not_scaled == "")
     if before is not None:
         wanted = wanted.where(columns.number < before)
-    return [_record(row) for row in db.execute(wanted).mappings()]
+    found = db.execute(wanted).mappings()
+    return readable("scaling-rows", found, _record, lambda row: row["id"])
 
 
 def prune(db: Connection, *, now: float) -> None:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from penstock.control.scaling import activity_rows, rows
+from penstock.control.scaling.loading import LOOP
 from penstock.control.scaling.records import ActivityRecord, TargetRecord
 from penstock.control.scaling.resources import CapacitySeen
 from penstock.control.scaling.writing import Resources, decision_json, seen
 from penstock.control.store import Store
 from penstock.core.scaling.actions import ScalingDecision
 from penstock.core.scaling.observed import LoadObserved
+from penstock.metrics.item_failures import apart
 
 ROWS_MAX: Final = 500
 #: A decision and the activity that it became are a moment apart.
@@ -38,7 +42,9 @@ def endpoint_story(
     with store.read() as db:
         stories = []
         for record in rows.all_targets(db):
-            found = seen(db, resources, record)
+            found = None
+            with apart(LOOP, record.key, but=(SQLAlchemyError,)):
+                found = seen(db, resources, record)
             if found is None or found.endpoint.lower() != endpoint.lower():
                 continue
             named = record.spec.resource_id, record.spec.dimension
