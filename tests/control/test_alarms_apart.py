@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from penstock.control.alarms import rows
 from penstock.control.alarms.datapoints import Watched
 from penstock.control.alarms.explain import explained
 from penstock.control.alarms.records import AlarmRecord
+from penstock.control.alarms.spec_json import encode_spec
 from penstock.control.store import Store
 from penstock.core.alarms.spec import MetricQuery
 from penstock.metrics import item_failures
@@ -120,8 +122,19 @@ def test_data_that_overflow_later_leave_the_alarm_without_data(tmp_path: Path) -
     played(tmp_path, story)
 
 
-@pytest.mark.parametrize("column", ["spec", "actions"])
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9}'])
+NO_SPECS = [
+    encode_spec(replace(alarm("a-bad").spec, **{member: value}))
+    for member, value in (("period_s", 0), ("period_s", "x"), ("evaluation_periods", None))
+]
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        *itertools.product(("spec", "actions"), ("", "{", "[]", '{"version": 9}')),
+        *(("spec", text) for text in NO_SPECS),
+    ],
+)
 def test_a_row_that_can_not_be_read_spoils_only_itself(
     tmp_path: Path, column: str, text: str
 ) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.core.alarms.evaluate import AlarmDecision, decide
+from penstock.core.alarms.evaluate import AlarmDecision, decide, not_computable
 from penstock.core.alarms.spec import (
     ALARM,
     INSUFFICIENT_DATA,
@@ -233,3 +233,12 @@ def test_few_samples_are_the_reason_that_is_told() -> None:
     queries = (MetricQuery(id="", stat=replace(STAT, stat="p99")),)
     spec = replace(SPEC, queries=queries, low_samples="ignore")
     assert decide(spec, points("XXXXX"), OK, now=1_052.0).reason == "too-few-samples"
+
+
+def test_of_what_can_not_be_computed_nothing_is_known_and_that_is_said() -> None:
+    assert not_computable("m9 is no query.") == AlarmDecision(
+        state="INSUFFICIENT_DATA",
+        reason="not-computable",
+        values=(),
+        text="The alarm can't be evaluated: m9 is no query.",
+    )

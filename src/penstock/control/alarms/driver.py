@@ -103,18 +103,19 @@ class AlarmsDriver:
         changes: list[tuple[AlarmSeen, AlarmRecord]] = []
         lasting: list[AlarmSeen] = []
         for alarm in list(self._alarms.values()):
-            following = next_look(alarm.record.spec, now=now)
-            if now < alarm.look_at <= following:  # a clock that was set back looks at once
-                continue
-            looked_at, alarm.look_at = alarm.look_at, following
-            entered = await self._look(alarm, now)
-            if entered is not None:
-                if entered.state != alarm.record.state:
+            with apart(_LOOP, alarm.record.name):
+                following = next_look(alarm.record.spec, now=now)
+                if now < alarm.look_at <= following:  # a clock that was set back looks at once
+                    continue
+                looked_at, alarm.look_at = alarm.look_at, following
+                entered = await self._look(alarm, now)
+                if entered is not None:
+                    if entered.state != alarm.record.state:
+                        alarm.acted_at = looked_at
+                    changes.append((alarm, entered))
+                elif looked_at >= next_repeat(alarm.record.spec, acted_at=alarm.acted_at):
                     alarm.acted_at = looked_at
-                changes.append((alarm, entered))
-            elif looked_at >= next_repeat(alarm.record.spec, acted_at=alarm.acted_at):
-                alarm.acted_at = looked_at
-                lasting.append(alarm)
+                    lasting.append(alarm)
         if changes:
             await self._enter(changes, now)
         for alarm in lasting:

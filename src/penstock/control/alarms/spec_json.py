@@ -16,10 +16,16 @@ def encode_spec(spec: AlarmSpec) -> str:
 
 def decode_spec(text: str) -> AlarmSpec:
     """The inverse of `encode_spec`. Members that an older version did not write take their
-    defaults."""
+    defaults. Raises ValueError, TypeError, LookupError or AttributeError for what is no spec."""
     fields = orjson.loads(text)
     queries = tuple(_query(query) for query in fields.pop("queries"))
-    return AlarmSpec(queries=queries, **fields)
+    spec = AlarmSpec(queries=queries, **fields)
+    counts = (spec.period_s, spec.evaluation_periods, spec.datapoints_to_alarm)
+    if not all(isinstance(one, int) and one > 0 for one in counts):
+        raise ValueError(f"periods of {counts}")
+    if sum(query.return_data for query in queries) != 1:
+        raise ValueError("not one of its queries returns data")
+    return spec
 
 
 def _query(fields: dict[str, Any]) -> MetricQuery:
