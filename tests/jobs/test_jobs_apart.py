@@ -153,6 +153,26 @@ def test_a_job_that_can_not_begin_waits_and_the_others_go_on(
     asyncio.run(story())
 
 
+def test_a_job_that_has_no_place_in_the_line_keeps_no_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        site = TransformSite(tmp_path)
+        site.put("a.txt", "one")
+        await site.open()
+        try:
+            for name, count in (("a-bad", "many"), ("witness", 1)):
+                spec = site.spec(name, instance_count=count)
+                await site.database.call(
+                    transactions.create, spec, {}, arn=f"arn:{name}", now=1.0, tags={}
+                )
+            site.driver.notify("witness")
+            assert (await site.ended("witness")).status == COMPLETED
+            assert (await site.record("a-bad")).status == IN_PROGRESS
+        finally:
+            await site.close()
+
+    asyncio.run(story())
+
+
 async def done(site: TransformSite, job: str) -> bool:
     return (await site.record(job)).status == COMPLETED
 

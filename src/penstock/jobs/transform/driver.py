@@ -163,9 +163,13 @@ class TransformDriver:
             and not record.unreadable
             and record.name.lower() not in self._runs
         ]
+        line: list[JobWaiting] = []
+        for record in waiting:
+            with apart(_LOOP, record.name):
+                line.append(_waiting(record, self._plane))
         now = self._clock.monotonic()
         decision = queue.decide(
-            [_waiting(record, self._plane) for record in waiting],
+            line,
             [_running(key, run, self._plane) for key, run in self._runs.items()],
             cores=self._plane.catalogue.machine.cores,
             now=now,
