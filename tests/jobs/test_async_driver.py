@@ -21,10 +21,13 @@ from penstock.config import LimitConfig
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
 from penstock.core.deployment import AsyncSpec, DeploymentSpec, ModelSource, VariantSpec
+from penstock.core.jobs.asynchronous import AsyncQueue
+from penstock.core.jobs.asynchronous_actions import QueueSpec
 from penstock.errors import CallerError, ModelError, NotNowError
 from penstock.gateway.dispatcher import Dispatcher
 from penstock.gateway.request_id import RequestIds
 from penstock.gateway.timers import LoopTimers
+from penstock.jobs.asynchronous import driver as driver_module
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.driver import AsynchronousDriver
 from penstock.jobs.asynchronous.notifier import Notifier
@@ -32,6 +35,7 @@ from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.published import Published
 from penstock.jobs.asynchronous.rows import AsyncRequest, Notification
 from penstock.jobs.asynchronous.work import RequestWork
+from penstock.metrics import item_failures
 from penstock.metrics.series import MetricName
 from penstock.metrics.store import MetricStore
 from penstock.wire import frames
@@ -539,5 +543,32 @@ def test_wherever_drivers_end_each_request_is_done_and_told_of(seed: int) -> Non
             assert len({told.message_id for told in served.posts}) == 40
             assert served.work.room.bytes_used == 0
             assert served.dispatcher.in_flight == 0
+
+    run(main)
+
+
+def test_a_queue_whose_turn_fails_keeps_no_other_from_theirs() -> None:
+    """It comes first, at each look and each deadline."""
+
+    class Poisoned(AsyncQueue):
+        def next_deadline(self) -> float | None:
+            raise ZeroDivisionError("float division by zero")
+
+        def configure(self, *args: Any, **kwargs: Any) -> Any:
+            raise ZeroDivisionError("float division by zero")
+
+    async def main() -> None:
+        async with site() as served:
+            assert served.driver is not None
+            bad = driver_module._Queue(rows.QueueId(LATER, 0.5), 0)
+            bad.machine = Poisoned(QueueSpec(concurrency_max=1), backlog=0)
+            bad.unsure = False
+            served.driver._queues = {bad.id: bad, **served.driver._queues}
+            before = item_failures.counts().get("asynchronous", 0)
+            await served.ask(1, b"1,2")
+            await served.settled()
+            assert served.outputs() == {"1": b"1,2"}
+            assert item_failures.counts()["asynchronous"] > before
+            del served.driver._queues[bad.id]
 
     run(main)
