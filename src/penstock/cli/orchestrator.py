@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock import signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
 
@@ -88,8 +88,7 @@ async def _serve(config: ServerConfig, regions: Regions) -> None:
             os._exit(130)  # asked twice: do not wait for requests in flight
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    signals.own(loop, on_signal)
     try:
         url = await served.start()
         names = ", ".join(one.name for one in regions.access)

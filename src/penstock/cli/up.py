@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock import scheduling
+from penstock import scheduling, signals
 from penstock.cleanup import shielded
 from penstock.cli import next_steps, options, settings
 from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
@@ -105,8 +104,7 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
             os._exit(130)  # asked twice: do not wait for requests in flight
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    signals.own(loop, on_signal)
 
     async def serving(platform: Platform, addresses: Addresses) -> None:
         print(

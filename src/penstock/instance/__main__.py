@@ -20,7 +20,7 @@ from pathlib import Path
 
 import uvloop
 
-from penstock import scheduling
+from penstock import scheduling, signals
 from penstock.errors import PenstockError
 from penstock.fleet.identity import contexts, names
 from penstock.instance import session_reaper, spare
@@ -84,7 +84,7 @@ async def _serve(settings: InstanceSettings) -> int:
     memory = MemoryUse()
     server = InstanceServer(settings, memory=memory)
     stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    signals.own(loop, stop.set, [signal.SIGTERM])
 
     def parent_spoke() -> None:
         if not os.read(0, 4096):
