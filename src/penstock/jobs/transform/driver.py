@@ -108,14 +108,11 @@ class TransformDriver:
             return progress_of(record.totals, Pace(None, None), instances=0, waits=waits)
         run.capacity.count()
         so_far = run.tally.so_far(instance_s=run.capacity.instance_s, cost=run.capacity.cost)
-        waits = "room" if run.capacity.short_since is not None else ""
-        if run.waits_for:
-            waits = "storage"
         return progress_of(
             so_far,
             run.tally.pace(now=self._clock.monotonic()),
             instances=run.capacity.instances,
-            waits=waits,
+            waits="storage" if run.waits_for else run.waits,
             words=run.waits_for,
         )
 

@@ -371,6 +371,11 @@ class TransformRun:
         if tasks:
             await asyncio.wait(tasks)
 
+    @property
+    def waits(self) -> str:
+        """Why it computes nothing now; empty: it does."""
+        return self.capacity.waits(listed=self._calls is not None)
+
     def totals(self) -> JobTotals:
         return self.tally.totals(instance_s=self.capacity.instance_s, cost=self.capacity.cost)
 
