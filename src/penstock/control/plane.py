@@ -372,6 +372,10 @@ class ControlPlane:
         reconciler = self._reconciler
         return reconciler is not None and reconciler.work.client(instance_id) is not None
 
+    async def shares_disk(self) -> bool:
+        """Whether instances see the files of this machine, as far as is known."""
+        return self._reconciler is None or await self._reconciler.fleet.shares_disk()
+
     async def call_instance(
         self, instance_id: str, op: Mapping[str, Any], *, timeout_s: float
     ) -> dict[str, Any]:

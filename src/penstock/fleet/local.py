@@ -250,6 +250,9 @@ class LocalFleet:
     def spares(self) -> list[SpareSeen]:
         return self._spares.seen()
 
+    async def shares_disk(self) -> bool:
+        return True
+
     async def close(self, *, grace_s: float = 10.0) -> None:
         self._closing = True
         await self._spares.close()
