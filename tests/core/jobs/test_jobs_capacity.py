@@ -82,11 +82,19 @@ def test_a_model_that_loads_slowly_beside_others_gets_its_attempts(reason: str) 
 
 
 def why(outcome: str = FINE, **seen: Any) -> str:
-    nothing = {"listed": True, "asked": True, "copies": 0, "starting": 0, "loading": 0}
+    nothing = {
+        "again": False,
+        "listed": True,
+        "asked": True,
+        "copies": 0,
+        "starting": 0,
+        "loading": 0,
+    }
     return waits(outcome, **nothing | seen)
 
 
 def test_a_job_that_computes_nothing_always_says_why() -> None:
+    assert why(again=True, copies=1) == "taken-up-again"
     assert why(listed=False, asked=False) == "input-listing"
     assert why(asked=False) == "outputs-assembling"
     assert why(starting=2) == "instance-starting"

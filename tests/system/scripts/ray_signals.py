@@ -2,8 +2,8 @@
 
     python ray_signals.py ADDRESS TIMES
 
-Prints how often it heard of a SIGTERM, and ends with its input. Each may come at any moment: before it
-connects, while it does, connected, while it disconnects, and after.
+Prints how often it heard of a SIGTERM, and ends with its input. Each may come at any moment: before
+it connects, while it does, connected, while it disconnects, and after.
 """
 
 from __future__ import annotations

@@ -68,21 +68,31 @@ def decide(
 
 
 def waits(
-    outcome: str, *, listed: bool, asked: bool, copies: int, starting: int, loading: int
+    outcome: str,
+    *,
+    again: bool,
+    listed: bool,
+    asked: bool,
+    copies: int,
+    starting: int,
+    loading: int,
 ) -> str:
     """Why a job that has begun computes nothing now; empty: it does.
 
     Args:
         outcome: of `decide`.
+        again: its run has failed and is taken up again in a moment.
         listed: its objects are known.
         asked: for instances. It is not, or no more, where no span is left.
         copies: that answer.
         starting: instances that have no connection yet.
         loading: instances that bring and load the model.
 
-    Returns one of input-listing | outputs-assembling | room | instance-starting | model-loading |
-    instance-starts-again.
+    Returns one of taken-up-again | input-listing | outputs-assembling | room | instance-starting |
+    model-loading | instance-starts-again.
     """
+    if again:
+        return "taken-up-again"
     if not listed:
         return "input-listing"
     if not asked:

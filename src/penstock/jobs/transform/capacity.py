@@ -100,11 +100,12 @@ class JobCapacity:
         self.instance_s += seen.instances * passed_s
         self.cost += seen.price_per_hour * passed_s / 3600.0
 
-    def waits(self, *, listed: bool) -> str:
+    def waits(self, *, again: bool, listed: bool) -> str:
         """Why the job computes nothing now (`core/jobs/capacity.py`); empty: it does."""
         seen = self._seen()
         return waits(
             self._verdict(seen).outcome,
+            again=again,
             listed=listed,
             asked=self._hosted,
             copies=len(seen.copies),
