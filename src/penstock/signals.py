@@ -1,82 +1,73 @@
 """SIGTERM and SIGINT of a process are its own, whatever a library installs.
 
 A library may replace what the operating system does at a signal, below Python and on any thread.
-Ray's core does when it connects: at SIGTERM it prints a trace, calls what was there before, and
-aborts the process three seconds later by SIGALRM, in the middle of a drain. When it disconnects it
-leaves what ends a process at once. So what is ours is looked at and put back: all the time by a
-timer of the loop, and while such a library connects, which may keep the loop waiting, by a thread.
+Ray's core does when it connects: at SIGTERM it prints a trace, for as long as that takes, calls
+what was there before, and aborts the process three seconds later, in the middle of a drain. When it
+disconnects it leaves the default, which ends a process at once.
+
+A server therefore has these signals blocked in every thread, so that no handler runs, and one
+thread that waits for them. What it starts would inherit that: our processes begin with `unblock`.
+They have handlers, since what they start in turn is others' code, and look whether theirs are
+still there.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Final
 
-#: The alarm is nobody's: who sets one would end the process by it.
-_HELD: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
+#: Of a second signal: it is not waited for anything more.
+ASKED_TWICE: Final = 130
 _ACTION_BYTES: Final = 512  #: more than `struct sigaction` has anywhere; its contents are opaque
-#: Well within the three seconds that Ray's alarm leaves.
 _LOOK_EVERY_S: Final = 0.5
-#: While it is known that a library is at it: between its change and this one the default ends us.
-_WATCH_EVERY_S: Final = 0.002
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
-Actions = dict[signal.Signals, bytes]
+
+def block() -> None:
+    """On the main thread of a server, before there is any other; then `hear`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
 
 
-def own(
-    loop: asyncio.AbstractEventLoop,
-    on_signal: Callable[[], object],
-    numbers: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT),
-) -> None:
-    """`on_signal` is called on `loop` at each of `numbers`, from now on and until the loop is
-    closed. What is set for the others stays, too. Call it on the main thread."""
-    for number in numbers:
-        loop.add_signal_handler(number, on_signal)
-    ours = _now()
+def unblock() -> None:
+    """First thing in a process that a server has started."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
+
+
+def hear(loop: asyncio.AbstractEventLoop, on_signal: Callable[[], None]) -> None:
+    """After `block`: `on_signal` is called on `loop` at each of them. One that comes when the loop
+    is closed ends the process."""
+
+    def wait() -> None:
+        while True:
+            signal.sigwait(_ENDS)
+            try:
+                loop.call_soon_threadsafe(on_signal)
+            except RuntimeError:
+                os._exit(ASKED_TWICE)
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def handle(loop: asyncio.AbstractEventLoop, on_sigterm: Callable[[], object]) -> None:
+    """`on_sigterm` is called on `loop` at each SIGTERM; what is set for SIGINT stays as well."""
+    loop.add_signal_handler(signal.SIGTERM, on_sigterm)
+    ours = {number: _action(number) for number in _ENDS}
 
     def look() -> None:
-        _put_back(ours)
+        for number, action in ours.items():
+            if _action(number) != action:
+                put_back = ctypes.create_string_buffer(action, len(action))
+                _libc.sigaction(int(number), put_back, None)
         loop.call_later(_LOOK_EVERY_S, look)
 
     look()
-
-
-@contextlib.contextmanager
-def kept() -> Iterator[None]:
-    """Around a call of a library that installs handlers of its own, on any thread."""
-    ours, over = _now(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_WATCH_EVERY_S):
-            _put_back(ours)
-
-    watching = threading.Thread(target=watch, name="signals", daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watching.join()
-        _put_back(ours)
-
-
-def _now() -> Actions:
-    return {number: _action(number) for number in _HELD}
-
-
-def _put_back(ours: Actions) -> None:
-    for number, action in ours.items():
-        if _action(number) != action:
-            if number == signal.SIGALRM:
-                _libc.alarm(0)
-            _libc.sigaction(int(number), ctypes.create_string_buffer(action, len(action)), None)
 
 
 def _action(number: signal.Signals) -> bytes:

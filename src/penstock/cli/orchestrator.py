@@ -58,6 +58,7 @@ def run(config: ServerConfig, regions: Regions) -> None:
 
     from penstock.gateway import descriptors  # noqa: PLC0415
 
+    signals.block()
     logging.basicConfig(
         level=config.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -85,10 +86,10 @@ async def _serve(config: ServerConfig, regions: Regions) -> None:
 
     def on_signal() -> None:
         if stop.is_set():
-            os._exit(130)  # asked twice: do not wait for requests in flight
+            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
         stop.set()
 
-    signals.own(loop, on_signal)
+    signals.hear(loop, on_signal)
     try:
         url = await served.start()
         names = ", ".join(one.name for one in regions.access)

@@ -70,6 +70,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
     """Serves until a signal; deploys `deployments` (endpoint name -> artifact URI) meanwhile."""
     import uvloop  # noqa: PLC0415 - only the server needs it
 
+    signals.block()
     # gRPC's core writes past logging to standard error, a line for every failed handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(
@@ -101,10 +102,10 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
 
     def on_signal() -> None:
         if stop.is_set():
-            os._exit(130)  # asked twice: do not wait for requests in flight
+            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
         stop.set()
 
-    signals.own(loop, on_signal)
+    signals.hear(loop, on_signal)
 
     async def serving(platform: Platform, addresses: Addresses) -> None:
         print(

@@ -39,6 +39,7 @@ _GC_THRESHOLDS = (20_000, 50, 50)
 
 
 def main() -> int:
+    signals.unblock()
     die_with_parent()
     huge_pages_end_here()
     session_reaper.start()
@@ -84,7 +85,7 @@ async def _serve(settings: InstanceSettings) -> int:
     memory = MemoryUse()
     server = InstanceServer(settings, memory=memory)
     stop = asyncio.Event()
-    signals.own(loop, stop.set, [signal.SIGTERM])
+    signals.handle(loop, stop.set)
 
     def parent_spoke() -> None:
         if not os.read(0, 4096):

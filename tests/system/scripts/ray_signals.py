@@ -22,7 +22,7 @@ CONNECTED_S = 4.0
 
 async def main() -> None:
     heard: list[int] = []
-    signals.own(asyncio.get_running_loop(), lambda: heard.append(1))
+    signals.hear(asyncio.get_running_loop(), lambda: heard.append(1))
     print("began", flush=True)
     for _ in range(int(sys.argv[2])):
         cluster = Cluster(sys.argv[1])
@@ -33,4 +33,5 @@ async def main() -> None:
     await asyncio.to_thread(sys.stdin.read)
 
 
+signals.block()
 uvloop.run(main())

@@ -332,7 +332,7 @@ def _listen_config(fields: Json) -> ListenConfig:
 async def _serve(descriptor: int) -> None:
     process = GatewayProcess()
     loop = asyncio.get_running_loop()
-    signals.own(loop, lambda: loop.create_task(process.stop()), [signal.SIGTERM])
+    signals.handle(loop, lambda: loop.create_task(process.stop()))
     process.channel = await open_channel(socket.socket(fileno=descriptor), process)
     await process.ended.wait()
     if process.channel is not None:
@@ -341,6 +341,7 @@ async def _serve(descriptor: int) -> None:
 
 
 def main() -> None:
+    signals.unblock()
     wake_at_parents_death()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -1,7 +1,7 @@
 """Every call of Ray's.
 
 They are made in threads: they block, and Ray must not touch this process's signals (what its core
-does to them below Python is undone by `signals.kept`). Actors have this process as their owner:
+does to them below Python, `signals.py` makes harmless). Actors have this process as their owner:
 when it ends, by whatever means, they end, and what they started too.
 """
 
@@ -23,7 +23,6 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from penstock.errors import NotNowError
 from penstock.fleet.node import InstanceNode
-from penstock.signals import kept
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class Cluster:
             raise
 
     async def close(self) -> None:
-        await self._in_thread(_disconnect)
+        await self._in_thread(ray.shutdown)
         self._threads.shutdown(wait=False)
 
     async def make_group(self, bundle: dict[str, float]) -> Any:
@@ -121,25 +120,19 @@ def last_line(error: BaseException) -> str:
 def _connect(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
     try:
-        with kept():
-            ray.init(
-                address,
-                namespace="penstock",
-                log_to_driver=False,
-                configure_logging=False,
-                ignore_reinit_error=True,
-            )
+        ray.init(
+            address,
+            namespace="penstock",
+            log_to_driver=False,
+            configure_logging=False,
+            ignore_reinit_error=True,
+        )
     except (RayError, ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
         raise NotNowError(
             "ray-unreachable",
             f"the Ray cluster at {address} can't be reached: {last_line(error)}",
             hint="'ray status' there tells whether it runs; see docs/howto/ray.md.",
         ) from error
-
-
-def _disconnect() -> None:
-    with kept():
-        ray.shutdown()
 
 
 def _make_group(bundle: dict[str, float]) -> Any:
