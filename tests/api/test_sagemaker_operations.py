@@ -135,6 +135,14 @@ def error(message: str, code: str = "ValidationException") -> tuple[int, dict[st
     return 400, {"__type": code, "message": message}
 
 
+def test_an_image_that_names_no_runtime_is_refused_with_the_model(plane: Plane) -> None:
+    """Not minutes later, by the instance that was started for it."""
+    container = {"Image": "local://auto", "ModelDataUrl": "s3://b/m.tar.gz"}
+    status, told = plane.call("CreateModel", ModelName="shop", PrimaryContainer=container)
+    assert status == 400
+    assert told["message"].startswith("the image 'local://auto' names no runtime of Penstock. Use")
+
+
 def test_describe_model_echoes_what_create_was_given(plane: Plane) -> None:
     container = {"ModelDataUrl": "s3://b/m.tar.gz", "Environment": {"A": "1"}}
     created = plane.call("CreateModel", ModelName="shop", PrimaryContainer=container)

@@ -74,6 +74,12 @@ def test_what_is_over_ends_with_its_story_and_is_seen_as_ending() -> None:
     assert expired.next_deadline is None
 
 
+def test_no_clock_ends_the_start_of_a_guest() -> None:
+    one = seen("a", STARTING, since=0.0)
+    state = observed(Seen(replace(one.instance, guest=True)))
+    assert expire(state, now=9999.0, spec=SPEC) == Expired((), state, None)
+
+
 def test_a_copy_that_has_its_instance_to_itself_takes_it_along() -> None:
     loading = observed(seen("a", LOADING), seen("b", LOST, ordinal=1, copy=2, since=1.0))
     expired = expire(loading, now=160.0, spec=SPEC)

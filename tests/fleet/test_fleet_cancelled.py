@@ -50,9 +50,10 @@ def test_a_cancel_while_a_child_that_closed_its_output_ends_takes_its_end_from_n
             start = asyncio.create_task(fleet.start(spec_of(tmp_path)))
             await poll(lambda: bool(fleet._children))
             child = fleet._children["one"]
-            await poll(lambda: child.output.at_eof())
+            await poll(child.output.at_eof)
             await cancelled_on_and_on(start)
-            assert child.ended.done() and not child.ended.cancelled()
+            assert child.ended.done()
+            assert not child.ended.cancelled()
             await asyncio.wait_for(fleet.stop("one", grace_s=0.0), _STOP_S)
 
     run(test)
@@ -65,7 +66,8 @@ def test_a_stop_that_is_cancelled_is_finished_by_the_next_one(tmp_path: Path, ru
             for turns in range(_TURNS):
                 assert await cancelled_after(turns, fleet.stop("one", grace_s=60.0))
             await asyncio.wait_for(fleet.stop("one", grace_s=0.0), _STOP_S)
-            assert handle.pid is not None and not alive(handle.pid)
+            assert handle.pid is not None
+            assert not alive(handle.pid)
             assert fleet._children == {}
 
     run(test)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.fleet.local_site import Run, alive, children_of, fleet_of, poll, spec_of
 
+from penstock.core.guest_start import GuestStartSpec
+from penstock.errors import NotNowError
 from penstock.fleet.base import InstanceExit
 
 
@@ -67,5 +71,36 @@ def test_a_guest_ends_at_once_with_all_that_it_started(tmp_path: Path, run: Run)
             assert not alive(handle.pid)
             await poll(lambda: not alive(int(worker)))
             assert exits == []
+
+    run(test)
+
+
+def test_a_guest_that_was_stopped_while_it_started_goes_on(tmp_path: Path, run: Run) -> None:
+    """However long the wall's clock says that it took: here ten times its limit."""
+
+    async def test() -> None:
+        spec = GuestStartSpec(look_every_s=0.05)
+        async with fleet_of(tmp_path, start_s_max=0.1, guest_start=spec) as fleet:
+            start = asyncio.create_task(fleet.start(replace(spec_of(tmp_path), guest=True)))
+            await poll(lambda: bool(fleet._children))
+            pid = fleet._children["one"].process.pid
+            os.kill(pid, signal.SIGSTOP)
+            done, _ = await asyncio.wait([start], timeout=1.0)
+            assert not done
+            os.kill(pid, signal.SIGCONT)
+            assert (await start).pid == pid
+
+    run(test)
+
+
+def test_a_guest_that_stands_still_is_ended(tmp_path: Path, run: Run) -> None:
+    async def test() -> None:
+        spec = GuestStartSpec(look_every_s=0.05, still_s_max=0.5)
+        async with fleet_of(tmp_path, "--mute", guest_start=spec) as fleet:
+            with pytest.raises(NotNowError) as raised:
+                await fleet.start(replace(spec_of(tmp_path), guest=True))
+            assert raised.value.code == "instance-start-still"
+            assert "instance one had no processor time for 0.5 s" in raised.value.message
+            assert fleet._children == {}
 
     run(test)

@@ -198,7 +198,7 @@ def test_the_numbers_of_files_that_an_ended_child_had_are_closed_once(
     """Closed once more when its objects are collected, they are somebody else's by then."""
 
     async def test() -> None:
-        async with fleet_of(tmp_path) as fleet:
+        async with fleet_of(tmp_path, "--mute") as fleet:
             children = []
             for turns in range(1, 6):  # at each place where a start waits
                 start = asyncio.create_task(fleet.start(spec_of(tmp_path, f"t{turns}")))

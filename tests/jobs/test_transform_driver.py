@@ -387,6 +387,17 @@ def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_a_job_whose_instances_do_not_see_the_servers_disk_is_refused(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        site.plane.shared = False
+        with pytest.raises(CallerError) as raised:
+            await site.create("j")
+        assert raised.value.code == "job-files-not-shared"
+
+    run(tmp_path, test)
+
+
 def test_a_job_without_room_waits_and_says_so(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
         site.put("a.txt", "one")

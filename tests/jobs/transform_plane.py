@@ -60,6 +60,7 @@ class Plane:
         self.failures: tuple[SlotFailure, ...] = ()  #: of every slot: no copy comes then
         self.befalls: Befalls = lambda job, span: None
         self.deaths = 0  #: of instances
+        self.shared = True  #: instances see the files of the server
         self.holds_at_deaths = False  #: spans wait from each of them on
         self.hold = asyncio.Event()  #: cleared: spans wait
         self.hold.set()
@@ -101,6 +102,9 @@ class Plane:
 
     def instances(self, name: str) -> list[InstanceView]:
         return []
+
+    async def shares_disk(self) -> bool:
+        return self.shared
 
     def instance_phase(self, instance_id: str) -> str:
         return "running" if self.answers(instance_id) else ""

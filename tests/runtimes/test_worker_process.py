@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.cancelling import cancelled_after
 
 from penstock.artifacts.description import ModelDescription
 from penstock.errors import ModelError, PenstockError
@@ -178,5 +179,27 @@ def test_a_start_that_comes_too_late_leaves_nothing_behind(tmp_path: Path, end: 
         await until(lambda: kept._restart is not None and kept._restart.done())
         assert [each.ended for each in kept.spawned[1:]] == ([["closed"]] if end == "kill" else [])
         assert (kept.process, kept.told) == (None, ["lost 2", "lost 3"])
+
+    asyncio.run(scenario())
+
+
+#: A worker that answers nothing and does not end when its socket is closed.
+MUTE = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(600)
+"""
+
+
+def test_a_start_that_is_cancelled_on_and_on_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "mute.py").write_text(MUTE)
+
+    async def scenario() -> None:
+        worker = WorkerProcess(context_of(tmp_path), lambda *message: None, lambda error: None)
+        start = worker.start("mute", {}, {"PYTHONPATH": str(tmp_path)}, None)
+        assert await cancelled_after(8, start)
+        assert worker.pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(worker.pid, 0)
 
     asyncio.run(scenario())

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.environments import python_of
 from tests.system.harness import EXAMPLES, Server, alive, create, python_model, wait_until
 from tests.system.load import Load
-from tests.system.ray_site import RayCluster, cluster_of, raylets_of, ready_copies, server_on
+from tests.system.ray_site import ROOT, RayCluster, cluster_of, raylets_of, ready_copies, server_on
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
+
+SCRIPT = Path(__file__).parent / "scripts" / "ray_signals.py"
+
+#: Longer than the alarm that Ray's own handler of SIGTERM sets.
+SLOW = """
+import time
+def model_fn(model_dir):
+    return None
+def transform_fn(model, body, content_type, accept):
+    time.sleep(6)
+    return body, content_type
+"""
 
 ECHO = """
 def model_fn(model_dir):
@@ -139,3 +154,40 @@ def test_a_server_on_no_node_reaches_the_cluster_by_rays_client(
         assert server.post("/endpoints/remote/invocations", b"[2.0]") == (200, b"[2.0]")
     finally:
         assert server.stop() == 0, server.log()
+
+
+def test_a_server_that_is_told_to_end_answers_what_is_in_flight(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """Ray's core has a handler of its own for SIGTERM, by which a process is aborted after 3 s."""
+    server = server_on(cluster, tmp_path / "state").start()
+    try:
+        create(server, "slow", python_model(tmp_path / "model", SLOW))
+        server.wait_in_service("slow", seconds=240)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(server.post, "/endpoints/slow/invocations", b"[3.0]")
+            wait_until(
+                lambda: any(copy["outstanding"] for copy in server.copies("slow")),
+                seconds=60, what="the request on its copy",
+            )  # fmt: skip
+            assert server.stop() == 0, server.log()
+            assert asked.result() == (200, b"[3.0]")
+    finally:
+        server.kill()
+
+
+def test_a_signal_is_ours_at_every_moment_of_a_connection(cluster: RayCluster) -> None:
+    command = [str(python_of("ray")), str(SCRIPT), cluster.address, "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    sent = 0
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "began\n"
+        while not select.select([process.stdout], [], [], 0.2)[0]:
+            process.send_signal(signal.SIGTERM)
+            sent += 1
+        told, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert int(told) >= sent // 2, "signals of the same kind that wait are one"

@@ -144,6 +144,7 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "core/grants.py": ("core/test_core_grants.py",),
     "core/head_check.py": ("core/test_core_head_check.py",),
     "core/guest_room.py": ("core/test_core_guest_room.py",),
+    "core/guest_start.py": ("core/test_core_guest_start.py",),
     "core/host_gate.py": ("core/test_core_host_gate.py",),
     "core/hot_shapes.py": ("core/test_core_hot_shapes.py",),
     "core/idle_warm_up.py": ("core/test_core_idle_warm_up.py",),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock import signals
 from penstock.cleanup import shielded
 from penstock.cli import options, settings
 
@@ -58,6 +58,7 @@ def run(config: ServerConfig, regions: Regions) -> None:
 
     from penstock.gateway import descriptors  # noqa: PLC0415
 
+    signals.block()
     logging.basicConfig(
         level=config.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -85,11 +86,10 @@ async def _serve(config: ServerConfig, regions: Regions) -> None:
 
     def on_signal() -> None:
         if stop.is_set():
-            os._exit(130)  # asked twice: do not wait for requests in flight
+            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    signals.hear(loop, on_signal)
     try:
         url = await served.start()
         names = ", ".join(one.name for one in regions.access)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock import scheduling
+from penstock import scheduling, signals
 from penstock.cleanup import shielded
 from penstock.cli import next_steps, options, settings
 from penstock.cli.deploy import artifact_uri, create_or_update, wait_in_service
@@ -71,6 +70,7 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
     """Serves until a signal; deploys `deployments` (endpoint name -> artifact URI) meanwhile."""
     import uvloop  # noqa: PLC0415 - only the server needs it
 
+    signals.block()
     # gRPC's core writes past logging to standard error, a line for every failed handshake.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logging.basicConfig(
@@ -102,11 +102,10 @@ async def _serve(config: ServerConfig, deployments: Mapping[str, str], instance_
 
     def on_signal() -> None:
         if stop.is_set():
-            os._exit(130)  # asked twice: do not wait for requests in flight
+            os._exit(signals.ASKED_TWICE)  # do not wait for requests in flight
         stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
+    signals.hear(loop, on_signal)
 
     async def serving(platform: Platform, addresses: Addresses) -> None:
         print(

@@ -65,6 +65,7 @@ class InstanceEntry:
             taken_bytes=self.own_bytes,
             leaving=self.leaving,
             instance_type=self.kind.name,
+            guest=self.guest,
         )
 
     def note_memory(self, measured: Mapping[str, Any]) -> None:

@@ -39,6 +39,7 @@ class HostedSeen:
     copies: tuple[HostedCopy, ...]  #: those that answer
     instances: int  #: that it holds, in any phase
     coming: int  #: of them, those without a copy that answers
+    starting: int = 0  #: of those, the ones that have no connection yet
     price_per_hour: float  #: of all of them, US dollars
     failures: tuple[SlotFailure, ...]  #: the last of each slot
 
@@ -122,6 +123,7 @@ def seen_of(ledger: EndpointLedger) -> HostedSeen:
             one.phase in (STARTING, RUNNING) and one.instance_id not in answering
             for one in ledger.instances.values()
         ),
+        starting=sum(one.phase == STARTING for one in ledger.instances.values()),
         price_per_hour=sum(one.kind.price_per_hour for one in ledger.instances.values()),
         failures=ledger.observed().failures,
     )

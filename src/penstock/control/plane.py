@@ -43,6 +43,7 @@ from penstock.core.room import MachineCapacity
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.fleet.base import Fleet, PlatformAccess, SpareSeen
 from penstock.fleet.catalogue import InstanceCatalogue
+from penstock.fleet.local import START_S_MAX
 from penstock.fleet.machine import available_bytes, this_machine
 from penstock.metrics import item_failures
 
@@ -372,6 +373,10 @@ class ControlPlane:
         reconciler = self._reconciler
         return reconciler is not None and reconciler.work.client(instance_id) is not None
 
+    async def shares_disk(self) -> bool:
+        """Whether instances see the files of this machine, as far as is known."""
+        return self._reconciler is None or await self._reconciler.fleet.shares_disk()
+
     async def call_instance(
         self, instance_id: str, op: Mapping[str, Any], *, timeout_s: float
     ) -> dict[str, Any]:
@@ -410,11 +415,14 @@ class ControlPlane:
 
 
 def _spec_for(config: ServerConfig) -> ReconcileSpec:
-    """A copy that is taken away is given the time of the longest request that it may have. An
+    """A copy that is taken away is given the time of the longest request that it may have. A fleet
+    has its own limit for a start and knows more of what went wrong, so that comes first. An
     instance of a cluster may first need a node."""
     spec, limits = ReconcileSpec(), config.limits
+    start_s_max = START_S_MAX + spec.margin_s
     if config.control.fleet != FLEET_LOCAL:
-        spec = replace(spec, start_s_max=config.control.node_wait_s + _NODE_START_S)
+        start_s_max = config.control.node_wait_s + _NODE_START_S
+    spec = replace(spec, start_s_max=start_s_max)
     longest_s = max(limits.request_timeout_s, limits.stream_timeout_s)
     return replace(spec, drain_s_max=longest_s + spec.margin_s)
 

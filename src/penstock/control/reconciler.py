@@ -94,6 +94,7 @@ class ReconcilerDriver:
         self._log_dir = settings.log_dir
         self.ready_times = ReadyTimes()
         self.spares = fleet.spares
+        self.fleet = fleet
         self._kept_times = (
             ReadyTimesFile(ready_times_file, self.ready_times) if ready_times_file else None
         )

@@ -76,6 +76,7 @@ class InstanceObserved:
     taken_bytes: int = 0  #: of its memory, as the operating system measures; 0 = not measured yet
     leaving: bool = False  #: it was decided to take it away while copies on it serve
     instance_type: str = ""  #: tells the pool of a variant that has several
+    guest: bool = False  #: it runs on what others leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,5 +101,9 @@ class Fleet(Protocol):
     def spares(self) -> Sequence[SpareSeen]:
         """Those that there are now."""
 
+    async def shares_disk(self) -> bool:
+        """Whether every instance sees the files of this machine. What is not known counts as yes:
+        a cluster that has no nodes yet."""
+
     async def close(self) -> None:
         """Stops every instance."""

@@ -25,10 +25,12 @@ from typing import BinaryIO, Final
 import orjson
 
 from penstock.cleanup import shielded
+from penstock.core.guest_start import TIMEOUT, GuestStart, GuestStartSpec
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
 from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
+from penstock.fleet.machine import cpu_s
 from penstock.fleet.output_pipe import OutputPipe
 from penstock.fleet.spares import Spares
 from penstock.runtimes.environment import for_instances, with_huge_pages
@@ -177,12 +179,14 @@ class LocalFleet:
         *,
         command: Sequence[str] = (sys.executable, "-m", "penstock.instance"),
         start_s_max: float = START_S_MAX,
+        guest_start: GuestStartSpec | None = None,
         log_look_every_s: float = _LOG_LOOK_EVERY_S,
     ) -> None:
         self.on_exit: Callable[[str, InstanceExit], None] = lambda instance_id, how: None
         self._runtime_dir = runtime_dir
         self._command = tuple(command)
         self._start_s_max = start_s_max
+        self._guest_start = guest_start or GuestStartSpec()
         self._log_look_every_s = log_look_every_s
         self._children: dict[str, Child] = {}
         self._starting: set[str] = set()
@@ -221,6 +225,8 @@ class LocalFleet:
         )
 
     async def _broken_off(self, instance_id: str, child: Child) -> None:
+        if child.guest:  # it gives its memory back in our time
+            await asyncio.to_thread(guest_end.end, child.process.pid)
         await child.wait_ended()
         self._forget(instance_id)
 
@@ -243,6 +249,9 @@ class LocalFleet:
 
     def spares(self) -> list[SpareSeen]:
         return self._spares.seen()
+
+    async def shares_disk(self) -> bool:
+        return True
 
     async def close(self, *, grace_s: float = 10.0) -> None:
         self._closing = True
@@ -320,15 +329,12 @@ class LocalFleet:
             }
         )
         try:
-            async with asyncio.timeout(self._start_s_max):
-                if await _read_ready(child):
-                    return
-        except TimeoutError:
-            late = NotNowError(
-                "instance-start-timeout",
-                f"instance {spec.instance_id} was not ready within {self._start_s_max:g} s",
-                hint=f"Look at {spec.log_path}.",
-            )
+            wait = self._guest_ready if child.guest else self._ready_in_time
+            if await wait(child):
+                return
+        except NotNowError as late:
+            late.message = f"instance {spec.instance_id} {late.message}"
+            late.hint = f"Look at {spec.log_path}."
             raise logged(late, child.tell) from None
         # Closing its output is not yet ending: such a child is ended by us.
         await asyncio.wait([child.ended], timeout=1.0)
@@ -341,6 +347,32 @@ class LocalFleet:
             hint=f"Look at {spec.log_path}.",
         )
         raise logged(died, child.tell)
+
+    async def _ready_in_time(self, child: Child) -> bool:
+        try:
+            async with asyncio.timeout(self._start_s_max):
+                return await _read_ready(child)
+        except TimeoutError:
+            story = f"was not ready within {self._start_s_max:g} s"
+            raise NotNowError("instance-start-timeout", story) from None
+
+    async def _guest_ready(self, child: Child) -> bool:
+        """However long it takes, as long as it gets on (`core/guest_start.py`)."""
+        loop, spec = asyncio.get_running_loop(), self._guest_start
+        start = GuestStart(spec, now=loop.time())
+        reading = asyncio.create_task(_read_ready(child))
+        try:
+            while not (await asyncio.wait([reading], timeout=spec.look_every_s))[0]:
+                reason = start.look(cpu_s(child.process.pid), now=loop.time())
+                if reason == TIMEOUT:
+                    story = f"was not ready within {spec.cpu_s_max:g} s of processor time"
+                    raise NotNowError("instance-start-timeout", story)
+                if reason:
+                    story = f"had no processor time for {spec.still_s_max:g} s of its start"
+                    raise NotNowError("instance-start-still", story)
+            return reading.result()
+        finally:
+            reading.cancel()
 
     async def _watch(self, instance_id: str, child: Child) -> None:
         code = await child.wait_ended()

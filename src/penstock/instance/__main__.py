@@ -20,7 +20,7 @@ from pathlib import Path
 
 import uvloop
 
-from penstock import scheduling
+from penstock import scheduling, signals
 from penstock.errors import PenstockError
 from penstock.fleet.identity import contexts, names
 from penstock.instance import session_reaper, spare
@@ -39,6 +39,7 @@ _GC_THRESHOLDS = (20_000, 50, 50)
 
 
 def main() -> int:
+    signals.unblock()
     die_with_parent()
     huge_pages_end_here()
     session_reaper.start()
@@ -84,7 +85,7 @@ async def _serve(settings: InstanceSettings) -> int:
     memory = MemoryUse()
     server = InstanceServer(settings, memory=memory)
     stop = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    signals.handle(loop, stop.set)
 
     def parent_spoke() -> None:
         if not os.read(0, 4096):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.endpoint_state import SlotFailure
-from penstock.core.jobs.capacity import FINE, HOPELESS, SHORT, CapacityVerdict, decide
+from penstock.core.jobs.capacity import FINE, HOPELESS, SHORT, CapacityVerdict, decide, waits
 
 
 def failure(reason: str, **fields: Any) -> SlotFailure:
@@ -68,3 +68,37 @@ def test_a_guest_that_gets_no_core_is_tried_for_ever() -> None:
 def test_the_lowest_slot_tells() -> None:
     told = verdict(failure("b", ordinal=1, permanent=True), failure("a", ordinal=0, permanent=True))
     assert told.message == "told of a"
+
+
+@pytest.mark.parametrize("reason", ["instance-start-still", "instance-unreachable"])
+def test_a_guest_that_gets_no_core_is_started_again_without_end(reason: str) -> None:
+    assert verdict(failure(reason, count=99)).outcome == FINE
+
+
+@pytest.mark.parametrize("reason", ["startup-timeout", "load-timeout"])
+def test_a_model_that_loads_slowly_beside_others_gets_its_attempts(reason: str) -> None:
+    assert verdict(failure(reason, permanent=True, count=5)).outcome == FINE
+    assert verdict(failure(reason, permanent=True, count=6)).outcome == HOPELESS
+
+
+def why(outcome: str = FINE, **seen: Any) -> str:
+    nothing = {
+        "again": False,
+        "listed": True,
+        "asked": True,
+        "copies": 0,
+        "starting": 0,
+        "loading": 0,
+    }
+    return waits(outcome, **nothing | seen)
+
+
+def test_a_job_that_computes_nothing_always_says_why() -> None:
+    assert why(again=True, copies=1) == "taken-up-again"
+    assert why(listed=False, asked=False) == "input-listing"
+    assert why(asked=False) == "outputs-assembling"
+    assert why(starting=2) == "instance-starting"
+    assert why(starting=1, loading=1) == "model-loading"
+    assert why() == "instance-starts-again"
+    assert why(SHORT) == "room"
+    assert why(copies=1, starting=1) == ""

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import uvloop
 
-from penstock import scheduling
+from penstock import scheduling, signals
 from penstock.api.access import Authenticator
 from penstock.api.app import build_refusal
 from penstock.api.aws import AwsFrontDoor
@@ -335,7 +335,7 @@ def _listen_config(fields: Json) -> ListenConfig:
 async def _serve(descriptor: int) -> None:
     process = GatewayProcess()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, lambda: loop.create_task(process.stop()))
+    signals.handle(loop, lambda: loop.create_task(process.stop()))
     process.channel = await open_channel(socket.socket(fileno=descriptor), process)
     await process.ended.wait()
     if process.channel is not None:
@@ -344,6 +344,7 @@ async def _serve(descriptor: int) -> None:
 
 
 def main() -> None:
+    signals.unblock()
     wake_at_parents_death()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the server
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)

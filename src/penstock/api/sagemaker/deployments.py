@@ -14,8 +14,10 @@ from penstock.api.sagemaker.instance_pools import check_instance_types, instance
 from penstock.api.sagemaker.managed_scaling import check_managed_scaling, managed_scaling
 from penstock.api.sagemaker.names import invalid
 from penstock.api.sagemaker.routing_config import check_routing_config, routing_fields
+from penstock.artifacts.images import image_hint
 from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
 from penstock.core.holding import ZERO_CAPACITY_MODES, ZERO_CAPACITY_VARIABLE
+from penstock.errors import CallerError
 
 #: SageMaker's defaults for the two timeouts of a variant, s.
 DOWNLOAD_TIMEOUT_S = 3600.0
@@ -187,6 +189,10 @@ def primary_container(model: Mapping[str, Any]) -> Mapping[str, Any]:
         raise invalid("ModelPackageName is not supported: give ModelDataUrl.")
     if not model_uri(container) and not container.get("Image"):
         raise invalid("A model needs ModelDataUrl (or ModelDataSource), Image, or both.")
+    try:
+        image_hint(container.get("Image", ""), {})
+    except CallerError as unknown:
+        raise invalid(f"{unknown.message}. {unknown.hint}") from unknown
     if container.get("Mode") == MULTI_MODEL:
         _check_multi_model(container)
     elif container.get("MultiModelConfig"):

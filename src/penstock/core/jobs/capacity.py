@@ -22,7 +22,12 @@ _TAKEN: Final = ("memory-taken", "memory-short", "memory-outgrown", "accelerator
 #: Of one slot in a row, when a copy answered before: then it is not the model.
 _FAILURES_MAX: Final = 10
 #: Signs of a machine whose cores others want: a guest gets what is left, and that may be nothing.
-_STARVED: Final = ("start-timeout", "connection-lost", "instance-gone", "instance-silent")
+_STARVED: Final = (
+    "start-timeout", "instance-start-still", "connection-lost", "instance-gone", "instance-silent",
+    "instance-unreachable",
+)  # fmt: skip
+#: A model that loads for too long on the clock may have had no core: it gets its attempts.
+_SLOW: Final = ("startup-timeout", "load-timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +59,48 @@ def decide(
     for one in ordered:
         if one.reason in (*_TAKEN, *_STARVED):
             continue
-        if one.permanent or one.count >= count_max:
+        if (one.permanent and one.reason not in _SLOW) or one.count >= count_max:
             return CapacityVerdict(HOPELESS, one.message)
     if coming:
         return CapacityVerdict(FINE)
     taken = [one for one in ordered if one.reason in _TAKEN]
     return CapacityVerdict(SHORT, taken[0].message) if taken else CapacityVerdict(FINE)
+
+
+def waits(
+    outcome: str,
+    *,
+    again: bool,
+    listed: bool,
+    asked: bool,
+    copies: int,
+    starting: int,
+    loading: int,
+) -> str:
+    """Why a job that has begun computes nothing now; empty: it does.
+
+    Args:
+        outcome: of `decide`.
+        again: its run has failed and is taken up again in a moment.
+        listed: its objects are known.
+        asked: for instances. It is not, or no more, where no span is left.
+        copies: that answer.
+        starting: instances that have no connection yet.
+        loading: instances that bring and load the model.
+
+    Returns one of taken-up-again | input-listing | outputs-assembling | room | instance-starting |
+    model-loading | instance-starts-again.
+    """
+    if again:
+        return "taken-up-again"
+    if not listed:
+        return "input-listing"
+    if not asked:
+        return "outputs-assembling"
+    if copies:
+        return ""
+    if outcome == SHORT:
+        return "room"
+    if loading:
+        return "model-loading"
+    return "instance-starting" if starting else "instance-starts-again"

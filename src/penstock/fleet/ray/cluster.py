@@ -1,7 +1,8 @@
 """Every call of Ray's.
 
-They are made in threads: they block, and Ray must not touch this process's signals. Actors have
-this process as their owner: when it ends, by whatever means, they end, and what they started too.
+They are made in threads: they block, and Ray must not touch this process's signals (what its core
+does to them below Python, `signals.py` makes harmless). Actors have this process as their owner:
+when it ends, by whatever means, they end, and what they started too.
 """
 
 from __future__ import annotations
@@ -72,6 +73,11 @@ class Cluster:
     async def remove(self, actor: Any, group: Any) -> None:
         """Either may be None."""
         await self._in_thread(_remove, actor, group)
+
+    async def hosts(self) -> set[str]:
+        """The host names of the nodes that there are."""
+        nodes = await self._in_thread(ray.nodes)
+        return {str(one["NodeManagerHostname"]) for one in nodes if one["Alive"]}
 
     async def ask_for_nodes(self, bundles: list[dict[str, float]]) -> None:
         """Has the autoscaler provide for all of `bundles`, those that run included."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -91,6 +92,13 @@ class RayFleet:
 
     def spares(self) -> Sequence[SpareSeen]:
         return ()
+
+    async def shares_disk(self) -> bool:
+        """Where all nodes are this machine."""
+        try:
+            return await self._cluster.hosts() <= {socket.gethostname()}
+        except CALL_FAILED:
+            return True
 
     async def close(self, *, grace_s: float = 10.0) -> None:
         self._closing = True

@@ -23,6 +23,8 @@ from penstock.fleet.ray.watching import last_log
 #: A busy node makes the process of an actor in seconds; the instance's own start comes on top.
 _ACTOR_S_MAX: Final = 120.0
 _START_S_MAX: Final = 90.0
+#: The node itself ends a guest's start that stands still, and Ray tells of a node that is lost.
+_GUEST_START_S_MAX: Final = 86_400.0
 
 
 class Starting:
@@ -53,7 +55,8 @@ class Starting:
         check_version(str(told.get("version")), str(told.get("wire")), f"the node of {instance_id}")
         wanted = await self._wanted(held, str(told["request"]))
         try:
-            begun = await self._cluster.answer(held.actor.start, wanted, seconds=_START_S_MAX)
+            limit_s = _GUEST_START_S_MAX if held.spec.guest else _START_S_MAX
+            begun = await self._cluster.answer(held.actor.start, wanted, seconds=limit_s)
         except CALL_FAILED as error:
             raise node_lost(instance_id, error) from error
         if "error" in begun:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from penstock.fleet.machine import cpu_s
 from penstock.runtimes.workers.memory import own_bytes, tree_pids
 
 __all__ = ["cpu_s", "own_bytes", "rss_bytes", "tree_pids"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def rss_bytes(pid: int) -> int:
@@ -18,15 +18,6 @@ def rss_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of all its threads."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 def proportional_bytes(pid: int) -> int:

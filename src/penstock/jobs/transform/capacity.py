@@ -9,7 +9,7 @@ from penstock.clock import Clock
 from penstock.control.hosted import HostedCopy, HostedSeen
 from penstock.control.plane import ControlPlane
 from penstock.core.deployment import DeploymentSpec, VariantSpec
-from penstock.core.jobs.capacity import FINE, SHORT, CapacityVerdict, decide
+from penstock.core.jobs.capacity import FINE, SHORT, CapacityVerdict, decide, waits
 from penstock.core.jobs.spec import TransformSpec
 
 #: What its deployment is called; endpoints' names have no slash.
@@ -85,9 +85,7 @@ class JobCapacity:
         if not self._hosted:
             return (), CapacityVerdict(FINE)
         self._answered = self._answered or bool(seen.copies)
-        verdict = decide(
-            seen.failures, copies=len(seen.copies), coming=seen.coming, answered=self._answered
-        )
+        verdict = self._verdict(seen)
         if verdict.outcome != SHORT:
             self.short_since = None
         elif self.short_since is None:
@@ -101,6 +99,24 @@ class JobCapacity:
         self._counted_at = now
         self.instance_s += seen.instances * passed_s
         self.cost += seen.price_per_hour * passed_s / 3600.0
+
+    def waits(self, *, again: bool, listed: bool) -> str:
+        """Why the job computes nothing now (`core/jobs/capacity.py`); empty: it does."""
+        seen = self._seen()
+        return waits(
+            self._verdict(seen).outcome,
+            again=again,
+            listed=listed,
+            asked=self._hosted,
+            copies=len(seen.copies),
+            starting=seen.starting,
+            loading=seen.coming - seen.starting,
+        )
+
+    def _verdict(self, seen: HostedSeen) -> CapacityVerdict:
+        return decide(
+            seen.failures, copies=len(seen.copies), coming=seen.coming, answered=self._answered
+        )
 
     @property
     def instances(self) -> int:

@@ -16,7 +16,7 @@ from penstock.core.jobs import queue
 from penstock.core.jobs.progress import Pace
 from penstock.core.jobs.queue import JobRunning, JobWaiting
 from penstock.core.jobs.spec import TransformSpec
-from penstock.errors import NotNowError, PenstockError
+from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.capacity import instances_max
 from penstock.jobs.transform.progress import progress_of
@@ -84,12 +84,20 @@ class TransformDriver:
         self._runs.clear()
 
     async def check(self, spec: TransformSpec) -> None:
-        """What can be known before any work: the instance type, the filters, that the output can be
-        written and the input is there.
+        """What can be known before any work: the instance type, that instances see what the job
+        keeps on this machine, the filters, that the output can be written and the input is there.
 
         Raises CallerError, and NotNowError where a store does not answer.
         """
         self._plane.catalogue.resolve(spec.instance_type)
+        if not await self._plane.shares_disk():
+            raise CallerError(
+                "job-files-not-shared",
+                "the nodes of the cluster do not see this machine's disk, where a job keeps what"
+                " its instances have done so far",
+                hint="Run transform jobs on a server with --fleet local, or on a cluster whose"
+                " nodes are all this machine.",
+            )
         checking = asyncio.ensure_future(asyncio.to_thread(_check, spec, self._settings))
         self._checks.add(checking)
         checking.add_done_callback(self._checked)
@@ -110,14 +118,11 @@ class TransformDriver:
             return progress_of(record.totals, Pace(None, None), instances=0, waits=waits)
         run.capacity.count()
         so_far = run.tally.so_far(instance_s=run.capacity.instance_s, cost=run.capacity.cost)
-        waits = "room" if run.capacity.short_since is not None else ""
-        if run.waits_for:
-            waits = "storage"
         return progress_of(
             so_far,
             run.tally.pace(now=self._clock.monotonic()),
             instances=run.capacity.instances,
-            waits=waits,
+            waits="storage" if run.waits_for else run.waits,
             words=run.waits_for,
         )
 

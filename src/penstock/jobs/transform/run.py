@@ -84,6 +84,7 @@ class TransformRun:
         self._looks = False  #: a look at its copies is in the inbox
         self._stuck = Stuck()  #: what is not the machine's: its listing, its record, its end
         self._machine: TransformJob | None = None
+        self._again = False  #: it has failed and is to be taken up from the record
         self._task: asyncio.Task[None] | None = None
         self._calls: SpanCalls | None = None
         self._outputs: JobOutputs | None = None
@@ -119,12 +120,12 @@ class TransformRun:
 
     async def _run(self) -> None:
         name = self._record.name
-        again = False
         while True:
             try:
-                if again:
+                if self._again:
                     database = self._plane.database
                     self._record = await database.call(transactions.describe, name)
+                    self._again = False
                 await self._once()
                 break
             except PenstockError as error:
@@ -133,11 +134,11 @@ class TransformRun:
             except Exception:
                 _log.exception("transform job %s failed and is taken up again", name)
                 pause_s = _BUG_RETRY_S
+            self._again = True
             await self._cancel()
             if self._calls is not None:  # what nobody hears of any more would be in the way
                 await self._calls.stop()
             await asyncio.sleep(pause_s)
-            again = True
         self._ended(name)
 
     async def _once(self) -> None:
@@ -370,6 +371,11 @@ class TransformRun:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+    @property
+    def waits(self) -> str:
+        """Why it computes nothing now; empty: it does."""
+        return self.capacity.waits(again=self._again, listed=self._calls is not None)
 
     def totals(self) -> JobTotals:
         return self.tally.totals(instance_s=self.capacity.instance_s, cost=self.capacity.cost)
