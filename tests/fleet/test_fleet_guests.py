@@ -93,6 +93,26 @@ def test_a_guest_that_was_stopped_while_it_started_goes_on(tmp_path: Path, run: 
     run(test)
 
 
+def test_a_guest_may_be_held_still_for_longer_than_what_answers_requests(
+    tmp_path: Path, run: Run
+) -> None:
+    async def test() -> None:
+        async with fleet_of(tmp_path) as fleet:
+            ended: list[str] = []
+            fleet.on_exit = lambda instance_id, how: ended.append(instance_id)
+            guest = await fleet.start(replace(spec_of(tmp_path), instance_id="guest", guest=True))
+            other = await fleet.start(spec_of(tmp_path))
+            assert guest.pid is not None
+            assert other.pid is not None
+            os.kill(guest.pid, signal.SIGSTOP)
+            os.kill(other.pid, signal.SIGSTOP)
+            await poll(lambda: bool(ended))
+            assert ended == ["one"]
+            assert alive(guest.pid)
+
+    run(test)
+
+
 def test_a_guest_that_stands_still_is_ended(tmp_path: Path, run: Run) -> None:
     async def test() -> None:
         spec = GuestStartSpec(look_every_s=0.05, still_s_max=0.5)

@@ -19,17 +19,20 @@ LOOK_EVERY_S: Final = 0.5
 #: In a row: it has then stood still for 1.5 to 2 s. Tools that stop a process for a moment (a copy
 #: of its memory, say) are done by then, and a request of 5 s has most of its time left.
 LOOKS_MAX: Final = 4
+#: Of a guest: a minute. Nobody waits for it, and who needs the machine may hold it still.
+GUEST_LOOKS_MAX: Final = 120
 
 
 class StoppedLooks:
     """Of one process."""
 
-    __slots__ = ("_count",)
+    __slots__ = ("_count", "_looks_max")
 
-    def __init__(self) -> None:
+    def __init__(self, looks_max: int = LOOKS_MAX) -> None:
+        self._looks_max = looks_max
         self._count = 0  #: looks in a row that found it stopped
 
     def look(self, *, stopped: bool) -> bool:
         """True: it is to be ended. To be called once for each look."""
         self._count = self._count + 1 if stopped else 0
-        return self._count >= LOOKS_MAX
+        return self._count >= self._looks_max

@@ -26,6 +26,7 @@ import orjson
 
 from penstock.cleanup import shielded
 from penstock.core.guest_start import TIMEOUT, GuestStart, GuestStartSpec
+from penstock.core.stopped import GUEST_LOOKS_MAX
 from penstock.errors import InternalError, NotNowError, logged
 from penstock.fleet import guest_end, guest_start
 from penstock.fleet.base import InstanceExit, InstanceHandle, InstanceSpec, SpareSeen
@@ -103,6 +104,14 @@ class Child:
         code = self.process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             loop.call_soon_threadsafe(self._ended, code)
+
+    def become_guest(self) -> None:
+        """Offline work: it may be held still for longer than what answers requests."""
+        self.guest = True
+        self._watch.close()
+        self._watch = StoppedWatch(
+            [self.process.pid], self._stands_still, looks_max=GUEST_LOOKS_MAX
+        )
 
     def _stands_still(self) -> None:
         self.tell("the instance was stopped by a signal (SIGSTOP) and did not go on: it is ended")
@@ -203,7 +212,8 @@ class LocalFleet:
         child = None if spec.guest else self._take_spare(spec)  # spares stand ready for endpoints
         warm = child is not None
         child = child or self._spawn(spec.log_path, spec.instance_id, self._command_of(spec))
-        child.guest = spec.guest
+        if spec.guest:
+            child.become_guest()
         self._children[spec.instance_id] = child
         if self._logs_task is None:
             self._logs_task = asyncio.create_task(self._bound_logs())

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.core.stopped import LOOK_EVERY_S, StoppedLooks
+from penstock.core.stopped import LOOK_EVERY_S, LOOKS_MAX, StoppedLooks
 
 #: Known at once, or found at each look.
 Pids = Sequence[int] | Callable[[], Sequence[int]]
@@ -28,11 +28,11 @@ def is_stopped(pid: int) -> bool:
 class StoppedWatch:
     """Of one process, or of some that serve together. `close` it once it has ended."""
 
-    def __init__(self, pids: Pids, end: Callable[[], None]) -> None:
-        """`end` is called once, when one of `pids` has stood still for too long."""
+    def __init__(self, pids: Pids, end: Callable[[], None], *, looks_max: int = LOOKS_MAX) -> None:
+        """`end` is called once, when one of `pids` has stood still for `looks_max` looks."""
         self._pids = pids
         self._end = end
-        self._looks = StoppedLooks()
+        self._looks = StoppedLooks(looks_max)
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(LOOK_EVERY_S, self._look)
 
