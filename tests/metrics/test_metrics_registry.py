@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.jobs.asynchronous.published import Published
 from penstock.metrics import catalogue
 from penstock.metrics.cost import Charge
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.instances import CopySample, InstanceSample
 from penstock.metrics.job_metrics import job_metrics
 from penstock.metrics.model_delta import ModelDelta
@@ -339,13 +340,18 @@ def test_published_names_are_just_those_of_the_reference() -> None:
         assert f"| `{metric.name}` |" in page
 
 
-def test_a_removed_variant_leaves_the_gauges() -> None:
+def test_a_variant_that_is_gone_leaves_the_page_after_its_last_request() -> None:
     store = MetricStore()
     registry = MetricRegistry(store)
-    registry.recorder("shop", "main").started()
+    recorder = registry.recorder("shop", "main")
+    recorder.started()
     registry.add_instance_sample(SAMPLE, T0)
     registry.collect(T0)
-    registry.remove("shop", "main")
-    registry.collect(T0 + 1)
+    registry.keep((), (), T0)
+    registry.keep_instances(())
+    registry.collect(T0 + KEPT_S)
+    assert any(name.startswith("penstock_in_flight") for name in exposed(registry, store))
+    recorder.finished(200, 0.01, 0.0, 0.01)
+    registry.collect(T0 + KEPT_S + 1)
     assert not any(name.startswith("penstock_in_flight") for name in exposed(registry, store))
     assert registry.instances == {}

@@ -176,15 +176,19 @@ class ControlPlane:
             await shielded(self.close())
             raise
 
+    async def end_instances(self) -> None:
+        """Ends all of them; what they say last is heard. Idempotent, and part of `close`."""
+        if self._reconciler is not None:
+            await self._reconciler.close()
+            self._reconciler = None
+
     async def close(self) -> None:
         """Ends all instances and gives the state directory back. Idempotent."""
         if self._keys_task is not None:
             self._keys_task.cancel()
             await asyncio.wait([self._keys_task])
             self._keys_task = None
-        if self._reconciler is not None:
-            await self._reconciler.close()
-            self._reconciler = None
+        await self.end_instances()
         await self.database.close()
         if self._lock is not None:
             self._lock.release()

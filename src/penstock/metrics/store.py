@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.errors import NotNowError
 from penstock.metrics.series import HOUR_S, MetricKey, MetricName, Series
 from penstock.metrics.statistics import StatisticSet
+
+#: Series packed in one call of `expire`: some 0.1 ms each, and the event loop waits.
+_RESTS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,10 @@ class MetricStore:
         hold the simple statistics only, which is much cheaper.
         """
         units = self._units.get(metric, {})
+        for series in units.values():
+            if series.packed:  # reading it wakes it up
+                self._bytes_used -= series.bytes_used
+                self._bytes_used += sum(tier.bytes_used for tier in series.tiers)
         return {
             name: found
             for name, series in sorted(units.items())
@@ -147,10 +155,13 @@ class MetricStore:
         self._bytes_used += series.bytes_used
 
     def expire(self, now: float) -> None:
-        """Drops points beyond their retention, and series without points. Call it once a minute."""
+        """Drops points beyond their retention, and series without points; those that nobody has
+        used since the last call are packed, some at a time. Call it once a minute."""
+        rests = 0
         for key, series in list(self._series.items()):
-            bytes_before = series.bytes_used
-            empty = series.expire(now)
+            bytes_before, was_awake = series.bytes_used, not series.packed
+            empty = series.expire(now, may_rest=rests < _RESTS_MAX)
+            rests += was_awake and bool(series.packed)
             self._bytes_used += series.bytes_used - bytes_before
             if empty:
                 self._drop(key)
@@ -177,13 +188,10 @@ class MetricStore:
         return crowded or self._bytes_used > self._limits.bytes_max
 
     def _shorten_longest(self) -> None:
-        tier = max(
-            (tier for series in self._series.values() for tier in series.tiers),
-            key=lambda tier: tier.bytes_used,
-        )
-        bytes_before = tier.bytes_used
-        tier.drop_oldest((len(tier.points) + 1) // 2)
-        self._bytes_used += tier.bytes_used - bytes_before
+        series = max(self._series.values(), key=lambda one: one.bytes_used)
+        bytes_before = series.bytes_used
+        series.shorten()
+        self._bytes_used += series.bytes_used - bytes_before
 
     def _drop(self, key: MetricKey) -> None:
         series = self._series.pop(key, None)

@@ -161,6 +161,7 @@ class ControlSide:
         )
         stack.push_async_callback(metrics.stop)
         metrics.start()
+        stack.push_async_callback(self.plane.end_instances)  # first: their last counts are kept
         stack.push_async_callback(self._scaling.driver.close)
         await self._scaling.driver.start()
         stack.push_async_callback(self._alarms.stop)
