@@ -340,3 +340,14 @@ def test_what_can_not_be_read_adds_nothing() -> None:
     with pytest.raises(CallerError, match="sketch"):
         site.tell(1, a=told(hits=1), b={"load_us": "AAAA"})
     assert site.registry.models.variants == {}
+
+
+def test_instances_that_never_hosted_a_target_model_are_forgotten_when_they_end() -> None:
+    ledger = UsageLedger()
+    ledger.note([HELD], 0.0)
+    ledger.note([], 1.0)
+    ledger.add("i-1", "a", ModelDelta(), 0)  # as if it had never been noted
+    assert ledger.rows() == []
+    ledger.note([HELD], 0.0)
+    ledger.note([], 1.0)
+    assert [row["instance_id"] for row in ledger.rows()] == ["i-1"]

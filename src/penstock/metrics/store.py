@@ -38,7 +38,7 @@ class MetricStore:
     def __init__(self, limits: StoreLimits | None = None) -> None:
         self._limits = limits or StoreLimits()
         self._series: OrderedDict[MetricKey, Series] = OrderedDict()  #: longest unwritten first
-        self._units: dict[MetricName, dict[str, Series]] = {}
+        self._units: dict[MetricName, tuple[Series, ...]] = {}  #: sorted by unit
         self._bytes_used = 0
 
     def __len__(self) -> int:
@@ -70,8 +70,7 @@ class MetricStore:
         series = self._series.get(key)
         if series is None:
             series = Series(key, user=user)
-            self._series[key] = series
-            self._units.setdefault(key.metric, {})[key.unit] = series
+            self._enter(series)
         bytes_before = series.bytes_used
         series.put(at, stats, now=now, high_resolution=high_resolution)
         self._bytes_used += series.bytes_used - bytes_before
@@ -93,15 +92,15 @@ class MetricStore:
         may be shared with the store: the caller must not change them. Without `distribution` they
         hold the simple statistics only, which is much cheaper.
         """
-        units = self._units.get(metric, {})
-        for series in units.values():
+        units = self._units.get(metric, ())
+        for series in units:
             if series.packed:  # reading it wakes it up
                 self._bytes_used -= series.bytes_used
                 self._bytes_used += sum(tier.bytes_used for tier in series.tiers)
         return {
-            name: found
-            for name, series in sorted(units.items())
-            if unit in (None, name)
+            series.key.unit: found
+            for series in units
+            if unit in (None, series.key.unit)
             and (found := series.read(start, end, period_s, distribution=distribution))
         }
 
@@ -140,7 +139,7 @@ class MetricStore:
     def metrics(self, *, newest_since: float = 0.0) -> Iterator[MetricName]:
         """Metrics with a sample at or after `newest_since`, sorted."""
         for metric in sorted(self._units):
-            if any(series.newest_at >= newest_since for series in self._units[metric].values()):
+            if any(series.newest_at >= newest_since for series in self._units[metric]):
                 yield metric
 
     def series(self) -> Iterable[Series]:
@@ -150,8 +149,7 @@ class MetricStore:
     def restore(self, series: Series) -> None:
         """Takes one series from a snapshot; an existing one with the same key is replaced."""
         self._drop(series.key)
-        self._series[series.key] = series
-        self._units.setdefault(series.key.metric, {})[series.key.unit] = series
+        self._enter(series)
         self._bytes_used += series.bytes_used
 
     def expire(self, now: float) -> None:
@@ -193,14 +191,21 @@ class MetricStore:
         series.shorten()
         self._bytes_used += series.bytes_used - bytes_before
 
+    def _enter(self, series: Series) -> None:
+        metric = series.key.metric
+        self._series[series.key] = series
+        units = (*self._units.get(metric, ()), series)
+        self._units[metric] = tuple(sorted(units, key=lambda one: one.key.unit))
+
     def _drop(self, key: MetricKey) -> None:
         series = self._series.pop(key, None)
         if series is None:
             return
         self._bytes_used -= series.bytes_used
-        units = self._units[key.metric]
-        del units[key.unit]
-        if not units:
+        units = tuple(one for one in self._units[key.metric] if one is not series)
+        if units:
+            self._units[key.metric] = units
+        else:
             del self._units[key.metric]
 
 
