@@ -74,6 +74,7 @@ class ControlPlane:
         elsewhere: Elsewhere | None = None,
         gateway_pids: Callable[[], Sequence[int]] | None = None,
         term: Term | None = None,
+        database_called: Callable[[float, str], None] = lambda took_s, failure: None,
     ) -> None:
         """`fleet` may be a function that makes it, called once the state directory is ours.
 
@@ -81,7 +82,7 @@ class ControlPlane:
         what hosts of target models count. `elsewhere`: of instances on other machines.
         `gateway_pids`: processes that instances are reached
         from, besides this one. `term`: of a server that leads others on one database; it holds the
-        state directory's lock.
+        state directory's lock. `database_called`: see `StoreThread`.
         """
         self._config = config
         self._fleet = fleet
@@ -111,7 +112,7 @@ class ControlPlane:
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
         self._term = term
         self.database = StoreThread(
-            lambda: Store(config.state_dir, config.control.database, term=term)
+            lambda: Store(config.state_dir, config.control.database, term=term), database_called
         )
         self.target_models = TargetModelRecord(self.database, self._clock)
 

@@ -31,6 +31,7 @@ from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
 from penstock.metrics.totals import WINDOW_S, VariantTotals
 from penstock.metrics.window_metrics import series_of
+from penstock.metrics.work_counts import WorkCounts
 
 OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
@@ -66,6 +67,7 @@ class MetricRegistry:
         self.ready_s: dict[VariantId, dict[tuple[str, str], float]] = {}
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
         self.models = ModelRegistry(store)  #: target models of multi-model variants
+        self.work = WorkCounts()  #: what this server does beside requests
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
         self.lags: dict[str, LagSeen] = {}  #: of the loops of other processes, by source
         self._departures = Departures()  #: what is set up again leaves it
