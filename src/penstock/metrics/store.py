@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from penstock.errors import NotNowError
@@ -192,6 +193,8 @@ class MetricStore:
         self._bytes_used += series.bytes_used - bytes_before
 
     def _enter(self, series: Series) -> None:
+        # Series of one endpoint come together: ten of them have the same dimensions in memory.
+        series.key = series.key._replace(dimensions=_known(series.key.dimensions))
         metric = series.key.metric
         self._series[series.key] = series
         units = (*self._units.get(metric, ()), series)
@@ -207,6 +210,12 @@ class MetricStore:
             self._units[key.metric] = units
         else:
             del self._units[key.metric]
+
+
+@lru_cache(maxsize=256)
+def _known(dimensions: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The equal tuple that came before, lately."""
+    return dimensions
 
 
 def _sum(first: StatisticSet, second: StatisticSet) -> StatisticSet:
