@@ -122,7 +122,7 @@ ROWS: dict[str, list[Panel]] = {
               [("{{state}}", "max by (state) (penstock_transform_job_age_seconds)")]),
         Panel("Schedules whose last run failed", "short",
               [("{{schedule}}", "max by (schedule) (penstock_schedule_failing) > 0")],
-              "Until a run succeeds. `penstock schedule show NAME` has its runs and their reasons."),
+              "Until a run succeeds: `penstock schedule show NAME` has its runs and reasons."),
         Panel("Since the last success of a schedule", "s", [(
             "{{schedule}}",
             "time() - max by (schedule) (penstock_schedule_last_success_timestamp_seconds)",
@@ -133,8 +133,10 @@ ROWS: dict[str, list[Panel]] = {
         )]),
     ],
     "Asynchronous requests": [
-        Panel("Backlog", "short",
-              [("{{endpoint}}", 'sum by (endpoint) (penstock_async_backlog{endpoint=~"$endpoint"})')]),
+        Panel("Backlog", "short", [(
+            "{{endpoint}}",
+            'sum by (endpoint) (penstock_async_backlog{endpoint=~"$endpoint"})',
+        )]),
         Panel("Age of the oldest request", "s", [(
             "{{endpoint}}",
             'max by (endpoint) (penstock_async_oldest_seconds{endpoint=~"$endpoint"})',
@@ -317,7 +319,8 @@ ALERTS = [
         'max(penstock_transform_job_age_seconds{state="waiting"}) > 3600',
         "10m", "ticket",
         "A transform job waits for {{ $value | humanizeDuration }}",
-        "PenstockProgress of DescribeTransformJob says for what: its turn, or room beside endpoints.",
+        "PenstockProgress of DescribeTransformJob says for what: its turn, or room beside"
+        " endpoints.",
     ),
     Alert(
         "PenstockAsyncStuck",

@@ -93,14 +93,9 @@ class MetricStore:
         may be shared with the store: the caller must not change them. Without `distribution` they
         hold the simple statistics only, which is much cheaper.
         """
-        units = self._units.get(metric, ())
-        for series in units:
-            if series.packed:  # reading it wakes it up
-                self._bytes_used -= series.bytes_used
-                self._bytes_used += sum(tier.bytes_used for tier in series.tiers)
         return {
             series.key.unit: found
-            for series in units
+            for series in self._awake(metric)
             if unit in (None, series.key.unit)
             and (found := series.read(start, end, period_s, distribution=distribution))
         }
@@ -130,11 +125,10 @@ class MetricStore:
         self, metric: MetricName, start: float, end: float, period_s: int, unit: str | None
     ) -> int:
         """How many points `read` goes through: known without reading them."""
-        units = self._units.get(metric, {})
         return sum(
             series.count(start, end, period_s)
-            for name, series in units.items()
-            if unit in (None, name)
+            for series in self._awake(metric)
+            if unit in (None, series.key.unit)
         )
 
     def metrics(self, *, newest_since: float = 0.0) -> Iterator[MetricName]:
@@ -191,6 +185,15 @@ class MetricStore:
         bytes_before = series.bytes_used
         series.shorten()
         self._bytes_used += series.bytes_used - bytes_before
+
+    def _awake(self, metric: MetricName) -> tuple[Series, ...]:
+        """Its series, by unit; those at rest wake up."""
+        units = self._units.get(metric, ())
+        for series in units:
+            if series.packed:
+                self._bytes_used -= series.bytes_used
+                self._bytes_used += sum(tier.bytes_used for tier in series.tiers)
+        return units
 
     def _enter(self, series: Series) -> None:
         # Series of one endpoint come together: ten of them have the same dimensions in memory.

@@ -28,8 +28,8 @@ from penstock.jobs.schedules.records import (
     RunRecord,
     ScheduleRecord,
 )
-from penstock.metrics.item_failures import apart
 from penstock.metrics import work_catalogue as catalogue
+from penstock.metrics.item_failures import apart
 from penstock.metrics.prometheus_families import Row
 from penstock.metrics.work_counts import WorkCounts
 

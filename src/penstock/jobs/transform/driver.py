@@ -23,8 +23,8 @@ from penstock.jobs.transform.progress import progress_of
 from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord
 from penstock.jobs.transform.run import TransformRun
 from penstock.jobs.transform.usage import JobUsage
-from penstock.metrics.item_failures import apart
 from penstock.metrics import work_catalogue as catalogue
+from penstock.metrics.item_failures import apart
 from penstock.metrics.store import MetricStore
 from penstock.metrics.work_counts import WorkCounts
 from penstock.records.filters import Processing
