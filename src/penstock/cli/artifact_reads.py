@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from penstock.cli.client import SageMaker
+from penstock.cli.client import SageMaker, if_there
 from penstock.cli.status import list_all
-from penstock.errors import CallerError
 
 #: Descriptions side by side: a server may have thousands of models.
 _THREADS: Final = 8
@@ -31,19 +30,13 @@ def reading(client: SageMaker) -> Mapping[str, tuple[str, ...]]:
     for listing, member, key, describing in _READERS:
         names = [str(each[key]) for each in list_all(client, listing, member)]
         with ThreadPoolExecutor(_THREADS) as pool:
-            described = pool.map(lambda name: _described(client, describing, key, name), names)  # noqa: B023
+            described = pool.map(
+                lambda name: if_there(client, describing, **{key: name}),  # noqa: B023
+                names,
+            )
             for name, fields in zip(names, described, strict=True):
                 found[name] = found.get(name, ()) + tuple(_uris(fields))
     return found
-
-
-def _described(client: SageMaker, operation: str, key: str, name: str) -> dict[str, Any]:
-    try:
-        return client.sagemaker(operation, **{key: name})
-    except CallerError as error:
-        if "Could not find" not in error.message:
-            raise
-        return {}
 
 
 def _uris(value: Any) -> Iterator[str]:
