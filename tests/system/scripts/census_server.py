@@ -1,7 +1,7 @@
 """`penstock up` that tells, when it is sent SIGUSR1, what its process holds of given names.
 
-Its first words are the command line that it stands for. In $CENSUS it writes a JSON list: each
-thing that refers to a string with $CENSUS_MARK in it, as its type and the types that lead to it.
+Its first words are the command line that it stands for. In $CENSUS it writes a JSON list: the
+classes of Penstock whose objects have, in whatever table, a string with $CENSUS_MARK in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDS = sys.argv[4:]  # without "python -m penstock"
 
 def census(_number: int, _frame: FrameType | None) -> None:
     gc.collect()
-    found = [_path(holder) for holder in _holders()]
+    found = [owner for holder in list(_holders()) if (owner := _owner(holder))]
     path = Path(os.environ["CENSUS"])
     draft = path.with_suffix(".new")
     draft.write_text(json.dumps(found))
@@ -50,23 +50,20 @@ def _holders() -> Iterator[Any]:
                     work.append(one)
 
 
-def _path(holder: Any) -> str:
-    names = [_name(holder)]
-    for _ in range(3):
-        referrers = [
+def _owner(holder: Any) -> str:
+    """The object of ours that has it, itself or in tables of its own; empty: a library's cache."""
+    nearest, seen = [holder], {id(holder)}
+    for _ in range(5):
+        for one in nearest:
+            if type(one).__module__.startswith("penstock."):
+                return f"{type(one).__module__}.{type(one).__qualname__}"
+        nearest = [
             one
-            for one in gc.get_referrers(holder)
-            if not isinstance(one, FrameType) and type(one).__name__ != "generator"
+            for one in gc.get_referrers(*nearest)
+            if isinstance(one, dict | set | tuple) or type(one).__module__.startswith("penstock.")
+            if id(one) not in seen and not seen.add(id(one))  # type: ignore[func-returns-value]
         ]
-        if not referrers:
-            break
-        holder = referrers[0]
-        names.append(_name(holder))
-    return " < ".join(names)
-
-
-def _name(one: Any) -> str:
-    return f"{type(one).__module__}.{type(one).__qualname__}"
+    return ""
 
 
 sys.argv = ["penstock", *WORDS]
