@@ -346,7 +346,9 @@ def test_instances_that_never_hosted_a_target_model_are_forgotten_when_they_end(
     ledger = UsageLedger()
     ledger.note([HELD], 0.0)
     ledger.note([], 1.0)
-    ledger.add("i-1", "a", ModelDelta(), 0)  # as if it had never been noted
+    loaded = ModelDelta()
+    loaded.loads = loaded.answered = 1
+    ledger.add("i-1", "a", loaded, MEGABYTE)  # as if it had never been noted
     assert ledger.rows() == []
     ledger.note([HELD], 0.0)
     ledger.note([], 1.0)
