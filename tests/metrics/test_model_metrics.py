@@ -347,7 +347,8 @@ def test_instances_that_never_hosted_a_target_model_are_forgotten_when_they_end(
     ledger.note([HELD], 0.0)
     ledger.note([], 1.0)
     loaded = ModelDelta()
-    loaded.loads = loaded.answered = 1
+    loaded.answered = 1
+    loaded.sketch("load_us").add(1e6)
     ledger.add("i-1", "a", loaded, MEGABYTE)  # as if it had never been noted
     assert ledger.rows() == []
     ledger.note([HELD], 0.0)
