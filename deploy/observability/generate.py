@@ -111,6 +111,89 @@ ROWS: dict[str, list[Panel]] = {
             f" (penstock_target_model_resident_bytes{{{SELECTED}}})",
         )]),
     ],
+    "Jobs and schedules": [
+        Panel("Transform jobs", "short",
+              [("{{state}}", "sum by (state) (penstock_transform_jobs)")]),
+        Panel("Jobs that ended, an hour", "short", [(
+            "{{outcome}}",
+            "sum by (outcome) (increase(penstock_transform_jobs_ended_total[1h]))",
+        )]),
+        Panel("Age of the oldest job", "s",
+              [("{{state}}", "max by (state) (penstock_transform_job_age_seconds)")]),
+        Panel("Schedules whose last run failed", "short",
+              [("{{schedule}}", "max by (schedule) (penstock_schedule_failing) > 0")],
+              "Until a run succeeds: `penstock schedule show NAME` has its runs and reasons."),
+        Panel("Since the last success of a schedule", "s", [(
+            "{{schedule}}",
+            "time() - max by (schedule) (penstock_schedule_last_success_timestamp_seconds)",
+        )]),
+        Panel("Runs that ended, an hour", "short", [(
+            "{{schedule}} {{outcome}}",
+            "sum by (schedule, outcome) (increase(penstock_schedule_runs_ended_total[1h])) > 0",
+        )]),
+    ],
+    "Asynchronous requests": [
+        Panel("Backlog", "short", [(
+            "{{endpoint}}",
+            'sum by (endpoint) (penstock_async_backlog{endpoint=~"$endpoint"})',
+        )]),
+        Panel("Age of the oldest request", "s", [(
+            "{{endpoint}}",
+            'max by (endpoint) (penstock_async_oldest_seconds{endpoint=~"$endpoint"})',
+        )]),
+        Panel("Requests that ended", "reqps", [(
+            "{{outcome}}",
+            'sum by (outcome) (rate(penstock_async_requests_ended_total{endpoint=~"$endpoint"}'
+            f"{WINDOW}))",
+        )]),
+        Panel("Notifications", "ops", [(
+            "{{outcome}}",
+            f"sum by (outcome) (rate(penstock_notifications_total{WINDOW}))",
+        )]),
+    ],
+    "Gateways, database and lead": [
+        Panel("Lag of event loops, P99", "s", [(
+            "{{process}}",
+            "histogram_quantile(0.99,"
+            f" sum by (le, process) (rate(penstock_loop_lag_seconds_bucket{WINDOW})))",
+        )], "Of each gateway process, of the control side, and of instances."),
+        Panel("Calls of the database", "s", [
+            (f"P{q * 100:g}",
+             f"histogram_quantile({q}, sum by (le)"
+             f" (rate(penstock_database_call_seconds_bucket{WINDOW})))")
+            for q in (0.5, 0.99)
+        ]),
+        Panel("Errors of the database", "ops", [(
+            "{{code}}",
+            f"sum by (code) (rate(penstock_database_errors_total{WINDOW}))",
+        )]),
+        Panel("Term of the leader", "short", [("term", "max(penstock_leader_epoch)")],
+              "It rises whenever another server leads; nothing where a server is alone."),
+    ],
+    "Regions": [
+        Panel("Requests by region", "reqps", [(
+            "{{region}}",
+            'sum by (region) (rate(penstock_traffic_requests_total{endpoint=~"$endpoint"}'
+            f"{WINDOW}))",
+        )], "Of `penstock orchestrator`; no region: none answered."),
+        Panel("Regions that are followed", "short",
+              [("{{region}}", "max by (region) (penstock_region_followed)")],
+              "1 while a region tells what it could take."),
+        Panel("Share of the traffic", "percentunit", [(
+            "{{region}} {{endpoint}}",
+            'max by (region, endpoint) (penstock_traffic_ratio{endpoint=~"$endpoint"})',
+        )]),
+        Panel("Sent again", "reqps", [(
+            "{{reason}}",
+            f"sum by (reason) (rate(penstock_traffic_sent_again_total{WINDOW}))",
+        )]),
+        Panel("Waiting for a region with room", "short", [(
+            "{{endpoint}}",
+            'sum by (endpoint) (penstock_traffic_held{endpoint=~"$endpoint"})',
+        )]),
+        Panel("Way to a region and back", "s",
+              [("{{region}}", "max by (region) (penstock_region_way_seconds)")]),
+    ],
     "Cost": [
         Panel("Dollars an hour", "currencyUSD",
               [("{{endpoint}}", f"3600 * {rate('endpoint', 'penstock_cost_dollars_total')}")]),
@@ -206,6 +289,103 @@ ALERTS = [
         "5m", "ticket",
         "The event loop of {{ $labels.process }} stalls for {{ $value | humanizeDuration }}",
         "Its machine has too few cores for what runs there.",
+    ),
+    Alert(
+        "PenstockScheduleFails",
+        "max by (schedule) (penstock_schedule_failing) == 1",
+        "0m", "page",
+        "The last run of schedule {{ $labels.schedule }} failed",
+        "`penstock schedule show NAME` has the run's reason and its job; `penstock schedule run-now"
+        " NAME` runs it again. Raised until a run succeeds: docs/howto/schedules.md.",
+    ),
+    Alert(
+        "PenstockScheduleOverdue",
+        "max by (schedule) (penstock_schedule_overdue_seconds) > 900",
+        "5m", "ticket",
+        "A run of schedule {{ $labels.schedule }} is due for"
+        " {{ $value | humanizeDuration }} and has not begun",
+        "The run before it still goes on, or no server could begin it: `penstock jobs list`.",
+    ),
+    Alert(
+        "PenstockJobsFail",
+        'sum(increase(penstock_transform_jobs_ended_total{outcome="failed"}[15m])) > 0',
+        "0m", "ticket",
+        "A transform job failed",
+        "`penstock jobs list` names it, DescribeTransformJob has its FailureReason:"
+        " docs/howto/transform.md.",
+    ),
+    Alert(
+        "PenstockJobsWait",
+        'max(penstock_transform_job_age_seconds{state="waiting"}) > 3600',
+        "10m", "ticket",
+        "A transform job waits for {{ $value | humanizeDuration }}",
+        "PenstockProgress of DescribeTransformJob says for what: its turn, or room beside"
+        " endpoints.",
+    ),
+    Alert(
+        "PenstockAsyncStuck",
+        "max by (endpoint) (penstock_async_oldest_seconds) > 600 and"
+        ' sum by (endpoint) (increase(penstock_async_requests_ended_total[10m])) == 0',
+        "5m", "page",
+        "{{ $labels.endpoint }}: no asynchronous request has ended for ten minutes, the oldest"
+        " waits for {{ $value | humanizeDuration }}",
+        "`penstock status ENDPOINT` says whether a copy is there; a store that can't be written to"
+        " keeps requests waiting as well: docs/howto/async.md.",
+    ),
+    Alert(
+        "PenstockAsyncFails",
+        "sum by (endpoint)"
+        ' (increase(penstock_async_requests_ended_total{outcome!="completed"}[15m]))'
+        " / sum by (endpoint) (increase(penstock_async_requests_ended_total[15m])) > 0.05",
+        "5m", "ticket",
+        "{{ $labels.endpoint }}: {{ $value | humanizePercentage }} of asynchronous requests fail",
+        "Their failure objects have the reason: docs/howto/async.md.",
+    ),
+    Alert(
+        "PenstockNotificationsFail",
+        'sum(rate(penstock_notifications_total{outcome!="delivered"}[15m])) > 0'
+        ' unless sum(rate(penstock_notifications_total{outcome="delivered"}[15m])) > 0',
+        "15m", "ticket",
+        "No notification of asynchronous requests is delivered",
+        "The URL of the topic does not take them: `control.topics`, docs/howto/async.md.",
+    ),
+    Alert(
+        "PenstockDatabaseDown",
+        "min(penstock_database_up) == 0",
+        "1m", "page",
+        "The database can't be used",
+        "The label `code` of penstock_database_errors_total says why: a full disk, or PostgreSQL"
+        " that can't be reached. Requests are served meanwhile; nothing can be changed.",
+    ),
+    Alert(
+        "PenstockLeadChanges",
+        "max(penstock_leader_epoch) - min(min_over_time(penstock_leader_epoch[30m])) > 2",
+        "0m", "ticket",
+        "The lead has changed {{ $value }} times in half an hour",
+        "Servers that can't reach the database in time lose the lead:"
+        " docs/howto/several-servers.md.",
+    ),
+    Alert(
+        "PenstockLeadStalls",
+        "max(penstock_leader_beat_age_seconds) > 5",
+        "1m", "page",
+        "The leader has not reached the database for {{ $value | humanizeDuration }}",
+        "Another server takes over once it can: docs/howto/several-servers.md.",
+    ),
+    Alert(
+        "PenstockRegionLost",
+        "max by (region) (penstock_region_followed) == 0",
+        "1m", "page",
+        "Region {{ $labels.region }} can't be followed",
+        "`penstock traffic show` says why; its requests go to other regions:"
+        " docs/howto/regions.md.",
+    ),
+    Alert(
+        "PenstockNoRegion",
+        'sum(rate(penstock_traffic_requests_total{outcome="no-region"}[5m])) > 0',
+        "2m", "page",
+        "Requests are answered by no region",
+        "`penstock traffic show` shows what is known of each region: docs/howto/regions.md.",
     ),
     Alert(
         "PenstockGone",

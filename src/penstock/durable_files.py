@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from penstock.errors import CallerError
 
 #: What a server keeps of itself (keys, metrics) says who calls it and how much: nobody else's.
 PRIVATE = 0o600
@@ -35,6 +38,38 @@ def replace_file(path: Path, parts: Iterable[bytes], *, mode: int | None = PRIVA
         draft.unlink(missing_ok=True)
         raise
     sync(path.parent)  # else a power cut could take the new name back
+
+
+def check_output(path: Path) -> None:
+    """For a file that a person names for what a command makes: before the work, not behind it.
+
+    Raises CallerError `output-impossible`.
+    """
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise _impossible(path, f"there is no folder {folder}")
+    if path.is_dir():
+        raise _impossible(path, "it is a folder")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise _impossible(path, "it may not be written to")
+
+
+@contextmanager
+def output(path: Path) -> Iterator[None]:
+    """Writing such a file. Raises CallerError `output-impossible` for what the disk says."""
+    check_output(path)
+    try:
+        yield
+    except OSError as error:
+        raise _impossible(path, error.strerror or str(error)) from error
+
+
+def _impossible(path: Path, why: str) -> CallerError:
+    return CallerError(
+        "output-impossible",
+        f"{path} can't be written: {why}",
+        hint="Make the folder first, or give another file.",
+    )
 
 
 def sync(path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
 from penstock.cli import main
 
@@ -98,3 +99,55 @@ def test_an_unknown_key_can_not_be_deleted(penstock: Penstock, tmp_path: Path) -
         1,
         "error[unknown-key]: there is no key 'nobody'\nhint: See 'penstock keys list'.\n",
     )
+
+
+#: Every option that names a file or a folder to write: words before it, and its place.
+OUTPUTS = {
+    "cost --html": ("cost", "--usage", "{here}/usage.json", "--html"),
+    "tune --png": ("tune", "{here}", "--p99-ms", "5", "--png"),
+    "compile --output": ("compile", "{here}/model.onnx", "--output"),
+    "package --out": ("package", "{here}/package.yaml", "--out"),
+}
+#: How the help of such an option begins.
+WRITES = ("write a", "draw ", "folder to make", "folder for")
+
+
+@pytest.mark.parametrize("words", OUTPUTS.values(), ids=OUTPUTS)
+@pytest.mark.parametrize("place", ["{here}/a-file/x", "/proc/x"])
+def test_a_place_that_can_not_be_written_to_is_an_error_in_words(
+    penstock: Penstock, tmp_path: Path, words: tuple[str, ...], place: str
+) -> None:
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "usage.json").write_text('{"instances": []}')
+    (tmp_path / "package.yaml").write_text("schema: 1\npackage: a\nversion: '1'\n")
+    (tmp_path / "model.onnx").write_bytes(b"")
+    status, out, err = penstock(*(word.format(here=tmp_path) for word in (*words, place)))
+    assert (status, out) in {(1, ""), (75, "")}
+    assert err.startswith("error[")
+    assert "Traceback" not in err
+
+
+def test_a_folder_is_no_page_and_is_left_alone(penstock: Penstock, tmp_path: Path) -> None:
+    (tmp_path / "usage.json").write_text('{"instances": []}')
+    usage = str(tmp_path / "usage.json")
+    status, _, err = penstock("cost", "--usage", usage, "--html", str(tmp_path))
+    assert status == 1
+    assert err.splitlines() == [
+        f"error[output-impossible]: {tmp_path} can't be written: it is a folder",
+        "hint: Make the folder first, or give another file.",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["usage.json"]
+
+
+def test_no_command_has_an_option_for_an_output_that_is_not_tried() -> None:
+    """One that is added is added to `OUTPUTS`."""
+    found = set()
+    commands = [((), typer.main.get_command(main.app))]
+    while commands:
+        words, command = commands.pop()
+        for name, inner in getattr(command, "commands", {}).items():
+            commands.append(((*words, name), inner))
+        for option in command.params:
+            if str(getattr(option, "help", "")).lower().startswith(WRITES):
+                found.add(f"{' '.join(words)} {max(option.opts, key=len)}")
+    assert found == set(OUTPUTS)

@@ -10,7 +10,9 @@ import pytest
 from penstock.artifacts.cache import ArtifactCache
 from penstock.clock import SystemClock
 from penstock.control.housekeeping import (
+    EMPTY_S_MIN,
     LOG_AGE_S_MAX,
+    LOGS_MAX,
     MEMORY_RECORD_BYTES_MAX,
     Housekeeping,
     InUse,
@@ -176,3 +178,22 @@ def test_a_file_that_can_not_be_removed_keeps_no_other(
     housekeeping(tmp_path).tidy(NOTHING)
     assert (stays.exists(), goes.exists(), record.exists()) == (True, False, False)
     assert item_failures.counts()["housekeeping"] == before + 1
+
+
+def test_a_folder_of_logs_goes_soon_after_the_last_of_them(tmp_path: Path) -> None:
+    old = log(tmp_path, "gone/all-1-0.log", age_s=LOG_AGE_S_MAX + 10)
+    housekeeping(tmp_path).tidy(NOTHING)
+    assert not old.exists()
+    housekeeping(tmp_path).tidy(NOTHING)
+    assert old.parent.exists()  # as if it had just been made for an instance that starts
+    aged(old.parent, EMPTY_S_MIN + 10)
+    housekeeping(tmp_path).tidy(NOTHING)
+    assert not old.parent.exists()
+
+
+def test_of_many_small_logs_the_oldest_go(tmp_path: Path) -> None:
+    logs = [log(tmp_path, f"gone-{one}/a.log", age_s=1000.0 - one) for one in range(7)]
+    for one in range(LOGS_MAX - 5):
+        (tmp_path / "logs" / "gone-0" / f"more-{one}.log").write_text("")
+    housekeeping(tmp_path).tidy(NOTHING)
+    assert [path.exists() for path in logs] == [False, False, True, True, True, True, True]

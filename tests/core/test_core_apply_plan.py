@@ -159,8 +159,11 @@ def test_nothing_is_deleted_unless_pruning_is_asked_for() -> None:
     assert plan(WISH, MORE) == Plan((), unchanged=5)
 
 
-def test_pruning_deletes_what_bears_the_marks_of_earlier_runs_and_nothing_else() -> None:
-    assert plan(WISH, MORE, prune=True) == Plan(
+@pytest.mark.parametrize("reads", [{}, {MODEL: (PREFIX,), "other-0000000006": ("s3://other/",)}])
+def test_pruning_deletes_what_bears_the_marks_of_earlier_runs_and_nothing_else(
+    reads: dict[str, tuple[str, ...]],
+) -> None:
+    assert plan(WISH, replace(MORE, reads=reads), prune=True) == Plan(
         (
             Step(Action.DELETE_ENDPOINT, "old", "not-asked-for"),
             Step(Action.DELETE_ENDPOINT_CONFIG, OLD_CONFIG, "not-asked-for"),
@@ -171,6 +174,68 @@ def test_pruning_deletes_what_bears_the_marks_of_earlier_runs_and_nothing_else()
         ),
         unchanged=5,
     )
+
+
+SHARED = "s3://shared/"
+#: Models that an earlier run made for `old`, which nobody asks for any more.
+OLD_ONE, OLD_MANY = "old-0000000005", "old-0000000009"
+
+
+def test_pruning_takes_the_archives_of_what_it_deletes_from_wherever_they_lie() -> None:
+    seen = replace(
+        DONE,
+        artifacts=DONE.artifacts
+        | {
+            Place("s3://models/old/", "one.tar.gz"): CONTENT,
+            Place("s3://models/old/", "kept-by-hand.tar.gz"): CONTENT,
+            Place("s3://models/old-many/", "a/b.tar.gz"): CONTENT,
+            Place("s3://models/old-many/", "notes.txt"): Content(digest="", size=3),
+        },
+        models=DONE.models | {OLD_ONE, OLD_MANY},
+        stack_endpoints=frozenset({"embed", "old"}),
+        reads={
+            MODEL: (PREFIX,),
+            OLD_ONE: ("s3://models/old/one.tar.gz",),
+            OLD_MANY: ("s3://models/old-many/",),
+        },
+    )
+    deleted = plan(WISH, seen, prune=True).of(Action.DELETE_ARTIFACT)
+    assert deleted == (
+        Step(Action.DELETE_ARTIFACT, "a/b.tar.gz", "model-not-asked-for", "s3://models/old-many/"),
+        Step(Action.DELETE_ARTIFACT, "one.tar.gz", "model-not-asked-for", "s3://models/old/"),
+    )
+    assert plan(WISH, seen).steps == ()
+    nothing = Wish(artifacts={}, endpoints=())
+    seen = replace(seen, stack_endpoints=frozenset({"old"}))
+    assert plan(nothing, seen, prune=True).of(Action.DELETE_ARTIFACT) == deleted
+
+
+@pytest.mark.parametrize("read", ["s3://shared/one.tar.gz", "s3://shared/", "s3://shared", "s3://"])
+def test_pruning_leaves_an_archive_that_another_model_reads(read: str) -> None:
+    """An endpoint of another stack serves it, by its name or as one of many below a prefix."""
+    place = Place(SHARED, "one.tar.gz")
+    seen = replace(
+        DONE,
+        artifacts={place: CONTENT},
+        models=frozenset({OLD_ONE, "theirs"}),
+        stack_endpoints=frozenset({"old"}),
+        reads={OLD_ONE: ("s3://shared/one.tar.gz",), "theirs": (read,)},
+    )
+    for wish in (WISH, Wish(artifacts={Place(SHARED, "mine"): CONTENT}, endpoints=())):
+        planned = plan(wish, seen, prune=True)
+        assert [step.name for step in planned.of(Action.DELETE_MODEL)] == [OLD_ONE]
+        assert planned.of(Action.DELETE_ARTIFACT) == ()
+
+
+def test_a_name_that_only_begins_alike_is_another_archive() -> None:
+    seen = replace(
+        DONE,
+        artifacts={Place(SHARED, "one.tar.gz"): CONTENT},
+        models=frozenset({OLD_ONE, "theirs"}),
+        stack_endpoints=frozenset({"old"}),
+        reads={OLD_ONE: ("s3://shared/one.tar.gz",), "theirs": ("s3://shared/one",)},
+    )
+    assert len(plan(WISH, seen, prune=True).of(Action.DELETE_ARTIFACT)) == 1
 
 
 def test_pruning_knows_an_endpoint_whose_name_is_written_in_another_case() -> None:

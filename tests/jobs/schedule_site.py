@@ -15,6 +15,7 @@ from penstock.errors import CallerError
 from penstock.jobs.schedules.driver import SchedulesDriver
 from penstock.jobs.schedules.records import RunRecord, ScheduleRecord
 from penstock.jobs.schedules.service import Schedules
+from penstock.metrics.work_counts import WorkCounts
 
 JOB = {
     "ModelName": "m",
@@ -89,11 +90,13 @@ class Site:
         self.steps = 0
         self.kill_at = 0  #: the step at which the process ends; 0: it doesn't
         self._state_dir = state_dir
+        self.counts = WorkCounts()
         self._open()
 
     def restart(self) -> None:
         self.kill_at = 0
         self.runner.run(self._database.close())
+        self.counts = WorkCounts()
         self._open()
 
     def close(self) -> None:
@@ -119,7 +122,9 @@ class Site:
     def _open(self) -> None:
         self._database = Database(self._state_dir, self._step)
         self.runner.run(self._database.open())
-        driver = SchedulesDriver(database=self._database, call=self._call, clock=self.clock)
+        driver = SchedulesDriver(
+            database=self._database, call=self._call, clock=self.clock, counts=self.counts
+        )
         self.schedules = Schedules(self._database, driver, self._call, self.clock)
 
     async def _call(

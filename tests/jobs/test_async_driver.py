@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.gateway.gateway_fakes import FakeInstance, echo, fail_with, routes, run, silent, until
+from tests.jobs.work_page import shown
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import SystemClock
@@ -38,6 +39,7 @@ from penstock.jobs.asynchronous.work import RequestWork
 from penstock.metrics import item_failures
 from penstock.metrics.series import MetricName
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 from penstock.wire import frames
 
 LATER = "later"
@@ -64,6 +66,7 @@ class Site:
             limits=LimitConfig(request_timeout_s=5.0, stream_timeout_s=5.0),
             ids=RequestIds("00000000-0000-4000-8000-"),
         )
+        self.counts = WorkCounts()
         self.driver: AsynchronousDriver | None = None
 
     async def start(self) -> AsynchronousDriver:
@@ -87,9 +90,10 @@ class Site:
                 self.database,
                 {"arn:ok": "http://x/", "arn:bad": "http://x/"},
                 self.clock,
+                self.counts,
                 post=post,
             ),
-            published=Published(self.metrics),
+            published=Published(self.metrics, self.counts),
             clock=self.clock,
             configured=lambda endpoint: self.spec if endpoint == LATER else None,
             capacity_wanted=lambda *wanted: self.wanted.append(wanted[3]),
@@ -359,7 +363,7 @@ def test_at_no_copy_capacity_is_asked_for_and_the_backlog_is_a_metric() -> None:
 
 def test_metrics_of_a_backlog_have_sagemakers_names() -> None:
     store = MetricStore()
-    published = Published(store)
+    published = Published(store, WorkCounts())
     published.put(LATER, backlog=6, ready=0, age_s=4.5, now=1000.0)
     published.put(LATER, backlog=6, ready=3, age_s=4.5, now=1060.0)
     published.put(LATER, backlog=0, ready=3, age_s=0.0, now=1120.0)
@@ -381,6 +385,25 @@ def test_metrics_of_a_backlog_have_sagemakers_names() -> None:
     assert of("TotalProcessingTime") == {1140: 1500.0}
     assert of("ExpiredRequests") == {1140: 1.0}
     assert of("InvocationFailures") == {1140: 1.0}
+
+
+def test_a_backlog_is_on_the_page_and_what_was_counted_last_becomes_datapoints() -> None:
+    store, counts = MetricStore(), WorkCounts()
+    published = Published(store, counts)
+    published.failed(LATER, "model-failed")
+    published.put(LATER, backlog=6, ready=0, age_s=4.5, now=1000.0)
+    published.put_all(1000.0)
+    assert shown(counts, "penstock_async_backlog") == {(LATER,): 6.0}
+    assert shown(counts, "penstock_async_oldest_seconds") == {(LATER,): 4.5}
+    ended = {(LATER, "completed"): 0.0, (LATER, "failed"): 1.0, (LATER, "expired"): 0.0}
+    assert shown(counts, "penstock_async_requests_ended") == ended
+    published.flush(1001.0)
+    metric = MetricName("AWS/SageMaker", "InvocationFailures", (("EndpointName", LATER),))
+    assert [one.total for one in store.read_merged(metric, 0, 2000, 60).values()] == [1.0]
+    for now in (1002.0, 1040.0):  # it is deleted
+        published.put_all(now)
+    assert shown(counts, "penstock_async_backlog") == {}
+    assert shown(counts, "penstock_async_requests_ended") == {}
 
 
 @pytest.mark.parametrize(

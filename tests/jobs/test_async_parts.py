@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.gateway.gateway_fakes import run, until
+from tests.jobs.work_page import shown
 from tests.system.async_site import subscriber
 
 from penstock.clock import ManualClock
@@ -19,6 +20,7 @@ from penstock.jobs.asynchronous.commits import Commits
 from penstock.jobs.asynchronous.notifier import Notifier
 from penstock.jobs.asynchronous.room import BytesRoom
 from penstock.jobs.asynchronous.tables import async_notifications
+from penstock.metrics.work_counts import WorkCounts
 
 TOPIC, OTHER = "arn:aws:sns:us-east-1:123456789012:a", "arn:aws:sns:us-east-1:123456789012:b"
 
@@ -128,7 +130,8 @@ def test_a_notification_goes_to_its_topics_url_until_that_takes_it(tmp_path: Pat
         database = StoreThread(lambda: Store(tmp_path))
         await database.open()
         with subscriber() as told:
-            notifier = Notifier(database, {TOPIC: told.url}, clock)
+            counts = WorkCounts()
+            notifier = Notifier(database, {TOPIC: told.url}, clock, counts)
             assert (notifier.knows(TOPIC), notifier.knows(OTHER)) == (True, False)
             told.answers = [302, 500]
             await database.call(put, TOPIC, OTHER)
@@ -153,11 +156,18 @@ def test_a_notification_goes_to_its_topics_url_until_that_takes_it(tmp_path: Pat
                     "Timestamp": "1970-01-01T00:00:50.000Z",
                 }
             await notifier.close()
+            assert shown(counts, "penstock_notifications") == {
+                ("delivered",): 1.0,
+                ("failed",): 5.0,
+                ("given-up",): 0.0,
+            }
         await database.close()
 
     run(main)
 
 
 def test_one_url_may_stand_for_all_topics(tmp_path: Path) -> None:
-    notifier = Notifier(StoreThread(lambda: Store(tmp_path)), {"*": "http://x/"}, ManualClock())
+    notifier = Notifier(
+        StoreThread(lambda: Store(tmp_path)), {"*": "http://x/"}, ManualClock(), WorkCounts()
+    )
     assert notifier.knows(OTHER)

@@ -26,6 +26,7 @@ from penstock.jobs.transform import driver as transform_driver
 from penstock.jobs.transform import transactions
 from penstock.jobs.transform.records import COMPLETED, IN_PROGRESS, STOPPED, JobRecord
 from penstock.metrics import item_failures
+from penstock.metrics.work_counts import WorkCounts
 
 DAILY = "cron(0 3 * * ? *)"
 WITNESS = "witness-20260302T030000Z"
@@ -200,7 +201,7 @@ def test_a_notification_that_can_not_be_posted_keeps_no_other(tmp_path: Path) ->
         await database.open()
         await database.call(put)
         clock = ManualClock(wall_s=100.0)
-        notifier = Notifier(database, {"t": "http://x/"}, clock, post=post)
+        notifier = Notifier(database, {"t": "http://x/"}, clock, WorkCounts(), post=post)
         notifier.start()
         await poll(lambda: told(posted))
         await notifier.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.jobs.schedule_site import JOB, Killed, Site, at
+from tests.jobs.work_page import shown
 
 from penstock.errors import CallerError
 
@@ -204,3 +205,62 @@ def test_a_kill_at_any_step_neither_loses_nor_doubles_a_run(tmp_path: Path, miss
         site.tick()
         assert (site.plane.created, site.told()) == expected, kill_at
         site.close()
+
+
+def failing(site: Site) -> dict[tuple[str, ...], float]:
+    return shown(site.counts, "penstock_schedule_failing")
+
+
+def test_a_run_that_failed_is_seen_until_one_succeeds_whatever_is_restarted(site: Site) -> None:
+    site.create(expression=DAILY)
+    site.tick("03:00:00")
+    assert failing(site) == {("nightly",): 0.0}
+    site.plane.status[FIRST] = "Failed"
+    site.tick("03:10:00")
+    assert failing(site) == {("nightly",): 1.0}
+    ended = shown(site.counts, "penstock_schedule_runs_ended")
+    assert (ended["nightly", "failed"], ended["nightly", "completed"]) == (1.0, 0.0)
+    site.restart()
+    site.tick("03:11:00")
+    assert failing(site) == {("nightly",): 1.0}
+    success = "penstock_schedule_last_success_timestamp_seconds"
+    assert shown(site.counts, success) == {}
+    site.tick("2026-03-03T03:00:00")
+    site.plane.status[SECOND] = "Completed"
+    site.tick("2026-03-03T03:10:00")
+    assert failing(site) == {("nightly",): 0.0}
+    assert shown(site.counts, success) == {("nightly",): at("2026-03-03T03:10:00")}
+
+
+def test_a_start_that_is_refused_is_a_run_that_failed(site: Site) -> None:
+    site.create(expression=DAILY)
+    site.plane.refusal = CallerError("ValidationException", "no such model")
+    site.tick("03:00:00")
+    assert failing(site) == {("nightly",): 1.0}
+
+
+def test_what_is_due_and_does_not_begin_is_overdue_and_what_is_passed_over_counts(
+    site: Site,
+) -> None:
+    site.create(expression="rate(1 hour)", missed="run-once")
+    overdue = "penstock_schedule_overdue_seconds"
+    site.tick("2026-03-02T01:00:00")
+    site.tick("2026-03-02T02:00:00")
+    assert shown(site.counts, overdue) == {("nightly",): 0.0}
+    site.tick("2026-03-02T03:30:00")  # the run before it still runs
+    due = site.runner.run(site.schedules.describe("nightly", 1))[0].due
+    assert due is not None
+    assert shown(site.counts, overdue) == {("nightly",): at("2026-03-02T03:30:00") - due}
+    for job in site.plane.created:
+        site.plane.status[job] = "Completed"
+    site.tick("2026-03-02T05:30:00")
+    assert shown(site.counts, overdue) == {("nightly",): 0.0}
+    assert shown(site.counts, "penstock_schedule_runs_ended")["nightly", "passed-over"] == 1.0
+
+
+def test_a_deleted_schedule_leaves_the_page(site: Site) -> None:
+    site.create(expression=DAILY)
+    site.tick()
+    site.runner.run(site.schedules.delete("nightly"))
+    site.tick()
+    assert failing(site) == {}

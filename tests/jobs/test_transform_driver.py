@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from tests.control.test_control_plane import poll
 from tests.faults.crash_disk import FailingDisk
+from tests.gateway.gateway_fakes import until
 from tests.jobs.transform_plane import Site
+from tests.jobs.work_page import shown
 
 from penstock.core.endpoint_state import SlotFailure
 from penstock.core.jobs.spec import Span
@@ -61,6 +63,28 @@ def test_a_job_leaves_outputs_totals_and_nothing_else(tmp_path: Path) -> None:
         assert site.plane.hosts == {}  # its capacity is given back
         assert list((tmp_path / "state" / "jobs").iterdir()) == []
         assert site.driver.progress(record)["Instances"] == 0
+
+    run(tmp_path, test)
+
+
+def test_the_page_of_metrics_tells_of_jobs_that_go_and_how_they_ended(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one")
+        await site.create("good")
+        await site.ended("good")
+        site.put("b.txt", "two?")  # it is refused
+        await site.create("bad")
+        assert (await site.ended("bad")).status == FAILED
+        name = "penstock_transform_jobs_ended"
+        await until(lambda: shown(site.counts, name)["failed",] == 1.0)
+        assert shown(site.counts, name) == {
+            ("completed",): 1.0,
+            ("failed",): 1.0,
+            ("stopped",): 0.0,
+        }
+        states = shown(site.counts, "penstock_transform_jobs")
+        assert set(states) == {("waiting",), ("running",), ("stopping",)}
+        assert set(shown(site.counts, "penstock_transform_job_age_seconds")) == set(states)
 
     run(tmp_path, test)
 

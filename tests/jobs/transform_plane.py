@@ -38,6 +38,7 @@ from penstock.jobs.transform import transactions
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.jobs.transform.records import GOING, JobRecord
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 from penstock.records.at_work import AtWork
 from penstock.records.parts import PartWriter
 from penstock.records.reader import RecordReader
@@ -206,6 +207,7 @@ class Site:
         self.folder = folder
         self.database = StoreThread(lambda: Store(folder / "state"))
         self.plane = Plane(self.database, cores)
+        self.counts = WorkCounts()
         self.driver = self._driver()
 
     def _driver(self) -> TransformDriver:
@@ -216,6 +218,7 @@ class Site:
             settings=ArtifactSettings(),
             jobs_dir=self.folder / "state" / "jobs",
             metrics=MetricStore(),
+            counts=self.counts,
         )
 
     async def open(self) -> None:

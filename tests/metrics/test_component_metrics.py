@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantRecorder
 from penstock.metrics.registry import MetricRegistry
@@ -168,9 +169,12 @@ def test_a_component_that_is_gone_leaves_no_gauges() -> None:
     site = Site()
     site.copies("chat", ready=1)
     site.registry.collect(T0)
-    site.registry.remove_component("shop", "main", "chat")
+    shop = "shop", "main"
+    site.registry.keep({shop}, {(*shop, "search")}, T0)
+    site.registry.collect(T0 + KEPT_S)
     assert [set(key) for key in site.rows("penstock_in_flight")] == [{"main", "search"}]
-    site.registry.remove("shop", "main")
+    site.registry.keep((), (), T0)
+    site.registry.collect(T0 + KEPT_S)
     assert site.rows("penstock_in_flight") == {}
 
 

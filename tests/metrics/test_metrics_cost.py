@@ -17,6 +17,7 @@ from penstock.metrics.cost import (
     MachineRead,
     divided,
 )
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
@@ -236,7 +237,8 @@ def test_the_gauges_forget_what_is_older_than_an_hour() -> None:
 
 def test_a_variant_that_is_gone_is_charged_a_last_time_and_stays_gone() -> None:
     site = Site()
-    site.registry.remove("shop", "main")
+    site.registry.keep((), (), T0 - KEPT_S)
+    site.registry.collect(T0)
     site.registry.add_charges([Charge("shop", "main", 1.0, 0.5, RAPL)], T0)
     assert site.read("Cost").total == 0.5
     assert site.registry.totals == {}

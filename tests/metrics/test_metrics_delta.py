@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import CallerError
 from penstock.metrics.delta import MetricDelta, PoolDelta, decode, encode
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.registry import MetricRegistry
@@ -203,7 +204,8 @@ def test_the_last_words_about_a_variant_that_is_gone_do_not_bring_it_back() -> N
     registry.set_instance_count(*SHOP, 1)
     answer(gateway.recorder(*SHOP))
     registry.add_delta("a", gateway.take_delta(T0))
-    registry.remove(*SHOP)
+    registry.keep((), (), T0)
+    registry.collect(T0 + KEPT_S)
     answer(gateway.recorder(*SHOP))
     registry.add_delta("a", gateway.take_delta(T0 + 1))
     assert registry.totals == {}
@@ -217,7 +219,8 @@ def test_the_last_words_about_a_component_that_is_gone_count_for_nothing() -> No
     registry, gateway = MetricRegistry(), MetricRegistry()
     pool = (*SHOP, "chat")
     registry.set_component_copies(pool, {"ready": 1})
-    registry.remove_component(*pool)
+    registry.keep({SHOP}, (), T0)
+    registry.collect(T0 + KEPT_S)
     answer(gateway.recorder(*pool))
     registry.add_delta("a", gateway.take_delta(T0))
     assert registry.components[SHOP] == {}

@@ -6,8 +6,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.jobs.asynchronous.published import Published
-from penstock.metrics import catalogue
+from penstock.metrics import catalogue, work_catalogue
 from penstock.metrics.cost import Charge
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.instances import CopySample, InstanceSample
 from penstock.metrics.job_metrics import job_metrics
 from penstock.metrics.model_delta import ModelDelta
@@ -18,6 +19,7 @@ from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.series import metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 
 T0 = 1_700_000_000
 VARIANT = {"EndpointName": "shop", "VariantName": "main"}
@@ -274,7 +276,8 @@ def test_the_page_names_just_the_metrics_of_the_catalogue() -> None:
     named = {
         line.split()[2] for line in body.decode().splitlines() if line.startswith("# TYPE penstock")
     }
-    assert named == {exposed_name(metric) for metric in catalogue.PROMETHEUS}
+    known = (*catalogue.PROMETHEUS, *work_catalogue.PROMETHEUS)
+    assert named == {exposed_name(metric) for metric in known}
 
 
 def test_openmetrics_is_given_to_who_asks_for_it() -> None:
@@ -319,7 +322,7 @@ def test_published_names_are_just_those_of_the_reference() -> None:
         T0,
     )
     registry.add_charges([Charge("shop", "main", 80.0, 0.01, "rapl")], T0 + 10)
-    asynchronous = Published(store)
+    asynchronous = Published(store, WorkCounts())
     asynchronous.processed("shop", 0.1)
     asynchronous.failed("shop", "expired")
     asynchronous.failed("shop", "model-error")
@@ -339,13 +342,18 @@ def test_published_names_are_just_those_of_the_reference() -> None:
         assert f"| `{metric.name}` |" in page
 
 
-def test_a_removed_variant_leaves_the_gauges() -> None:
+def test_a_variant_that_is_gone_leaves_the_page_after_its_last_request() -> None:
     store = MetricStore()
     registry = MetricRegistry(store)
-    registry.recorder("shop", "main").started()
+    recorder = registry.recorder("shop", "main")
+    recorder.started()
     registry.add_instance_sample(SAMPLE, T0)
     registry.collect(T0)
-    registry.remove("shop", "main")
-    registry.collect(T0 + 1)
+    registry.keep((), (), T0)
+    registry.keep_instances(())
+    registry.collect(T0 + KEPT_S)
+    assert any(name.startswith("penstock_in_flight") for name in exposed(registry, store))
+    recorder.finished(200, 0.01, 0.0, 0.01)
+    registry.collect(T0 + KEPT_S + 1)
     assert not any(name.startswith("penstock_in_flight") for name in exposed(registry, store))
     assert registry.instances == {}

@@ -212,3 +212,48 @@ def test_a_foreign_file_is_refused_and_no_file_is_no_history(tmp_path: Path) -> 
     with pytest.raises(CallerError) as caught:
         snapshot.load(tmp_path / "metrics", MetricStore(), now=T0)
     assert caught.value.code == "metrics-file-unreadable"
+
+
+def test_a_series_that_nobody_uses_rests_packed_and_wakes_whole(tmp_path: Path) -> None:
+    store = MetricStore()
+    for second in range(0, 600, 10):
+        put(store, LATENCY, T0 + second, 1.0, float(second + 2), 77.0)
+    awake = store.bytes_used
+    before = store.read_merged(LATENCY.metric, T0, T0 + 600, 60)
+    snapshot.Snapshot.take(store).write(tmp_path / "awake")
+    store.expire(T0 + 660)  # it was read since the last call
+    assert store.bytes_used == awake
+    store.expire(T0 + 720)
+    assert store.bytes_used < awake / 10
+    snapshot.Snapshot.take(store).write(tmp_path / "at-rest")
+    assert (tmp_path / "at-rest").read_bytes() == (tmp_path / "awake").read_bytes()
+    after = store.read_merged(LATENCY.metric, T0, T0 + 600, 60)
+    assert [(at, one.total, one.quantile(0.5)) for at, one in after.items()] == [
+        (at, one.total, one.quantile(0.5)) for at, one in before.items()
+    ]
+    assert store.bytes_used == sum(one.bytes_used for one in store.series()) > awake / 2
+    put(store, LATENCY, T0 + 600, 5.0)
+    assert sums(store, T0 + 540, T0 + 660, 60)[T0 + 600] == 5.0
+
+
+def test_a_series_at_rest_loses_its_points_in_time() -> None:
+    store = MetricStore()
+    put(store, LATENCY, T0, 1.0)
+    for passed_s in (60, 120, 4 * HOUR_S):
+        store.expire(T0 + passed_s)
+    assert sums(store, T0, T0 + 60, 1) == {}
+    assert sums(store, T0, T0 + 60, 60) == {T0: 1.0}
+    store.expire(T0 + 4 * HOUR_S + 60)
+    store.expire(T0 + 4 * HOUR_S + 120)
+    store.expire(T0 + 500 * DAY_S)
+    assert len(store) == 0
+    assert store.bytes_used == 0
+
+
+def test_writing_wakes_a_series_up() -> None:
+    store = MetricStore()
+    put(store, LATENCY, T0, 1.0)
+    store.expire(T0 + 60)
+    store.expire(T0 + 120)
+    put(store, LATENCY, T0 + 120, 2.0)
+    assert sums(store, T0, T0 + 300, 300) == {T0 // 300 * 300: 3.0}

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.errors import CallerError
 from penstock.metrics.cost import InstanceHeld
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.model_delta import OTHERS, ModelDelta
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.registry import MetricRegistry
@@ -215,7 +216,8 @@ def test_names_that_are_no_models_take_no_place() -> None:
 def test_last_words_of_a_variant_that_is_gone_are_published_and_forgotten() -> None:
     site = Site()
     site.tell(1, a=told(hits=1))
-    site.registry.remove("shop", "main")
+    site.registry.keep((), (), T0)
+    site.registry.collect(T0 + KEPT_S)
     assert (stats := site.read("ModelCacheHit")) is not None
     assert stats.total == 1
     site.tell(2, a=told(hits=2, resident=False))
@@ -241,7 +243,8 @@ def test_usage_is_told_by_instance_and_model_and_stays_when_both_are_gone() -> N
     )  # fmt: skip
     site.tell(2, a=told(hits=1, answered=1, resident_s=1.0, host_bytes=2 * MEGABYTE))
     site.tell(2, "i-unknown", a=told(answered=9))  # without a price it costs nothing
-    site.registry.remove("shop", "main")
+    site.registry.keep((), (), T0)
+    site.registry.collect(T0 + KEPT_S)
     site.tell(3, a=told(resident=False, resident_s=1.0))
     usage.note([], 5.0)
     assert usage.rows() == [
@@ -337,3 +340,17 @@ def test_what_can_not_be_read_adds_nothing() -> None:
     with pytest.raises(CallerError, match="sketch"):
         site.tell(1, a=told(hits=1), b={"load_us": "AAAA"})
     assert site.registry.models.variants == {}
+
+
+def test_instances_that_never_hosted_a_target_model_are_forgotten_when_they_end() -> None:
+    ledger = UsageLedger()
+    ledger.note([HELD], 0.0)
+    ledger.note([], 1.0)
+    loaded = ModelDelta()
+    loaded.answered = 1
+    loaded.sketch("load_us").add(1e6)
+    ledger.add("i-1", "a", loaded, MEGABYTE)  # as if it had never been noted
+    assert ledger.rows() == []
+    ledger.note([HELD], 0.0)
+    ledger.note([], 1.0)
+    assert [row["instance_id"] for row in ledger.rows()] == ["i-1"]

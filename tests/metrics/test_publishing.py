@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.metrics.departures import KEPT_S
 from penstock.metrics.instances import InstanceSample
 from penstock.metrics.publishing import ALWAYS, Publishing, publishing_of
 from penstock.metrics.registry import MetricRegistry
@@ -98,7 +99,8 @@ def test_utilization_is_a_point_for_so_many_seconds(
 
 def test_what_a_deleted_variant_was_told_is_forgotten() -> None:
     site = Site(300, enhanced=True)
-    site.registry.remove("shop", "main")
+    site.registry.keep((), (), T0 - KEPT_S)
+    site.registry.collect(T0)
     site.recorder = site.registry.recorder("shop", "main")
     site.answers_until(20)
     assert site.points("Invocations", 1) == {0: 10, 10: 10}

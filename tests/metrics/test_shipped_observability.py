@@ -17,7 +17,7 @@ import pytest
 import yaml
 from tests.metrics.test_metrics_registry import answer
 
-from penstock.metrics import catalogue
+from penstock.metrics import catalogue, traffic_catalogue, work_catalogue
 from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.reference import exposed_name
 from penstock.metrics.registry import MetricRegistry
@@ -34,7 +34,8 @@ promtool = pytest.mark.skipif(
 
 def labels_by_name() -> dict[str, set[str]]:
     found: dict[str, set[str]] = dict(OTHERS)
-    for metric in catalogue.PROMETHEUS:
+    catalogues = (catalogue, work_catalogue, traffic_catalogue)
+    for metric in (one for each in catalogues for one in each.PROMETHEUS):
         name, labels = exposed_name(metric), set(metric.labels)
         if metric.kind == "histogram":
             found |= {f"{name}{end}": labels | {"le"} for end in _HISTOGRAM}
@@ -87,6 +88,12 @@ def test_every_metric_and_label_that_is_named_exists() -> None:
         for by in re.findall(r"by \(([^)]*)\)", plain):
             assert {label.strip() for label in by.split(",")} <= allowed, where
     assert len(named) > 25
+
+
+def test_every_family_of_other_work_is_in_a_panel_or_an_alert() -> None:
+    told = "\n".join(expression for _, expression in expressions())
+    for metric in work_catalogue.PROMETHEUS:
+        assert exposed_name(metric) in told
 
 
 def test_a_legend_names_labels_that_its_query_keeps() -> None:

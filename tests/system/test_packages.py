@@ -133,6 +133,27 @@ def test_what_is_packaged_is_served_updated_and_rolled_back(
     assert not left & {"packed-python", "packed-triton"}
     models = server.client("sagemaker").list_models(MaxResults=100, NameContains="packed")
     assert models["Models"] == []
+    assert archives(tmp_path) == []
+
+
+def archives(folder: Path) -> list[str]:
+    """What lies where endpoints of the stack have theirs."""
+    return sorted(path.name for path in (folder / "served").rglob("*.tar.gz"))
+
+
+def test_pruning_leaves_an_archive_that_somebody_else_serves(
+    cleared: Server, tmp_path: Path
+) -> None:
+    server, client = cleared, cleared.client("sagemaker")
+    write(tmp_path, {"apply.yaml": MANY})
+    echo_packages(tmp_path, ["acme", "best"])
+    penstock(server, tmp_path, "apply", "apply.yaml", "--yes")
+    (kept,) = (tmp_path / "served").rglob("echo-acme.tar.gz")
+    client.create_model(ModelName="theirs", PrimaryContainer={"ModelDataUrl": kept.as_uri()})
+    (tmp_path / "apply.yaml").write_text("schema: 1\nstack: e2e\n")
+    penstock(server, tmp_path, "apply", "apply.yaml", "--prune", "--yes")
+    assert archives(tmp_path) == ["echo-acme.tar.gz"]
+    client.delete_model(ModelName="theirs")
 
 
 def test_a_target_model_comes_is_replaced_and_rolled_back_to_by_uploads_alone(

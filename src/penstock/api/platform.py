@@ -12,6 +12,7 @@ import gc
 import logging
 import random
 import secrets
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -71,9 +72,10 @@ class Platform:
         *,
         term: Term | None = None,
         port: SharedPort | None = None,
+        beat_age_s: Callable[[], float] | None = None,
     ) -> None:
-        """`term`: of a server that leads others on one database. `port`: that it listens at, kept
-        by somebody who outlives it.
+        """`term`: of a server that leads others on one database; `beat_age_s`: since it last said
+        there that it lives. `port`: that it listens at, kept by somebody who outlives it.
 
         Raises CallerError: `credentials-required` if strangers could come in, `tls-unusable`,
         `telemetry-not-installed`.
@@ -83,6 +85,7 @@ class Platform:
         self._config = config
         self._term = term
         self._held_port = port
+        self._beat_age_s = beat_age_s
         self._clock = clock or SystemClock()
         count = gateways_for(this_machine().cores, config.listen.gateways)
         self._gateways = Gateways(config, count, self._clock, port) if count > 1 else None
@@ -131,6 +134,7 @@ class Platform:
             access=self._access,
             gateway_pids=gateways.group.pids if gateways is not None else None,
             term=self._term,
+            beat_age_s=self._beat_age_s,
         )
         async with ShieldedExitStack() as stack:
             stack.push_async_callback(self._fleet.close)

@@ -108,7 +108,8 @@ class Replica:
 
     async def _lead(self, stop: asyncio.Event, port: SharedPort) -> None:
         term = self._leadership.term
-        platform = Platform(self._config, self._clock, term=term, port=port)
+        beat_age_s = self._leadership.beat_age_s
+        platform = Platform(self._config, self._clock, term=term, port=port, beat_age_s=beat_age_s)
         try:
             addresses = await platform.start()
         except NotNowError as error:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.cli.artifact_reads import reading
 from penstock.cli.client import SageMaker, if_there
 from penstock.cli.deploy import (
     WAIT_S_MAX,
@@ -25,7 +26,16 @@ from penstock.cli.deploy import (
     wait_in_service,
 )
 from penstock.cli.status import list_all
-from penstock.core.apply_plan import Action, EndpointSeen, EndpointWish, Place, Plan, Seen, Step
+from penstock.core.apply_plan import (
+    Action,
+    EndpointSeen,
+    EndpointWish,
+    Place,
+    Plan,
+    Seen,
+    Step,
+    made_for_any,
+)
 from penstock.core.versioned_names import stem
 from penstock.packaging.stores import Store, open_store
 from penstock.packaging.wishes import STACK_TAG, Deployment
@@ -35,6 +45,9 @@ if TYPE_CHECKING:
 
 #: Uploads and calls side by side: enough to fill a disk or a network, few for a server.
 _THREADS = 8
+
+#: What artifacts of a stack lie in.
+_STORES = ("s3://", "file:///")
 
 #: Of these, steps come behind the wait: what is deleted may still serve before it.
 _DELETIONS = (
@@ -53,31 +66,42 @@ def look(client: SageMaker, wanted: Deployment, *, prune: bool) -> Seen:
     asked: dict[str, set[str]] = {}
     for place in wanted.artifacts:
         asked.setdefault(place.location, set()).add(place.name)
+    whole = set(asked) if prune else set()  #: locations of which all archives of ours count
+
+    names = [endpoint.name for endpoint in wanted.endpoints]
+    stacked = _of_stacks(client, wanted.stacks) if prune else frozenset()
+    owners = sorted({stem(name) for name in (*names, *stacked)})
+    models = _named(client, "ListModels", "Models", "ModelName", owners)
+    configs = _named(client, "ListEndpointConfigs", "EndpointConfigs", "EndpointConfigName", owners)
+    reads = reading(client) if prune else {}
+    ours = made_for_any(models, {*names, *stacked})
+    for uri in (uri for name in ours for uri in reads.get(name, ()) if uri.startswith(_STORES)):
+        location, _, archive = uri.rpartition("/")
+        if not archive:
+            whole.add(f"{location}/")
+        asked.setdefault(f"{location}/", set()).update({archive} - {""})
+    kept = wanted.locations()
 
     def stored(location: str) -> tuple[Mapping[str, Content], list[str]]:
         store = open_store(location)
-        found = store.contents(frozenset(asked[location]), all_of_ours=prune)
-        return found, store.left_over()
+        found = store.contents(frozenset(asked[location]), all_of_ours=location in whole)
+        return found, store.left_over() if location in kept else []
 
     artifacts: dict[Place, Content] = {}
     left_over: list[Place] = []
     for location, (contents, drafts) in _each(stored, asked):
         artifacts |= {Place(location, name): content for name, content in contents.items()}
         left_over += [Place(location, name) for name in drafts]
-    names = [endpoint.name for endpoint in wanted.endpoints]
-    stacked = _of_stacks(client, wanted.stacks) if prune else frozenset()
-    owners = sorted({stem(name) for name in (*names, *stacked)})
     return Seen(
         artifacts=artifacts,
         left_over=tuple(left_over),
         endpoints={
             name: seen for name, seen in _each(lambda name: _endpoint(client, name), names) if seen
         },
-        models=_named(client, "ListModels", "Models", "ModelName", owners),
-        configs=_named(
-            client, "ListEndpointConfigs", "EndpointConfigs", "EndpointConfigName", owners
-        ),
+        models=models,
+        configs=configs,
         stack_endpoints=stacked,
+        reads=reads,
     )
 
 
@@ -93,7 +117,7 @@ def carry_out(
 
     Raises what the first failing step raises, once those that were begun have ended.
     """
-    hands = _Hands(client, wanted)
+    hands = _Hands(client, wanted, planned)
     for action in Action:
         if action is Action.DELETE_ENDPOINT and wait:
             _wait(client, wanted.endpoints)
@@ -107,13 +131,12 @@ def carry_out(
 class _Hands:
     """Does one step."""
 
-    def __init__(self, client: SageMaker, wanted: Deployment) -> None:
+    def __init__(self, client: SageMaker, wanted: Deployment, planned: Plan) -> None:
         self._client = client
         self._wanted = wanted
         self._endpoints = {endpoint.name: endpoint for endpoint in wanted.endpoints}
-        self._stores: dict[str, Store] = {
-            location: open_store(location) for location in wanted.locations()
-        }
+        locations = {*wanted.locations(), *(step.location for step in planned.steps)} - {""}
+        self._stores: dict[str, Store] = {one: open_store(one) for one in locations}
 
     def do(self, step: Step) -> None:
         how: dict[Action, Callable[[Step], object]] = {

@@ -18,6 +18,7 @@ from penstock.cli.output import note, print_json, print_table
 from penstock.core.cost_compared import Alternative, TypeOffer, of_usage
 from penstock.core.cost_report import TENANT_ENDS, CostLine, CostReport, report, tenants_by
 from penstock.core.cost_usage import usage_from_dict
+from penstock.durable_files import check_output, output
 from penstock.errors import CallerError
 
 _GIB = 2**30
@@ -44,6 +45,8 @@ def cost(
     json_: options.Json = False,
 ) -> None:
     """Report what models, tenants, requests and jobs cost; compare with other ways to serve."""
+    if html is not None:
+        check_output(html)
     given = _read(usage) if usage else _asked(Client(url, key=key))
     instances = usage_from_dict(given)
     found = report(instances, tenants_by(tenant_ends, parts=tenant_parts))
@@ -52,7 +55,8 @@ def cost(
     if html is not None:
         from penstock.cli.cost_page import page  # noqa: PLC0415 - only this option needs it
 
-        html.write_text(page(found, others, jobs), encoding="utf-8")
+        with output(html):
+            html.write_text(page(found, others, jobs), encoding="utf-8")
         note(f"wrote {html}")
     if json_:
         print_json(as_dict(found, others) | {"jobs": jobs})

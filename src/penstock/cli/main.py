@@ -99,9 +99,22 @@ def main() -> None:
         output.fail(error)
     except USAGE_ERROR as error:
         output.fail(usage_error(error), status=error.exit_code)
+    except OSError as error:
+        if not isinstance(error.filename, str):
+            raise
+        output.fail(file_error(error))
     except typer.Abort:
         raise SystemExit(INTERRUPTED) from None
     raise SystemExit(status or 0)
+
+
+def file_error(error: OSError) -> CallerError:
+    """What the system says of a file that the command line named, or that lies where it said."""
+    return CallerError(
+        "file-unusable",
+        f"{error.filename}: {error.strerror}",
+        hint="Check the path, its permissions and the disk.",
+    )
 
 
 def usage_error(error: Any) -> CallerError:

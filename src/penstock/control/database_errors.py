@@ -32,6 +32,11 @@ _BUSY: Final = ("locked", "lock timeout", "statement timeout", "deadlock detecte
 #: Its codes for an end that was not ours: shut down, evicted, starting, too many connections.
 _GONE: Final = ("57P01", "57P02", "57P03", "57P05", "25P03", "53300")
 
+#: Codes of errors that are the database's, not those of whoever asks it for something.
+FAULTS: Final = frozenset(
+    {"database-unreachable", "database-error", "state-busy", "state-damaged", "state-not-writable"}
+)
+
 
 @contextlib.contextmanager
 def worded(state_dir: Path | None) -> Iterator[None]:

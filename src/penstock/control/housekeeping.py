@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -25,9 +26,12 @@ _LOOP: Final = "housekeeping"  #: in the count of failures
 #: Logs of deleted endpoints and of former generations: somebody may still ask what went wrong.
 LOG_AGE_S_MAX: Final = 7 * 86_400.0
 
-#: ... unless together they are larger than this; the oldest go first.
+#: ... unless together they are larger, or more, than this; the oldest go first.
 LOG_BYTES_MAX: Final = 2**30
+LOGS_MAX: Final = 5_000
 
+#: A folder that has been empty for as long is not one that an instance is just starting in.
+EMPTY_S_MIN: Final = 3_600.0
 
 #: Records of what models took, some eighty bytes each; one that is gone is an estimate again.
 MEMORY_RECORD_BYTES_MAX: Final = 2**20
@@ -105,24 +109,28 @@ class Housekeeping:
             if path.with_name(path.name.removesuffix(".1")) not in logs
         ]
         before = self._clock.wall() - LOG_AGE_S_MAX
-        _remove_oldest(old, bytes_max=LOG_BYTES_MAX, written_before=before)
+        _remove_oldest(old, bytes_max=LOG_BYTES_MAX, count_max=LOGS_MAX, written_before=before)
+        changed_before = self._clock.wall() - EMPTY_S_MIN
         for folder in self._log_dir.glob("*"):
             with suppress(OSError):  # it is not empty
-                # Not one that has just been made for an instance that is starting.
-                if folder.stat().st_mtime < before:
+                if folder.stat().st_mtime < changed_before:
                     folder.rmdir()
 
 
-def _remove_oldest(paths: list[Path], *, bytes_max: int, written_before: float = 0.0) -> None:
-    """Removes files, oldest first, until `bytes_max` remain; all that are older than the time."""
+def _remove_oldest(
+    paths: list[Path], *, bytes_max: int, count_max: int = 0, written_before: float = 0.0
+) -> None:
+    """Removes files, oldest first, until `bytes_max` and `count_max` (0: any) remain; all that are
+    older than the time."""
     facts = []
     for path in paths:
         with suppress(FileNotFoundError):
             found = path.stat()
             facts.append((found.st_mtime, found.st_size, path))
     total = sum(size for _, size, _ in facts)
-    for written, size, path in sorted(facts):
-        if written >= written_before and total <= bytes_max:
+    for left, (written, size, path) in zip(count(len(facts), -1), sorted(facts)):
+        few = not count_max or left <= count_max
+        if written >= written_before and total <= bytes_max and few:
             break
         with apart(_LOOP, path.name):  # one that can't be removed keeps no other
             path.unlink(missing_ok=True)

@@ -113,9 +113,12 @@ class InstanceOperations:
         await self._under_way.cancel()
         for _, entry in self._under_way.instances():
             await self._publisher.disconnect(entry.instance_id)
-        for client in list(self._under_way.clients.values()):
-            client.close()
+        clients = list(self._under_way.clients.values())
         await self._fleet.close()
+        # What their models counted last is said last.
+        await asyncio.gather(*(one.wait_ended(timeout_s=_LAST_WORDS_S_MAX) for one in clients))
+        for client in clients:
+            client.close()
         await self._under_way.wait_asides()
 
     async def _start(self, ledger: EndpointLedger, entry: InstanceEntry) -> None:

@@ -75,6 +75,7 @@ class ControlPlane:
         elsewhere: Elsewhere | None = None,
         gateway_pids: Callable[[], Sequence[int]] | None = None,
         term: Term | None = None,
+        database_called: Callable[[float, str], None] = lambda took_s, failure: None,
     ) -> None:
         """`fleet` may be a function that makes it, called once the state directory is ours.
 
@@ -82,7 +83,7 @@ class ControlPlane:
         what hosts of target models count. `elsewhere`: of instances on other machines.
         `gateway_pids`: processes that instances are reached
         from, besides this one. `term`: of a server that leads others on one database; it holds the
-        state directory's lock.
+        state directory's lock. `database_called`: see `StoreThread`.
         """
         self._config = config
         self._fleet = fleet
@@ -112,7 +113,7 @@ class ControlPlane:
         self.key_ring = KeyRing()  #: the same object for ever; its content is refreshed
         self._term = term
         self.database = StoreThread(
-            lambda: Store(config.state_dir, config.control.database, term=term)
+            lambda: Store(config.state_dir, config.control.database, term=term), database_called
         )
         self.target_models = TargetModelRecord(self.database, self._clock)
 
@@ -177,15 +178,19 @@ class ControlPlane:
             await shielded(self.close())
             raise
 
+    async def end_instances(self) -> None:
+        """Ends all of them; what they say last is heard. Idempotent, and part of `close`."""
+        if self._reconciler is not None:
+            await self._reconciler.close()
+            self._reconciler = None
+
     async def close(self) -> None:
         """Ends all instances and gives the state directory back. Idempotent."""
         if self._keys_task is not None:
             self._keys_task.cancel()
             await asyncio.wait([self._keys_task])
             self._keys_task = None
-        if self._reconciler is not None:
-            await self._reconciler.close()
-            self._reconciler = None
+        await self.end_instances()
         await self.database.close()
         if self._lock is not None:
             self._lock.release()

@@ -6,13 +6,14 @@ One thread is also what SQLite wants: transactions never meet, so none waits for
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
-from penstock.control.database_errors import unreachable
+from penstock.control.database_errors import FAULTS, unreachable
 from penstock.control.store import Store
-from penstock.errors import NotNowError
+from penstock.errors import NotNowError, PenstockError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,8 +22,14 @@ T = TypeVar("T")
 class StoreThread:
     """Runs `Store` methods: `await database.call(Store.create_model, name, request, …)`."""
 
-    def __init__(self, open_store: Callable[[], Store]) -> None:
+    def __init__(
+        self,
+        open_store: Callable[[], Store],
+        called: Callable[[float, str], None] = lambda took_s, failure: None,
+    ) -> None:
+        """`called`: is told what each call took, and the code of the database's own error."""
         self._open_store = open_store
+        self._called = called
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-db")
         self._store: Store | None = None
         self._closed = False
@@ -44,12 +51,21 @@ class StoreThread:
         store = self._store
         if store is None or self._closed:
             raise NotNowError("server-stopping", "the server is stopping", retry_after_s=1.0)
+        began, failure = time.perf_counter(), ""
+        try:
+            return await self._carry_out(store, lambda: method(store, *args, **kwargs))
+        except PenstockError as error:
+            failure = error.code if error.code in FAULTS else ""
+            raise
+        finally:
+            self._called(time.perf_counter() - began, failure)
+
+    async def _carry_out(self, store: Store, method: Callable[[], T]) -> T:
         if store.call_s_max is not None:
-            within = self._within(store, store.call_s_max, lambda: method(store, *args, **kwargs))
+            within = self._within(store, store.call_s_max, method)
             return await asyncio.shield(asyncio.create_task(within))
         loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._thread, lambda: method(store, *args, **kwargs))
-        return await asyncio.shield(call)
+        return await asyncio.shield(loop.run_in_executor(self._thread, method))
 
     async def _within(self, store: Store, call_s_max: float, call: Callable[[], T]) -> T:
         """Runs a call that may hang; what waits for its turn for too long is never begun."""

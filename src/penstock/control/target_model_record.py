@@ -72,7 +72,9 @@ class TargetModelRecord:
 def take_notes(work_dir: Path, instance_id: str) -> list[NotedModel]:
     """What was at work on an instance that has ended, of all its hosts; its notes are removed."""
     found: list[NotedModel] = []
-    for path in sorted(work_dir.glob(f"{instance_id}.*")):
+    # No pattern: each new one is compiled, and kept by the library for long.
+    notes = work_dir.iterdir() if work_dir.is_dir() else ()
+    for path in sorted(one for one in notes if one.name.startswith(f"{instance_id}.")):
         try:
             with path.open("rb") as file:
                 found += at_work(file.read(_NOTE_BYTES_MAX))

@@ -3,7 +3,8 @@
 A plan is made anew at each run from what is there and remembers nothing, so a run that was killed
 anywhere is continued by the next one, and a plan of what is already so is empty. Nothing is deleted
 unless pruning is asked for, and then only what bears the marks of an earlier run: a package's own
-digest, the stack's tag, a versioned name.
+digest, the stack's tag, a versioned name. An archive that a model of anybody reads stays, wherever
+it lies.
 
 Knows names, digests and sizes; neither stores nor protocols. Steps come in the order in which they
 are to be carried out, `Action` by `Action`; those of one action do not need each other.
@@ -81,12 +82,14 @@ class Wish:
 class Seen:
     """What is there of it, and what earlier runs left beside it."""
 
-    artifacts: Mapping[Place, Content]  #: in the locations that are asked for
+    artifacts: Mapping[Place, Content]  #: where they are asked for, and where pruned models read
     left_over: tuple[Place, ...] = ()  #: uploads of runs that ended before them
     endpoints: Mapping[str, EndpointSeen] = field(default_factory=dict)
     models: frozenset[str] = frozenset()
     configs: frozenset[str] = frozenset()
     stack_endpoints: frozenset[str] = frozenset()  #: that bear the tag of this stack
+    #: model, or what else reads artifacts -> their URIs: an archive, a folder or a prefix
+    reads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +189,46 @@ def _pruned(wish: Wish, seen: Seen) -> list[Step]:
     configs = {endpoint.config for endpoint in wish.endpoints}
     models = {model for endpoint in wish.endpoints for model in endpoint.models}
     owners = [*sorted(asked), *gone]
+    deleted = frozenset(made_for_any(seen.models - models, owners))
     steps = [Step(Action.DELETE_ENDPOINT, name, "not-asked-for") for name in gone]
-    for action, there, kept in (
-        (Action.DELETE_ENDPOINT_CONFIG, seen.configs, configs),
-        (Action.DELETE_MODEL, seen.models, models),
+    for action, names in (
+        (Action.DELETE_ENDPOINT_CONFIG, made_for_any(seen.configs - configs, owners)),
+        (Action.DELETE_MODEL, deleted),
     ):
-        steps += [
-            Step(action, name, "not-asked-for")
-            for name in sorted(there - kept)
-            if any(is_version_of(name, owner) for owner in owners)
-        ]
-    return steps + [
-        Step(Action.DELETE_ARTIFACT, place.name, "not-asked-for", place.location)
-        for place, content in sorted(seen.artifacts.items(), key=lambda item: item[0])
-        if content.digest and place not in wish.artifacts
-    ]
+        steps += [Step(action, name, "not-asked-for") for name in sorted(names)]
+    return steps + _pruned_artifacts(wish, seen, deleted)
+
+
+def made_for_any(names: Iterable[str], owners: Iterable[str]) -> list[str]:
+    """Of models or configurations that nothing asks for, those that were made for the owners."""
+    made_for = list(owners)
+    return [name for name in names if any(is_version_of(name, owner) for owner in made_for)]
+
+
+def _pruned_artifacts(wish: Wish, seen: Seen, deleted: frozenset[str]) -> list[Step]:
+    """Archives of ours where they are asked for, and those that deleted models were made of; none
+    that a model of others reads."""
+    locations = {place.location for place in wish.artifacts}
+    ours = deleted.union(*(endpoint.models for endpoint in wish.endpoints))
+    kept = [uri for name, uris in seen.reads.items() if name not in ours for uri in uris]
+    freed = [uri for name in deleted for uri in seen.reads.get(name, ())]
+    steps = []
+    for place, content in sorted(seen.artifacts.items(), key=lambda item: item[0]):
+        if not content.digest or place in wish.artifacts or _is_read(place, kept):
+            continue
+        if _is_read(place, freed):
+            steps.append(
+                Step(Action.DELETE_ARTIFACT, place.name, "model-not-asked-for", place.location)
+            )
+        elif place.location in locations:
+            steps.append(Step(Action.DELETE_ARTIFACT, place.name, "not-asked-for", place.location))
+    return steps
+
+
+def _is_read(place: Place, uris: Iterable[str]) -> bool:
+    """Whether one of the URIs is the artifact's, or of a folder or prefix that it lies below."""
+    own = f"{place.location}{place.name}"
+    return any(own == uri or own.startswith(f"{uri.rstrip('/')}/") for uri in uris)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from penstock.jobs.schedules.driver import Call, SchedulesDriver
 from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 
 
 class OfflineWork:
@@ -27,6 +28,7 @@ class OfflineWork:
         call: Call,
         dispatcher: Dispatcher,
         metrics: MetricStore,
+        counts: WorkCounts,
         capacity_wanted: CapacityWanted,
     ) -> None:
         """`call`: a call of the control plane's API, as a client would make it."""
@@ -36,11 +38,12 @@ class OfflineWork:
             settings=ArtifactSettings.from_config(config.control),
             jobs_dir=config.state_dir / "jobs",
             metrics=metrics,
+            counts=counts,
         )
         self.asynchronous = asynchronous_work(
-            config, plane, dispatcher, metrics, clock, capacity_wanted
+            config, plane, dispatcher, metrics, counts, clock, capacity_wanted
         )
-        driver = SchedulesDriver(database=plane.database, call=call, clock=clock)
+        driver = SchedulesDriver(database=plane.database, call=call, clock=clock, counts=counts)
         self.schedules = Schedules(plane.database, driver, call, clock)
 
     async def start(self) -> None:

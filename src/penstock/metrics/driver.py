@@ -94,9 +94,6 @@ class MetricsDriver:
         self._clock = clock
         self._observed = observed
         self._path = path
-        self._known: set[tuple[str, str]] = set()
-        self._known_components: set[tuple[str, str, str]] = set()
-        self._instances: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._machine = machine or this_machine()
         self._meter = meter
@@ -134,7 +131,7 @@ class MetricsDriver:
         self._task = None
         if self._reading is not None:
             self._reading.cancel()
-        self._registry.collect(self._clock.wall())
+        self._registry.collect(self._clock.wall(), final=True)
         await self._save()
 
     async def _run(self) -> None:
@@ -169,7 +166,7 @@ class MetricsDriver:
             await self._save()
 
     def _counts(self) -> None:
-        """How many copies and instances each variant has; variants that are gone are forgotten."""
+        """How many copies and instances each variant has; whatever else is held leaves."""
         seen = set()
         components = set()
         held: list[InstanceHeld] = []
@@ -179,12 +176,8 @@ class MetricsDriver:
             components |= {(one.endpoint, one.variant, name) for name in one.components}
             with apart(_LOOP, f"{one.endpoint} {one.variant}"):
                 self._count(one)
-        self._registry.models.keep_instances({one.instance_id for one in held})
-        for gone in self._known - seen:
-            self._registry.remove(*gone)
-        for pool in self._known_components - components:
-            self._registry.remove_component(*pool)
-        self._known, self._known_components = seen, components
+        self._registry.keep(seen, components, self._clock.wall())
+        self._registry.keep_instances({one.instance_id for one in held})
         now = self._clock.monotonic()
         elapsed_s = now - self._noted_at if self._noted_at is not None else 0.0
         self._accounts.note(held, elapsed_s)
@@ -227,14 +220,9 @@ class MetricsDriver:
         return reading.result()
 
     async def _sample(self) -> None:
-        samples = await self._observed.samples()
-        for sample in samples:
+        for sample in await self._observed.samples():
             with apart(_LOOP, sample.instance_id):
                 self._registry.add_instance_sample(sample, self._clock.wall())
-        seen = {sample.instance_id for sample in samples}
-        for gone in self._instances - seen:
-            self._registry.remove_instance(gone)
-        self._instances = seen
 
     async def _save(self) -> None:
         snapshot = Snapshot.take(self._store)

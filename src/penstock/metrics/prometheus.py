@@ -102,6 +102,7 @@ class PenstockCollector(Collector):
         yield self._loop_lag()
         yield gauge(catalogue.LOOP_LAG_MAX, (((name,), seen.max_s) for name, seen in self._lags()))
         if self._store is not None:
+            yield from self._registry.work.families()
             yield gauge(catalogue.SERIES, [((), len(self._store))])
             yield gauge(catalogue.SERIES_BYTES, [((), self._store.bytes_used)])
         failures = item_failures.counts().items()

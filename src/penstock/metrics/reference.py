@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from penstock.metrics import catalogue, standby_page, traffic_catalogue
+from penstock.metrics import catalogue, standby_page, traffic_catalogue, work_catalogue
 from penstock.metrics.series import RETENTION
 
 _INTRODUCTION = """\
@@ -30,6 +30,12 @@ At `/metrics`, in the text format or OpenMetrics as the client asks. The metrics
 itself (`process_*`, `python_gc_*`) are those of the Prometheus client library.
 """
 
+_WORK = """\
+## Prometheus, of a server's other work
+
+On the same page: offline work, the database, and who leads.
+"""
+
 _ORCHESTRATOR = """\
 ## Prometheus, of an orchestrator
 
@@ -52,36 +58,20 @@ def render() -> str:
     parts = [
         _INTRODUCTION,
         _PROMETHEUS,
-        _table(
-            ("Metric", "Type", "Labels", "Meaning"),
-            [
-                (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
-                for metric in catalogue.PROMETHEUS
-            ],
-        ),
+        _families(catalogue.PROMETHEUS),
         "Upper bounds of histogram buckets:\n\n"
         + "\n".join(
             f"* `{metric.name}`: {', '.join(f'{edge:g}' for edge in metric.edges)}"
-            for metric in catalogue.PROMETHEUS
+            for metric in (*catalogue.PROMETHEUS, *work_catalogue.PROMETHEUS)
             if metric.edges
         )
         + "\n",
+        _WORK,
+        _families(work_catalogue.PROMETHEUS),
         _ORCHESTRATOR,
-        _table(
-            ("Metric", "Type", "Labels", "Meaning"),
-            [
-                (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
-                for metric in traffic_catalogue.PROMETHEUS
-            ],
-        ),
+        _families(traffic_catalogue.PROMETHEUS),
         _STANDBY,
-        _table(
-            ("Metric", "Type", "Labels", "Meaning"),
-            [
-                (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
-                for metric in standby_page.PROMETHEUS
-            ],
-        ),
+        _families(standby_page.PROMETHEUS),
         _CLOUDWATCH,
         *(_namespace_table(namespace) for namespace in _namespaces()),
         "### Retention\n",
@@ -91,6 +81,16 @@ def render() -> str:
         ),
     ]
     return "\n".join(parts)
+
+
+def _families(metrics: Sequence[catalogue.PrometheusMetric]) -> str:
+    return _table(
+        ("Metric", "Type", "Labels", "Meaning"),
+        [
+            (f"`{exposed_name(metric)}`", metric.kind, _code(metric.labels), metric.help)
+            for metric in metrics
+        ],
+    )
 
 
 def exposed_name(metric: catalogue.PrometheusMetric) -> str:

@@ -5,16 +5,21 @@ is called each second and publishes every ten; a gateway process of its own call
 second instead, and whoever holds the store calls `add_delta` with what arrives. Both ways are the
 same path, so concurrency is summed and percentiles are merged over processes before they are
 published. Counts of a process that has died stay; its gauges leave with `forget`.
+
+What is gone is found by looking at everything that is held (`keep`): its gauges leave at once, its
+counts as `departures.py` says, with all that was counted published before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from penstock.metrics.copy_metrics import component_metrics, request_metrics
 from penstock.metrics.cost import Charge
 from penstock.metrics.delta import MetricDelta, PoolDelta, PoolId, decode, encode
+from penstock.metrics.departures import Departures
 from penstock.metrics.instances import InstanceSample, instance_metrics
 from penstock.metrics.item_failures import apart
 from penstock.metrics.loop_lag import LagSeen, LoopLag
@@ -24,15 +29,14 @@ from penstock.metrics.recorder import VariantDelta, VariantRecorder
 from penstock.metrics.series import MetricKey, metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
-from penstock.metrics.totals import VariantTotals
+from penstock.metrics.totals import WINDOW_S, VariantTotals
 from penstock.metrics.window_metrics import series_of
+from penstock.metrics.work_counts import WorkCounts
 
 OWN_NAMESPACE: Final = "Penstock"  #: of metrics that AWS has no name for
 EXPIRE_EVERY_S: Final = 60
 
 VariantId = tuple[str, str]  #: (endpoint, variant)
-#: Variants that are gone are remembered while deltas of other processes may still name them.
-_REMOVED_MAX: Final = 1000
 
 
 class MetricRegistry:
@@ -63,10 +67,10 @@ class MetricRegistry:
         self.ready_s: dict[VariantId, dict[tuple[str, str], float]] = {}
         self.instances: dict[str, InstanceSample] = {}  #: the latest of each
         self.models = ModelRegistry(store)  #: target models of multi-model variants
+        self.work = WorkCounts()  #: what this server does beside requests
         self.loop_lag = LoopLag()  #: of this process's loop; whoever runs the loop starts it
         self.lags: dict[str, LagSeen] = {}  #: of the loops of other processes, by source
-        #: gone, by (endpoint, variant) or pool, oldest first; what is set up again leaves it
-        self._removed: dict[tuple[str, ...], None] = {}
+        self._departures = Departures()  #: what is set up again leaves it
 
     def recorder(self, endpoint: str, variant: str, component: str = "") -> VariantRecorder:
         """The recorder of a variant, or of one of its components, made on first use.
@@ -74,35 +78,35 @@ class MetricRegistry:
         Keep it: looking it up is not free.
         """
         pool = endpoint, variant, component
+        self._departures.back(pool)
         found = self._recorders.get(pool)
         if found is None:
             found = self._recorders[pool] = VariantRecorder(endpoint, variant, component)
-            self._there_again(pool)
             self._totals_of(pool)
         return found
 
-    def remove(self, endpoint: str, variant: str) -> None:
-        """The variant is gone: its gauges leave, its series stay in the store until they expire."""
-        for pool in [pool for pool in self._recorders if pool[:2] == (endpoint, variant)]:
-            del self._recorders[pool]
-        self.totals.pop((endpoint, variant), None)
-        self._publishing.pop((endpoint, variant), None)
-        self.components.pop((endpoint, variant), None)
-        self.component_copies.pop((endpoint, variant), None)
-        self.copies.pop((endpoint, variant), None)
-        self.ready_s.pop((endpoint, variant), None)
-        self.models.remove((endpoint, variant))
-        self._gone((endpoint, variant))
-        for instance_id, sample in list(self.instances.items()):
-            if (sample.endpoint, sample.variant) == (endpoint, variant):
-                del self.instances[instance_id]
+    def keep(
+        self, variants: Collection[VariantId], components: Collection[PoolId], now: float
+    ) -> None:
+        """Says what there is at wall time `now`; everything else is gone and leaves."""
+        for variant_id in self.held().difference(variants):
+            self._departures.leave(variant_id, now)
+            for gauges in (self.copies, self.component_copies, self.ready_s):
+                gauges.pop(variant_id, None)
+        for pool in self._components_held().difference(components):
+            self._departures.leave(pool, now)
+            self.component_copies.get(pool[:2], {}).pop(pool[2], None)
 
-    def remove_component(self, endpoint: str, variant: str, component: str) -> None:
-        """A component is gone, its variant is not."""
-        self._recorders.pop((endpoint, variant, component), None)
-        self.components.get((endpoint, variant), {}).pop(component, None)
-        self.component_copies.get((endpoint, variant), {}).pop(component, None)
-        self._gone((endpoint, variant, component))
+    def keep_instances(self, instance_ids: Collection[str]) -> None:
+        """Says what instances there are; gauges of others leave."""
+        for gone in self.instances.keys() - set(instance_ids):
+            del self.instances[gone]
+        self.models.keep_instances(instance_ids)
+
+    def held(self) -> set[VariantId]:
+        """Variants of which any table has something."""
+        held = {variant_id for table in self._by_variant() for variant_id in table}
+        return held.union(self.models.variants, (pool[:2] for pool in self._recorders))
 
     def set_copies(self, endpoint: str, variant: str, states: Mapping[str, int]) -> None:
         """How many copies the variant has in each state."""
@@ -116,7 +120,7 @@ class MetricRegistry:
 
     def set_instance_count(self, endpoint: str, variant: str, count: int) -> None:
         """How many instances share the variant's requests, for InvocationsPerInstance."""
-        self._there_again((endpoint, variant))
+        self._departures.back((endpoint, variant))
         self._whole((endpoint, variant)).unit_count = count
 
     def set_publishing(self, endpoint: str, variant: str, publishing: Publishing) -> None:
@@ -126,7 +130,7 @@ class MetricRegistry:
     def set_component_copies(self, pool: PoolId, states: Mapping[str, int]) -> None:
         """How many copies a component has in each state; the ready ones share its requests."""
         endpoint, variant, component = pool
-        self._there_again(pool)
+        self._departures.back(pool)
         self.component_copies.setdefault((endpoint, variant), {})[component] = dict(states)
         for totals in self._totals_of(pool)[1:]:
             totals.unit_count = max(1, states.get("ready", 0))
@@ -207,9 +211,6 @@ class MetricRegistry:
             for (endpoint, variant), totals in self.totals.items()
         ]
 
-    def remove_instance(self, instance_id: str) -> None:
-        self.instances.pop(instance_id, None)
-
     def drain(self) -> None:
         """Moves buffered durations into sketches; optional, smooths the cost of `collect`."""
         for recorder in self._recorders.values():
@@ -238,16 +239,20 @@ class MetricRegistry:
         remote = sum(sum(one.in_flight.values()) for one in told if one is not None)
         return remote + sum(recorder.in_flight for recorder in mine.values())
 
-    def collect(self, now: float) -> None:
-        """Samples, adds up, and publishes what is due. Call it each second with the wall time."""
+    def collect(self, now: float, *, final: bool = False) -> None:
+        """Samples, adds up, and publishes what is due. Call it each second with the wall time.
+
+        `final`: nothing more is counted; windows that are not over are published as well.
+        """
         since = self._since(now)
         for pool, recorder in self._recorders.items():
             with apart("metrics", " ".join(pool)):
                 recorder.sample(now)
                 counted = recorder.take()
                 self._add(pool, recorder.base, counted.concurrency, counted, since)
-        self._publish(now)
-        self.models.collect(now - self._lag_s)
+        self._publish(now, final=final)
+        self.models.collect(math.inf if final else now - self._lag_s)
+        self._drop_due(now)
         if self._store is not None and abs(now - self._expired_at) >= EXPIRE_EVERY_S:
             self._expired_at = now
             self._store.expire(now)
@@ -269,6 +274,7 @@ class MetricRegistry:
                 PoolDelta(pool, recorder.base, recorder.in_flight, counted.concurrency, told)
             )
         self._publish(now)
+        self._drop_due(now)
         return encode(MetricDelta(since, self.loop_lag.seen(), pools))
 
     def add_delta(self, source: str, delta: bytes) -> None:
@@ -281,8 +287,8 @@ class MetricRegistry:
         if found.lag is not None:
             self.lags[source] = found.lag
         for one in found.pools:
-            if one.pool in self._removed or one.pool[:2] in self._removed:
-                continue  # its last words must not bring it back
+            if one.pool in self._departures:
+                continue
             for totals in self._totals_of(one.pool):
                 totals.in_flight[f"{source}/{one.pool[2]}"] = one.in_flight
             if one.base:
@@ -313,18 +319,17 @@ class MetricRegistry:
             for told in [one for one in totals.in_flight if one.rpartition("/")[0] == source]:
                 del totals.in_flight[told]
 
-    def _publish(self, now: float) -> None:
-        before = now - self._lag_s
+    def _publish(self, now: float, *, final: bool = False) -> None:
         for variant_id, totals in self.totals.items():
-            self._publish_windows((*variant_id, ""), totals, before, now)
+            self._publish_windows((*variant_id, ""), totals, now, final=final)
             for component, part in self.components.get(variant_id, {}).items():
-                self._publish_windows((*variant_id, component), part, before, now)
+                self._publish_windows((*variant_id, component), part, now, final=final)
 
     def _publish_windows(
-        self, pool: PoolId, totals: VariantTotals, before: float, now: float
+        self, pool: PoolId, totals: VariantTotals, now: float, *, final: bool
     ) -> None:
-        """What ended at or before wall second `before`."""
-        due = totals.take_due(before)
+        """What ended so long ago that every process has told its part; `final`: all there is."""
+        due = totals.take_due(now + WINDOW_S if final else now - self._lag_s)
         whole = totals is self.totals[pool[:2]]
         if self._store is None or not (whole or pool[2]):
             return
@@ -333,19 +338,58 @@ class MetricRegistry:
         for start, window in due:
             series.put_concurrency(self._store, window, now)
             totals.unpublished.append((start, window))
-        for start, window in totals.take_unpublished(publishing.window_end, before):
+        over = math.inf if final else now - self._lag_s
+        for start, window in totals.take_unpublished(publishing.window_end, over):
             at, fine = publishing.window(start)
             series.put(self._store, at, window, now, high_resolution=fine)
 
-    def _gone(self, pool: tuple[str, ...]) -> None:
-        self._removed[pool] = None
-        if len(self._removed) > _REMOVED_MAX:
-            del self._removed[next(iter(self._removed))]
+    def _by_variant(self) -> tuple[dict[VariantId, Any], ...]:
+        """Every table with a row for each variant; target models have theirs in `models`."""
+        return (
+            self.totals,
+            self.components,
+            self.copies,
+            self.component_copies,
+            self.ready_s,
+            self._publishing,
+        )
 
-    def _there_again(self, pool: tuple[str, ...]) -> None:
-        if self._removed:
-            self._removed.pop(pool, None)
-            self._removed.pop(pool[:2], None)
+    def _components_held(self) -> set[PoolId]:
+        held = {pool for pool in self._recorders if pool[2]}
+        for table in (self.components, self.component_copies):
+            held |= {(*key, name) for key, parts in table.items() for name in parts if name}
+        return held
+
+    def _drop_due(self, now: float) -> None:
+        """Of what is gone, that whose last words have been heard; recorders were just emptied."""
+        for pool in self._departures.due(now):
+            variant_id, component = (pool[0], pool[1]), "".join(pool[2:])
+            if self.in_flight(*variant_id, component or None):
+                continue
+            if component:
+                self._drop_component((*variant_id, component), now)
+            else:
+                self._drop_variant(variant_id, now)
+            self._departures.dropped(pool)
+
+    def _drop_variant(self, variant_id: VariantId, now: float) -> None:
+        totals = self.totals.get(variant_id)
+        if totals is not None:
+            self._publish_windows((*variant_id, ""), totals, now, final=True)
+        for component in list(self.components.get(variant_id, {})):
+            self._drop_component((*variant_id, component), now)
+        self.models.remove(variant_id)
+        for table in self._by_variant():
+            table.pop(variant_id, None)
+        for pool in [pool for pool in self._recorders if pool[:2] == variant_id]:
+            del self._recorders[pool]
+
+    def _drop_component(self, pool: PoolId, now: float) -> None:
+        parts = self.components.get(pool[:2], {})
+        if pool[2] in parts:
+            self._publish_windows(pool, parts.pop(pool[2]), now, final=True)
+        self.component_copies.get(pool[:2], {}).pop(pool[2], None)
+        self._recorders.pop(pool, None)
 
     def _since(self, now: float) -> float:
         """When the counts being taken began: what ran up to the turn of a window belongs to it."""

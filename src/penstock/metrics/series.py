@@ -6,14 +6,20 @@ Resolutions and retention are CloudWatch's. `now` and all times are wall seconds
 passed in.
 
 Distributions of past points are kept packed; only the newest point of each resolution is open.
-Points in a tier are in order of time, at most one per bucket.
+Points in a tier are in order of time, at most one per bucket. A series that nobody writes or reads
+is kept packed as a whole (`rest`): endpoints come and go, and their history stays for long.
 """
 
 from __future__ import annotations
 
+import base64
+import math
+import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import orjson
 
 from penstock.metrics.sketch import Sketch
 from penstock.metrics.statistics import StatisticSet
@@ -32,6 +38,8 @@ RETENTION: Final = (
 #: Measured: a point without a distribution, its numbers and its place in the lists.
 POINT_BYTES: Final = 320
 _OPEN_BUCKET_BYTES: Final = 100  # a dict entry with its number objects
+#: A longer series stays as it is: packing it, or waking it up, would keep the event loop.
+_REST_POINTS_MAX: Final = 2_000
 
 
 def retention_of(period_s: int) -> tuple[int, int]:
@@ -119,6 +127,26 @@ class Point:
             self._packed = self._stats.sketch.to_bytes()
             self._stats.sketch = None
 
+    def to_row(self) -> list[Any]:
+        """JSON-ready; see `from_row`."""
+        stats = self.statistics
+        sketch = stats.sketch
+        packed = None if sketch is None else base64.b64encode(sketch.to_bytes()).decode()
+        numbers = stats.count, stats.total, stats.minimum, stats.maximum
+        return [self.start, *numbers, stats.opaque, packed]
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> Point:
+        """Raises ValueError, TypeError or CallerError for what `to_row` never gave."""
+        start, count, total, minimum, maximum, opaque, packed = row
+        stats = StatisticSet.from_values(count, total, minimum, maximum)
+        stats.opaque = bool(opaque)
+        if packed is not None:
+            stats.sketch = Sketch.from_bytes(base64.b64decode(packed))
+        point = cls(int(start), stats)
+        point.seal()
+        return point
+
     def sealed_copy(self) -> Point:
         """A packed point that later writes do not touch."""
         twin = Point(self.start, self.statistics.copy())
@@ -179,6 +207,11 @@ class Tier:
         self._starts = [point.start for point in points]
         self.bytes_used = sum(point.bytes_used for point in points)
 
+    def expires_at(self) -> float:
+        """When its oldest point is older than the retention."""
+        kept_s = self.retention_s + self.resolution_s
+        return self._starts[0] + kept_s if self._starts else math.inf
+
     def expire(self, now: float) -> None:
         """Drops what is older than the retention."""
         oldest = now - self.retention_s - self.resolution_s
@@ -205,18 +238,56 @@ class Tier:
 class Series:
     """All tiers of one metric."""
 
-    __slots__ = ("key", "newest_at", "tiers", "user", "written_at")
+    __slots__ = (
+        "_expires_at",
+        "_tiers",
+        "_used",
+        "key",
+        "newest_at",
+        "packed",
+        "user",
+        "written_at",
+    )
 
     def __init__(self, key: MetricKey, *, user: bool) -> None:
         self.key = key
         self.user = user  #: written by PutMetricData, not by the platform
         self.written_at = 0.0  #: when the last write came
         self.newest_at = 0.0  #: the newest time that a write was for
-        self.tiers = tuple(Tier(*tier) for tier in RETENTION)
+        self._tiers: tuple[Tier, ...] = tuple(Tier(*tier) for tier in RETENTION)
+        self._used = True  #: since `expire` was called last
+        self._expires_at = 0.0  #: of a series at rest: when its oldest point goes
+        self.packed = b""  #: of a series at rest: all points of its tiers, which are empty then
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """From the finest; a series at rest wakes up."""
+        self._used = True
+        if self.packed:
+            self._tiers = tuple(Tier(*tier) for tier in RETENTION)
+            for tier, rows in zip(self._tiers, rows_of(self.packed), strict=True):
+                tier.restore([Point.from_row(row) for row in rows])
+            self.packed = b""
+        return self._tiers
 
     @property
     def bytes_used(self) -> int:
-        return sum(tier.bytes_used for tier in self.tiers)
+        return len(self.packed) + sum(tier.bytes_used for tier in self._tiers)
+
+    def shorten(self) -> None:
+        """Drops the older half of its longest tier."""
+        tier = max(self.tiers, key=lambda tier: tier.bytes_used)
+        tier.drop_oldest((len(tier.points) + 1) // 2)
+
+    def points(self) -> list[list[Point]]:
+        """Of each tier, as they are; nothing of a series at rest."""
+        return [tier.points for tier in self._tiers]
+
+    def _rest(self) -> None:
+        rows = [[point.to_row() for point in tier.points] for tier in self._tiers]
+        self._expires_at = min(tier.expires_at() for tier in self._tiers)
+        self.packed = zlib.compress(orjson.dumps(rows))
+        self._tiers = ()
 
     def put(self, at: float, stats: StatisticSet, *, now: float, high_resolution: bool) -> None:
         """Adds samples at time `at` to every resolution still kept for that time."""
@@ -261,8 +332,24 @@ class Series:
         resolution_s, _ = retention_of(period_s)
         return next(tier for tier in self.tiers if tier.resolution_s == resolution_s)
 
-    def expire(self, now: float) -> bool:
-        """Drops old points; True when none is left."""
-        for tier in self.tiers:
+    def expire(self, now: float, *, may_rest: bool = False) -> bool:
+        """Drops old points; True when none is left.
+
+        `may_rest`: it is packed if nobody wrote or read it since the last call.
+        """
+        if self.packed and now < self._expires_at:
+            return False
+        used, tiers = self._used and not self.packed, self.tiers
+        for tier in tiers:
             tier.expire(now)
-        return not any(tier.points for tier in self.tiers)
+        self._used = False
+        count = sum(len(tier.points) for tier in tiers)
+        if may_rest and not used and 0 < count <= _REST_POINTS_MAX:
+            self._rest()
+        return not count
+
+
+def rows_of(packed: bytes) -> list[list[Any]]:
+    """Rows of the points of each tier, of a series at rest."""
+    found: list[list[Any]] = orjson.loads(zlib.decompress(packed))
+    return found

@@ -8,7 +8,6 @@ changes.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +18,7 @@ import orjson
 
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError
-from penstock.metrics.series import MetricKey, Point, Series
-from penstock.metrics.sketch import Sketch
-from penstock.metrics.statistics import StatisticSet
+from penstock.metrics.series import MetricKey, Point, Series, rows_of
 from penstock.metrics.store import MetricStore
 
 _HEAD: Final = {"format": "penstock-metrics", "version": 1}
@@ -30,8 +27,8 @@ _HEAD: Final = {"format": "penstock-metrics", "version": 1}
 class Snapshot:
     """The series of a store at one moment."""
 
-    def __init__(self, series: list[tuple[Series, list[list[Point]]]]) -> None:
-        self._series = series
+    def __init__(self, series: list[tuple[Series, bytes | list[list[Point]]]]) -> None:
+        self._series = series  #: with the points of each tier, packed where it is at rest
         self._written_at = [one.written_at for one, _ in series]  # which go on to be written
 
     @classmethod
@@ -39,7 +36,10 @@ class Snapshot:
         """Copies the lists; sealed points are shared: the store replaces, never edits them."""
         return cls(
             [
-                (series, [[*tier.points[:-1], *_last(tier.points)] for tier in series.tiers])
+                (
+                    series,
+                    series.packed or [[*points[:-1], *_last(points)] for points in series.points()],
+                )
                 for series in store.series()
             ]
         )
@@ -105,32 +105,26 @@ def _digest(series: Series) -> str:
     return hashlib.sha256(orjson.dumps(list(series.key))).hexdigest()
 
 
+def _shared(series: Series) -> list[list[Point]]:
+    return [[*points[:-1], *_last(points)] for points in series.points()]
+
+
 def _last(points: list[Point]) -> list[Point]:
     return [points[-1].sealed_copy()] if points else []
 
 
-def _series_fields(series: Series, tiers: list[list[Point]]) -> dict[str, Any]:
+def _series_fields(series: Series, tiers: bytes | list[list[Point]]) -> dict[str, Any]:
+    if isinstance(tiers, bytes):
+        rows = rows_of(tiers)
+    else:
+        rows = [[point.to_row() for point in points] for points in tiers]
     return {
         "key": list(series.key),
         "user": series.user,
         "written_at": series.written_at,
         "newest_at": series.newest_at,
-        "tiers": [[_point_fields(point) for point in points] for points in tiers],
+        "tiers": rows,
     }
-
-
-def _point_fields(point: Point) -> list[Any]:
-    stats = point.statistics
-    sketch = stats.sketch
-    return [
-        point.start,
-        stats.count,
-        stats.total,
-        stats.minimum,
-        stats.maximum,
-        stats.opaque,
-        None if sketch is None else base64.b64encode(sketch.to_bytes()).decode(),
-    ]
 
 
 def _series_of(fields: dict[str, Any]) -> Series:
@@ -140,16 +134,5 @@ def _series_of(fields: dict[str, Any]) -> Series:
     series.written_at = float(fields["written_at"])
     series.newest_at = float(fields["newest_at"])
     for tier, rows in zip(series.tiers, fields["tiers"], strict=True):
-        tier.restore([_point_of(row) for row in rows])
+        tier.restore([Point.from_row(row) for row in rows])
     return series
-
-
-def _point_of(row: list[Any]) -> Point:
-    start, count, total, minimum, maximum, opaque, packed = row
-    stats = StatisticSet.from_values(count, total, minimum, maximum)
-    stats.opaque = bool(opaque)
-    if packed is not None:
-        stats.sketch = Sketch.from_bytes(base64.b64decode(packed))
-    point = Point(int(start), stats)
-    point.seal()
-    return point

@@ -13,10 +13,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
 from penstock.errors import NotNowError
 from penstock.metrics.series import HOUR_S, MetricKey, MetricName, Series
 from penstock.metrics.statistics import StatisticSet
+
+#: Series packed in one call of `expire`: some 0.1 ms each, and the event loop waits.
+_RESTS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,7 @@ class MetricStore:
     def __init__(self, limits: StoreLimits | None = None) -> None:
         self._limits = limits or StoreLimits()
         self._series: OrderedDict[MetricKey, Series] = OrderedDict()  #: longest unwritten first
-        self._units: dict[MetricName, dict[str, Series]] = {}
+        self._units: dict[MetricName, tuple[Series, ...]] = {}  #: sorted by unit
         self._bytes_used = 0
 
     def __len__(self) -> int:
@@ -66,8 +71,7 @@ class MetricStore:
         series = self._series.get(key)
         if series is None:
             series = Series(key, user=user)
-            self._series[key] = series
-            self._units.setdefault(key.metric, {})[key.unit] = series
+            self._enter(series)
         bytes_before = series.bytes_used
         series.put(at, stats, now=now, high_resolution=high_resolution)
         self._bytes_used += series.bytes_used - bytes_before
@@ -89,11 +93,10 @@ class MetricStore:
         may be shared with the store: the caller must not change them. Without `distribution` they
         hold the simple statistics only, which is much cheaper.
         """
-        units = self._units.get(metric, {})
         return {
-            name: found
-            for name, series in sorted(units.items())
-            if unit in (None, name)
+            series.key.unit: found
+            for series in self._awake(metric)
+            if unit in (None, series.key.unit)
             and (found := series.read(start, end, period_s, distribution=distribution))
         }
 
@@ -122,17 +125,16 @@ class MetricStore:
         self, metric: MetricName, start: float, end: float, period_s: int, unit: str | None
     ) -> int:
         """How many points `read` goes through: known without reading them."""
-        units = self._units.get(metric, {})
         return sum(
             series.count(start, end, period_s)
-            for name, series in units.items()
-            if unit in (None, name)
+            for series in self._awake(metric)
+            if unit in (None, series.key.unit)
         )
 
     def metrics(self, *, newest_since: float = 0.0) -> Iterator[MetricName]:
         """Metrics with a sample at or after `newest_since`, sorted."""
         for metric in sorted(self._units):
-            if any(series.newest_at >= newest_since for series in self._units[metric].values()):
+            if any(series.newest_at >= newest_since for series in self._units[metric]):
                 yield metric
 
     def series(self) -> Iterable[Series]:
@@ -142,15 +144,17 @@ class MetricStore:
     def restore(self, series: Series) -> None:
         """Takes one series from a snapshot; an existing one with the same key is replaced."""
         self._drop(series.key)
-        self._series[series.key] = series
-        self._units.setdefault(series.key.metric, {})[series.key.unit] = series
+        self._enter(series)
         self._bytes_used += series.bytes_used
 
     def expire(self, now: float) -> None:
-        """Drops points beyond their retention, and series without points. Call it once a minute."""
+        """Drops points beyond their retention, and series without points; those that nobody has
+        used since the last call are packed, some at a time. Call it once a minute."""
+        rests = 0
         for key, series in list(self._series.items()):
-            bytes_before = series.bytes_used
-            empty = series.expire(now)
+            bytes_before, was_awake = series.bytes_used, not series.packed
+            empty = series.expire(now, may_rest=rests < _RESTS_MAX)
+            rests += was_awake and bool(series.packed)
             self._bytes_used += series.bytes_used - bytes_before
             if empty:
                 self._drop(key)
@@ -177,23 +181,44 @@ class MetricStore:
         return crowded or self._bytes_used > self._limits.bytes_max
 
     def _shorten_longest(self) -> None:
-        tier = max(
-            (tier for series in self._series.values() for tier in series.tiers),
-            key=lambda tier: tier.bytes_used,
-        )
-        bytes_before = tier.bytes_used
-        tier.drop_oldest((len(tier.points) + 1) // 2)
-        self._bytes_used += tier.bytes_used - bytes_before
+        series = max(self._series.values(), key=lambda one: one.bytes_used)
+        bytes_before = series.bytes_used
+        series.shorten()
+        self._bytes_used += series.bytes_used - bytes_before
+
+    def _awake(self, metric: MetricName) -> tuple[Series, ...]:
+        """Its series, by unit; those at rest wake up."""
+        units = self._units.get(metric, ())
+        for series in units:
+            if series.packed:
+                self._bytes_used -= series.bytes_used
+                self._bytes_used += sum(tier.bytes_used for tier in series.tiers)
+        return units
+
+    def _enter(self, series: Series) -> None:
+        # Series of one endpoint come together: ten of them have the same dimensions in memory.
+        series.key = series.key._replace(dimensions=_known(series.key.dimensions))
+        metric = series.key.metric
+        self._series[series.key] = series
+        units = (*self._units.get(metric, ()), series)
+        self._units[metric] = tuple(sorted(units, key=lambda one: one.key.unit))
 
     def _drop(self, key: MetricKey) -> None:
         series = self._series.pop(key, None)
         if series is None:
             return
         self._bytes_used -= series.bytes_used
-        units = self._units[key.metric]
-        del units[key.unit]
-        if not units:
+        units = tuple(one for one in self._units[key.metric] if one is not series)
+        if units:
+            self._units[key.metric] = units
+        else:
             del self._units[key.metric]
+
+
+@lru_cache(maxsize=256)
+def _known(dimensions: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The equal tuple that came before, lately."""
+    return dimensions
 
 
 def _sum(first: StatisticSet, second: StatisticSet) -> StatisticSet:

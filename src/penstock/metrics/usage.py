@@ -68,6 +68,7 @@ class UsageLedger:
             known.held_s += one.load_s if known.held is None else elapsed_s
             known.held = one
             self._instances[one.instance_id] = known  # at the end: who ended first stands first
+        self._forget_ended({one.instance_id for one in held})
         self._bound(len(held))
 
     def add(self, instance_id: str, model: str, delta: ModelDelta, host_bytes: int) -> None:
@@ -86,10 +87,26 @@ class UsageLedger:
             model = OTHERS
         models.setdefault(model, ModelUse()).add(delta, host_bytes)
 
+    def _forget_ended(self, instance_ids: set[str]) -> None:
+        """Those of variants that host no target models: no row would ever show them."""
+        hosting = self._hosting()
+        for name, one in list(self._instances.items()):
+            held = one.held
+            if name not in instance_ids and held and (held.endpoint, held.variant) not in hosting:
+                del self._instances[name]
+
+    def _hosting(self) -> set[tuple[str, str]]:
+        """(endpoint, variant) with target models on any instance."""
+        return {
+            (one.held.endpoint, one.held.variant)
+            for one in self._instances.values()
+            if one.held is not None and one.models
+        }
+
     def rows(self) -> list[dict[str, Any]]:
         """JSON-ready: the instances of variants that host target models, and their models."""
         noted = [(one.held, one) for one in self._instances.values() if one.held is not None]
-        hosting = {(held.endpoint, held.variant) for held, one in noted if one.models}
+        hosting = self._hosting()
         return [
             {
                 "endpoint": held.endpoint,

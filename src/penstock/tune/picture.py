@@ -10,6 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from penstock.durable_files import check_output, output
 from penstock.errors import CallerError
 from penstock.tune.procedure import Tuned
 from penstock.tune.report import points_of
@@ -20,15 +21,14 @@ _MARKS = "sD^vPX"  #: one shape per live candidate
 
 
 def check_drawable(path: Path) -> None:
-    """Raises CallerError (`matplotlib-missing`, `png-invalid`) for what could not be written."""
+    """Raises CallerError (`matplotlib-missing`, `output-impossible`) where none can be written."""
     if importlib.util.find_spec("matplotlib") is None:
         raise CallerError(
             "matplotlib-missing",
             f"{path} cannot be drawn: matplotlib is not installed",
             hint="pip install 'penstock[tune]', or leave --png out: the plot is printed as text.",
         )
-    if not path.absolute().parent.is_dir():
-        raise CallerError("png-invalid", f"there is no folder {path.parent} for {path.name}")
+    check_output(path)
 
 
 def write_png(tuned: Tuned, path: Path) -> None:
@@ -55,7 +55,8 @@ def write_png(tuned: Tuned, path: Path) -> None:
     )
     axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1.0))
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+    with output(path):
+        figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 def _draw(axes: Any, points: Any, style: str, **options: Any) -> None:

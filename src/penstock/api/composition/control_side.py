@@ -53,6 +53,7 @@ from penstock.metrics.prometheus import PrometheusPage
 from penstock.metrics.recent import RecentRequests
 from penstock.metrics.registry import MetricRegistry
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_catalogue import LEADER_BEAT, LEADER_EPOCH
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import AUTOSCALING, CLOUDWATCH, SAGEMAKER
 
@@ -87,6 +88,7 @@ class ControlSide:
         access: Callable[[], Awaitable[PlatformAccess]],
         gateway_pids: Callable[[], Sequence[int]] | None = None,
         term: Term | None = None,
+        beat_age_s: Callable[[], float] | None = None,
         machine: MachineCapacity | None = None,
         elsewhere: Elsewhere | None = None,
     ) -> None:
@@ -97,6 +99,7 @@ class ControlSide:
             access: where instances reach the platform, once it listens.
             gateway_pids: the processes that instances accept connections of, besides this one.
             term: of a server that leads others on one database.
+            beat_age_s: since it last told the database that it lives.
             machine: what there is for instances; None: what this machine has.
             elsewhere: what instances on other machines need of this one.
         """
@@ -116,6 +119,7 @@ class ControlSide:
             term=term,
             machine=machine,
             elsewhere=elsewhere,
+            database_called=registry.work.database_called,
         )
         self._target_models = TargetModels(
             self.plane,
@@ -133,8 +137,13 @@ class ControlSide:
             call=self.sagemaker,
             dispatcher=dispatcher,
             metrics=store,
+            counts=registry.work,
             capacity_wanted=self.capacity_wanted,
         )
+        if term is not None:
+            registry.work.gauge(LEADER_EPOCH, [((), term.epoch)])
+        if beat_age_s is not None:
+            registry.work.gauge_from(LEADER_BEAT, lambda: [((), beat_age_s())])
         self.targets = OipTargets(dispatcher, self._target_models)
         self.models = OipModels(dispatcher, registry, self.targets)
         self.aws = AwsFrontDoor(
@@ -161,6 +170,7 @@ class ControlSide:
         )
         stack.push_async_callback(metrics.stop)
         metrics.start()
+        stack.push_async_callback(self.plane.end_instances)  # first: their last counts are kept
         stack.push_async_callback(self._scaling.driver.close)
         await self._scaling.driver.start()
         stack.push_async_callback(self._alarms.stop)

@@ -54,7 +54,6 @@ from penstock.runtimes.confinement.parent_death import wake_at_parents_death
 log = logging.getLogger(__name__)
 
 _METRICS_EVERY_S: Final = 1.0
-_FORGET_EVERY: Final = 10  #: of these
 _ANSWER_S_MAX: Final = 2.0
 _LOAD_S_MAX: Final = 3600.0
 #: A request makes no cycles, so young objects are looked at less often than CPython's default.
@@ -80,7 +79,6 @@ class GatewayProcess:
         self._sessions = SessionBook(self._tell_session)
         #: endpoint, variant, component -> when a copy can be ready at the earliest, monotonic s
         self._ready_at: dict[tuple[str, ...], float] = {}
-        self._known: set[tuple[str, str]] = set()  #: variants that are counted
         self._stopping = False
 
     # Hearer
@@ -278,41 +276,24 @@ class GatewayProcess:
 
     async def _keep_telling(self) -> None:
         while True:
-            for _ in range(_FORGET_EVERY):
-                await asyncio.sleep(_METRICS_EVERY_S)
-                with apart("gateways", "metrics told"):
-                    self._tell_metrics()
-            with apart("gateways", "variants that are gone"):
-                self._forget_gone()
-
-    def _forget_gone(self) -> None:
-        """Variants that are not routed to any more, once all is told of them."""
-        assert self._dispatcher is not None
-        routed = {
-            (routes.endpoint, variant.name)
-            for routes in self._dispatcher.published()
-            for variant in routes.variants
-        }
-        registry = self._registry
-        for variant_id in [one for one in registry.totals if one not in routed]:
-            if not registry.in_flight(*variant_id):
-                registry.remove(*variant_id)
+            await asyncio.sleep(_METRICS_EVERY_S)
+            with apart("gateways", "metrics told"):
+                self._tell_metrics()
 
     def _tell_metrics(self) -> None:
         if self.channel is None or self._dispatcher is None:
             return
-        self.channel.tell("metrics", {}, self._registry.take_delta(self._clock.wall()))
+        now = self._clock.wall()
+        pools = [
+            (routes.endpoint, pool.name, pool.component)
+            for routes in self._dispatcher.published()
+            for pool in routes.variants
+        ]
+        self._registry.keep({pool[:2] for pool in pools}, set(pools), now)
+        self.channel.tell("metrics", {}, self._registry.take_delta(now))
         used = self._sessions.take_used()
         if used:
             self.channel.tell("sessions-used", {"used": used})
-        published = {
-            (routes.endpoint, pool.name)
-            for routes in self._dispatcher.published()
-            for pool in routes.variants
-        }
-        for gone in self._known - published:  # its last counts were told just now
-            self._registry.remove(*gone)
-        self._known = published
 
     def _spawn(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)

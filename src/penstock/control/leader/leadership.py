@@ -55,12 +55,17 @@ class Leadership:
         self._task: asyncio.Task[None] | None = None
         self._name = name
         self._clash_told = 0  #: epoch of the leader that has this server's address; 0: none has
+        self._beaten_at = self._clock.monotonic()
         self._told = ""  #: the code of what was logged: not again with every look
 
     @property
     def term(self) -> Term:
         """What this server may write under at this moment."""
         return Term(self.epoch, self.session) if self.epoch else following(self.session)
+
+    def beat_age_s(self) -> float:
+        """Since this server last told the database that it leads."""
+        return self._clock.monotonic() - self._beaten_at
 
     async def start(self) -> None:
         """Looks once, and leads if nobody does; then goes on in the background.
@@ -113,6 +118,8 @@ class Leadership:
             _log.warning("%s leads now (epoch %d)", self.seen.name or "nobody", self.seen.epoch)
             await self._call(self._session.close)
             self._become(0)
+        else:
+            self._beaten_at = self._clock.monotonic()
 
     async def _look(self) -> None:
         self.seen = seen = await self._call(self._session.look)
@@ -148,6 +155,7 @@ class Leadership:
 
     def _become(self, epoch: int) -> None:
         self._election.forget()
+        self._beaten_at = self._clock.monotonic()
         self.epoch = epoch
         self.changed.set()
 

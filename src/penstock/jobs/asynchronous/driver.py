@@ -128,6 +128,7 @@ class AsynchronousDriver:
         await self._ending.close()
         await self._notifier.close()
         self._work.close()
+        self._published.flush(self._clock.wall())
 
     async def accept(self, request: AsyncRequest, body: bytes) -> None:
         """Returns once the request is on record, and will be done.
@@ -250,6 +251,7 @@ class AsynchronousDriver:
             if routes.asynchronous:
                 with apart(_LOOP, routes.endpoint, but=(NotNowError,)):
                     await self._publish_one(routes.endpoint, now)
+        self._published.put_all(now)
 
     async def _publish_one(self, name: str, now: float) -> None:
         oldest = [

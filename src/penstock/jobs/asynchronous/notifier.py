@@ -25,6 +25,8 @@ from penstock.errors import PenstockError
 from penstock.jobs.asynchronous import rows
 from penstock.jobs.asynchronous.rows import Due, Notification
 from penstock.metrics import item_failures
+from penstock.metrics.work_catalogue import NOTIFICATIONS
+from penstock.metrics.work_counts import WorkCounts
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +45,7 @@ class Notifier:
         database: StoreThread,
         topics: Mapping[str, str],
         clock: Clock,
+        counts: WorkCounts,
         *,
         post: Callable[[str, Notification], int] | None = None,
     ) -> None:
@@ -50,6 +53,7 @@ class Notifier:
         self._database = database
         self._topics = topics
         self._clock = clock
+        self._counts = counts
         self._post = post or _Poster().post
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -113,10 +117,12 @@ class Notifier:
                 failure = "an internal error occurred"
         now = self._clock.wall()
         if not failure:
+            self._counts.count(NOTIFICATIONS, "delivered")
             await self._database.call(rows.sent, due.number)
             return
         again = notifying.decide(made=told.made, tries=due.tries + 1, now=now)
         _log.warning("notification %s to %s: %s", told.message_id, told.topic, failure)
+        self._counts.count(NOTIFICATIONS, "given-up" if again.at is None else "failed")
         if again.at is None:
             _log.error("notification %s to %s is given up", told.message_id, told.topic)
             await self._database.call(rows.sent, due.number)

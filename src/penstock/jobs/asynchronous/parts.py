@@ -14,6 +14,7 @@ from penstock.jobs.asynchronous.objects import Objects
 from penstock.jobs.asynchronous.published import Published
 from penstock.jobs.asynchronous.work import RequestWork
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 
 
 def asynchronous_work(
@@ -21,6 +22,7 @@ def asynchronous_work(
     plane: ControlPlane,
     dispatcher: Dispatcher,
     store: MetricStore,
+    counts: WorkCounts,
     clock: Clock,
     capacity_wanted: CapacityWanted,
 ) -> AsynchronousDriver:
@@ -41,8 +43,8 @@ def asynchronous_work(
             bytes_max=config.limits.async_bytes_max,
             region=config.control.region,
         ),
-        notifier=Notifier(plane.database, config.control.topics, clock),
-        published=Published(store),
+        notifier=Notifier(plane.database, config.control.topics, clock, counts),
+        published=Published(store, counts),
         clock=clock,
         configured=configured,
         capacity_wanted=capacity_wanted,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from penstock.metrics import work_catalogue as catalogue
 from penstock.metrics.series import metric_key
 from penstock.metrics.statistics import StatisticSet
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 
 NAMESPACE: Final = "AWS/SageMaker"
 EVERY_S: Final = 10.0  #: as the concurrency of other endpoints
@@ -20,8 +22,10 @@ EVERY_S: Final = 10.0  #: as the concurrency of other endpoints
 class Published:
     """Writes into the store of one server."""
 
-    def __init__(self, store: MetricStore) -> None:
+    def __init__(self, store: MetricStore, work: WorkCounts) -> None:
         self._store = store
+        self._work = work
+        self._shown: dict[str, tuple[int, float]] = {}  #: endpoint -> backlog, age of the oldest
         self._due_at = 0.0
         self._counts: dict[tuple[str, str], StatisticSet] = {}  #: (endpoint, metric) -> since then
 
@@ -30,10 +34,14 @@ class Published:
         if now < self._due_at:
             return False
         self._due_at = now + EVERY_S
+        self.flush(now)
+        return True
+
+    def flush(self, now: float) -> None:
+        """What was counted since the last time becomes datapoints."""
         for (endpoint, name), stats in self._counts.items():
             self._put(endpoint, name, stats, now, "Milliseconds" if "Time" in name else "Count")
         self._counts.clear()
-        return True
 
     def at_once(self) -> None:
         """Something happened that is worth a point of its own."""
@@ -41,6 +49,7 @@ class Published:
 
     def put(self, endpoint: str, *, backlog: int, ready: int, age_s: float, now: float) -> None:
         """What is there of an endpoint now. `age_s`: of its oldest request."""
+        self._shown[endpoint] = backlog, age_s
         values = {
             "ApproximateBacklogSize": backlog,
             "HasBacklogWithoutCapacity": int(backlog > 0 and not ready),
@@ -53,16 +62,26 @@ class Published:
             share = StatisticSet.of(backlog / ready)
             self._put(endpoint, "ApproximateBacklogSizePerInstance", share, now, "Count")
 
+    def put_all(self, now: float) -> None:
+        """Every endpoint was `put`: for the page at /metrics."""
+        shown, self._shown = self._shown, {}
+        backlogs = [((name,), float(backlog)) for name, (backlog, _) in shown.items()]
+        ages = [((name,), age_s) for name, (_, age_s) in shown.items()]
+        self._work.gauge(catalogue.ASYNC_BACKLOG, backlogs)
+        self._work.gauge(catalogue.ASYNC_AGE, ages)
+        self._work.keep(catalogue.ASYNC_ENDED, shown, catalogue.ASYNC_ENDS, now)
+
     def processed(self, endpoint: str, total_s: float) -> None:
         """A request was answered, and its output written, `total_s` after it was accepted."""
+        self._work.count(catalogue.ASYNC_ENDED, endpoint, "completed")
         self._count(endpoint, "InvocationsProcessed", 1.0)
         self._count(endpoint, "TotalProcessingTime", 1e3 * total_s)
 
     def failed(self, endpoint: str, reason: str) -> None:
         """A request failed, or expired."""
-        self._count(
-            endpoint, "ExpiredRequests" if reason == "expired" else "InvocationFailures", 1.0
-        )
+        expired = reason == "expired"
+        self._work.count(catalogue.ASYNC_ENDED, endpoint, "expired" if expired else "failed")
+        self._count(endpoint, "ExpiredRequests" if expired else "InvocationFailures", 1.0)
 
     def given_up(self, endpoint: str) -> None:
         """The outcome of a request was never written: its place took nothing for too long."""

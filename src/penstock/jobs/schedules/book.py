@@ -102,6 +102,12 @@ def open_work(store: Store) -> tuple[list[ScheduleRecord], list[RunRecord]]:
         return rows.everything(db), rows.open_runs(db)
 
 
+def last_ends(store: Store) -> dict[tuple[str, str], float]:
+    """(schedule, completed | failed) -> when its last run of that kind ended."""
+    with store.read() as db:
+        return rows.last_ends(db)
+
+
 def decide(store: Store, name: str, *, now: float) -> ScheduleDecision | None:
     """Decides on what is due and writes it, in one transaction; None: it is gone, or paused."""
     with store.begin() as db:

@@ -20,13 +20,18 @@ from penstock.jobs.schedules import book
 from penstock.jobs.schedules.records import (
     COMPLETED,
     FAILED,
+    OPEN,
+    PASSED_OVER,
     RUNNING,
     STARTING,
     STOPPED,
     RunRecord,
     ScheduleRecord,
 )
+from penstock.metrics import work_catalogue as catalogue
 from penstock.metrics.item_failures import apart
+from penstock.metrics.prometheus_families import Row
+from penstock.metrics.work_counts import WorkCounts
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +57,10 @@ class Call(Protocol):
 class SchedulesDriver:
     """All schedules of one server. `start`, then `close`; tests call `tick` instead."""
 
-    def __init__(self, *, database: StoreThread, call: Call, clock: Clock) -> None:
+    def __init__(
+        self, *, database: StoreThread, call: Call, clock: Clock, counts: WorkCounts
+    ) -> None:
+        self._counts = counts
         self._database = database
         self._call = call
         self._clock = clock
@@ -87,6 +95,7 @@ class SchedulesDriver:
         records, runs = await self._database.call(book.open_work)
         if began:
             await self._follow_all(records, [one for one in runs if one.state == STARTING])
+        self._tell(records, await self._database.call(book.last_ends))
         return self._sleep_s(records, bool(runs))
 
     async def _run(self) -> None:
@@ -114,6 +123,8 @@ class SchedulesDriver:
         actions = decision.actions if decision is not None else ()
         for action in actions:
             _log.info("schedule %s: %s", record.name, action)
+            if isinstance(action, schedules.PassOver):
+                self._counts.count(catalogue.RUNS_ENDED, record.name, PASSED_OVER)
         return bool(actions)
 
     async def _follow_all(self, records: list[ScheduleRecord], runs: list[RunRecord]) -> None:
@@ -126,14 +137,14 @@ class SchedulesDriver:
         if run.state == STARTING:
             await self._begin(record, run)
         else:
-            await self._look(run)
+            await self._look(record, run)
 
     async def _begin(self, record: ScheduleRecord, run: RunRecord) -> None:
         try:
             job = run_template.job_of(record.job, record.name, run.due, record.zone())
             await self._call("CreateTransformJob", job, owner=record.owner)
         except CronError as error:
-            await self._settle(run, FAILED, message=str(error))
+            await self._settle(record, run, FAILED, message=str(error))
             return
         except PenstockError as error:
             judged = schedules.judge_start(
@@ -143,9 +154,9 @@ class SchedulesDriver:
                 now=self._clock.wall(),
             )
             message = "" if judged == RUNNING else f"{error.code}: {error.message}"
-            await self._settle(run, judged, message=message)
+            await self._settle(record, run, judged, message=message)
             return
-        await self._settle(run, RUNNING)
+        await self._settle(record, run, RUNNING)
 
     async def _is_there(self, run: RunRecord) -> bool:
         """Whether the run began before a kill: whatever Create says now, its job is there."""
@@ -155,7 +166,7 @@ class SchedulesDriver:
             return False
         return True
 
-    async def _look(self, run: RunRecord) -> None:
+    async def _look(self, record: ScheduleRecord, run: RunRecord) -> None:
         try:
             described = await self._call("DescribeTransformJob", {"TransformJobName": run.job})
         except PenstockError as error:
@@ -163,12 +174,39 @@ class SchedulesDriver:
             return
         state = _ENDS.get(described.get("TransformJobStatus", ""))
         if state is not None:
-            await self._settle(run, state, message=described.get("FailureReason", ""))
+            await self._settle(record, run, state, message=described.get("FailureReason", ""))
 
-    async def _settle(self, run: RunRecord, state: str, *, message: str = "") -> None:
-        ended = None if state in (STARTING, RUNNING) else self._clock.wall()
+    async def _settle(
+        self, record: ScheduleRecord, run: RunRecord, state: str, *, message: str = ""
+    ) -> None:
+        ended = None if state in OPEN else self._clock.wall()
         if (state, message) != (run.state, run.message):
             await self._database.call(book.settle, run, state, message=message, ended=ended)
+            if ended is not None:
+                self._counts.count(catalogue.RUNS_ENDED, record.name, state)
+
+    def _tell(self, records: list[ScheduleRecord], ends: dict[tuple[str, str], float]) -> None:
+        """How they are, for the page of metrics. `ends`: as `book.last_ends` gives them."""
+        names = {record.key: record.name for record in records}
+        failing = [
+            ((name,), float(ends.get((key, FAILED), 0.0) > ends.get((key, COMPLETED), 0.0)))
+            for key, name in names.items()
+        ]
+        succeeded = [
+            ((names[key],), ended)
+            for (key, state), ended in ends.items()
+            if state == COMPLETED and key in names
+        ]
+        due = {record.name: None if record.paused else record.due for record in records}
+        counts = self._counts
+        counts.gauge(catalogue.SCHEDULE_FAILING, failing)
+        counts.gauge(catalogue.SCHEDULE_SUCCESS, succeeded)
+        counts.gauge_from(catalogue.SCHEDULE_OVERDUE, lambda: self._overdue(due))
+        counts.keep(catalogue.RUNS_ENDED, due, catalogue.RUN_ENDS, self._clock.wall())
+
+    def _overdue(self, due: dict[str, float | None]) -> list[Row]:
+        now = self._clock.wall()
+        return [((name,), max(0.0, now - (now if at is None else at))) for name, at in due.items()]
 
     def _sleep_s(self, records: list[ScheduleRecord], open_runs: bool) -> float:
         now = self._clock.wall()

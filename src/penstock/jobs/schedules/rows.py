@@ -11,6 +11,8 @@ from sqlalchemy import Connection, RowMapping, delete, func, insert, select, upd
 from penstock.control.rows import to_json
 from penstock.jobs.schedules import tables
 from penstock.jobs.schedules.records import (
+    COMPLETED,
+    FAILED,
     OPEN,
     NoSuchSchedule,
     RunRecord,
@@ -104,6 +106,16 @@ def open_runs(db: Connection) -> list[RunRecord]:
         select(_runs).where(_runs.c.state.in_(OPEN)).order_by(_runs.c.due, _runs.c.schedule_key)
     )
     return [RunRecord(**row) for row in found.mappings()]
+
+
+def last_ends(db: Connection) -> dict[tuple[str, str], float]:
+    """(schedule, completed | failed) -> when its last run of that kind ended."""
+    found = db.execute(
+        select(_runs.c.schedule_key, _runs.c.state, func.max(_runs.c.ended))
+        .where(_runs.c.state.in_((COMPLETED, FAILED)))
+        .group_by(_runs.c.schedule_key, _runs.c.state)
+    )
+    return {(key, state): ended for key, state, ended in found if ended is not None}
 
 
 def runs(db: Connection, key: str, count: int) -> list[RunRecord]:

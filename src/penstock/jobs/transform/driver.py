@@ -23,8 +23,10 @@ from penstock.jobs.transform.progress import progress_of
 from penstock.jobs.transform.records import GOING, STOPPED, STOPPING, JobRecord
 from penstock.jobs.transform.run import TransformRun
 from penstock.jobs.transform.usage import JobUsage
+from penstock.metrics import work_catalogue as catalogue
 from penstock.metrics.item_failures import apart
 from penstock.metrics.store import MetricStore
+from penstock.metrics.work_counts import WorkCounts
 from penstock.records.filters import Processing
 from penstock.records.objects import list_objects
 from penstock.records.output import check_apart, check_writable
@@ -50,8 +52,10 @@ class TransformDriver:
         settings: ArtifactSettings,
         jobs_dir: Path,
         metrics: MetricStore,
+        counts: WorkCounts,
     ) -> None:
         """`jobs_dir`: where the output of spans is until its object is complete."""
+        self._counts = counts
         self._plane = plane
         self._clock = clock
         self._settings = settings
@@ -187,6 +191,7 @@ class TransformDriver:
             self._waits[start.name.lower()] = "start-failed"  # unless it begins
             with apart(_LOOP, start.name):
                 self._begin(records[start.name])
+        self._tell(going)
         if decision.next_deadline is None:
             return _LOOK_EVERY_S
         return min(_LOOK_EVERY_S, max(decision.next_deadline - now, 0.0))
@@ -206,6 +211,19 @@ class TransformDriver:
                 totals=record.totals,
                 now=self._clock.wall(),
             )
+            self._counts.count(catalogue.JOBS_ENDED, STOPPED.lower())
+
+    def _tell(self, going: list[JobRecord]) -> None:
+        """What there is, for the page of metrics."""
+        since: dict[str, list[float]] = {state: [] for state in catalogue.JOB_STATES}
+        for record in going:
+            begun = "running" if record.name.lower() in self._runs else "waiting"
+            since["stopping" if record.status == STOPPING else begun].append(record.created)
+        now = self._clock.wall()
+        jobs = [((state,), float(len(created))) for state, created in since.items()]
+        ages = [((state,), max(0.0, now - min(at, default=now))) for state, at in since.items()]
+        self._counts.gauge(catalogue.JOBS, jobs)
+        self._counts.gauge(catalogue.JOB_AGE, ages)
 
     def _begin(self, record: JobRecord) -> None:
         key = record.name.lower()
@@ -220,7 +238,9 @@ class TransformDriver:
         self._runs[key] = run
         run.start(stopping=record.status == STOPPING)
 
-    def _ended(self, name: str) -> None:
+    def _ended(self, name: str, outcome: str) -> None:
+        if outcome:
+            self._counts.count(catalogue.JOBS_ENDED, outcome.lower())
         self._runs.pop(name.lower(), None)
         self._wake.set()
 

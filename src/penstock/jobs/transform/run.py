@@ -59,7 +59,7 @@ _Told = Callable[[TransformJob], list[Action]]
 
 
 class TransformRun:
-    """Of one job. `start`; `ended` is called once it is over. `close` leaves it as it is."""
+    """Of one job. `start`; `ended` is told its name and last status. `close` leaves it as it is."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class TransformRun:
         clock: Clock,
         settings: ArtifactSettings,
         parts_uri: str,
-        ended: Callable[[str], None],
+        ended: Callable[[str, str], None],
     ) -> None:
         self._record = record
         self.spec = record.spec
@@ -78,6 +78,7 @@ class TransformRun:
         self._settings = settings
         self._parts_uri = parts_uri
         self._ended = ended
+        self._outcome = ""  #: its last status, once this run has put that on record
         self._inbox: asyncio.Queue[_Told] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
@@ -139,7 +140,7 @@ class TransformRun:
             if self._calls is not None:  # what nobody hears of any more would be in the way
                 await self._calls.stop()
             await asyncio.sleep(pause_s)
-        self._ended(name)
+        self._ended(name, self._outcome)
 
     async def _once(self) -> None:
         """From what is on record to the end."""
@@ -353,6 +354,7 @@ class TransformRun:
             totals=self.totals(),
             now=self._clock.wall(),
         )
+        self._outcome = action.status
 
     async def _finish(self, outputs: JobOutputs) -> None:
         """What is told of refused records waits for its disk or its store, but where the job is

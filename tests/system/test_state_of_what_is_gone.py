@@ -1,0 +1,206 @@
+"""What a deleted endpoint leaves behind: its datapoints, and nothing that grows."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import signal
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.fakes import model_files
+from tests.system.async_site import AsyncSite
+from tests.system.harness import Server, create, python_model, remove_all, wait_until
+from tests.system.multi_model import create_multi_model, put
+from tests.system.transform_site import GOOD, TransformSite
+
+pytestmark = pytest.mark.system
+
+SCRIPTS = Path(__file__).resolve().parent / "scripts"
+
+ECHO = """
+def model_fn(model_dir):
+    return None
+
+def transform_fn(model, body, content_type, accept):
+    return body, content_type
+"""
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return python_model(tmp_path_factory.mktemp("models") / "echo", ECHO)
+
+
+def invocations(server: Server, endpoint: str) -> float:
+    """All that CloudWatch's API knows of."""
+    now = datetime.datetime.now(datetime.UTC)
+    answer = server.client("cloudwatch").get_metric_statistics(
+        Namespace="AWS/SageMaker",
+        MetricName="Invocations",
+        Dimensions=[
+            {"Name": "EndpointName", "Value": endpoint},
+            {"Name": "VariantName", "Value": "all"},
+        ],
+        StartTime=now - datetime.timedelta(minutes=10),
+        EndTime=now + datetime.timedelta(minutes=2),
+        Period=60,
+        Statistics=["Sum"],
+    )
+    return sum(point["Sum"] for point in answer["Datapoints"])
+
+
+def call(server: Server, endpoint: str, times: int) -> None:
+    runtime = server.client("sagemaker-runtime")
+    for _ in range(times):
+        runtime.invoke_endpoint(EndpointName=endpoint, Body=b"{}", ContentType="application/json")
+
+
+def delete(server: Server, endpoint: str) -> None:
+    client = server.client("sagemaker")
+    client.delete_endpoint(EndpointName=endpoint)
+    wait_until(
+        lambda: not client.list_endpoints(NameContains=endpoint)["Endpoints"],
+        seconds=60,
+        what="the end of an endpoint",
+    )
+
+
+def page(server: Server, process: str = "") -> list[str]:
+    query = f"?process={process}" if process else ""
+    with urllib.request.urlopen(f"{server.url}/metrics{query}", timeout=60) as answer:
+        return answer.read().decode().splitlines()
+
+
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_calls_before_a_deletion_are_datapoints_and_the_page_forgets_it(
+    gateways: int, tmp_path: Path, echo: Path
+) -> None:
+    server = Server(tmp_path / "state", "--gateways", str(gateways)).start()
+    try:
+        server.deploy("gone", echo)
+        call(server, "gone", 30)
+        delete(server, "gone")
+        wait_until(lambda: invocations(server, "gone") == 30, seconds=60, what="30 datapoints")
+        processes = ["", *(f"gateway-{one + 1}" for one in range(gateways) if gateways > 1)]
+        wait_until(
+            lambda: (
+                not [
+                    line
+                    for process in processes
+                    for line in page(server, process)
+                    if '"gone"' in line
+                ]
+            ),
+            seconds=60,
+            what="a page without it",
+        )
+        assert invocations(server, "gone") == 30
+    finally:
+        assert server.stop() == 0, server.log()
+
+
+def test_calls_before_the_end_of_a_server_are_datapoints_of_the_next(
+    tmp_path: Path, echo: Path
+) -> None:
+    server = Server(tmp_path / "state").start()
+    try:
+        create(server, "kept", echo)
+        server.wait_in_service("kept")
+        call(server, "kept", 30)
+        assert server.stop() == 0, server.log()
+        server.start()
+        assert invocations(server, "kept") == 30
+    finally:
+        server.stop()
+
+
+MARK = "passing"
+#: Bounded by their nature: datapoints of what is gone, packed; for cost, instances that hosted
+#: target models; the log that an instance is to have which stands ready.
+KNOWN = (
+    "penstock.metrics.series.",
+    "penstock.metrics.store.",
+    "penstock.metrics.cost.InstanceHeld",
+    "penstock.metrics.usage.",
+    "penstock.fleet.local.Child",
+)
+
+
+class Counted(Server):
+    """A server that says what it holds of names with MARK in them."""
+
+    def census(self) -> list[str]:
+        path = self.state_dir.parent / "census.json"
+        path.unlink(missing_ok=True)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGUSR1)
+        wait_until(path.exists, seconds=60, what="a census")
+        return [one for one in json.loads(path.read_text()) if not one.startswith(KNOWN)]
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+    monkeypatch.setenv("CENSUS_MARK", MARK)
+    monkeypatch.setenv("CENSUS", str(tmp_path / "census.json"))
+    server = Counted(tmp_path / "state", prefix=(sys.executable, str(SCRIPTS / "census_server.py")))
+    server.start()
+    yield server
+    assert server.stop() == 0, server.log()
+
+
+@pytest.mark.timeout(240)  # 30 s of it are how long counts are kept
+def test_a_server_holds_nothing_of_what_is_gone(
+    counted: Counted, tmp_path: Path, echo: Path
+) -> None:
+    """Every kind of endpoint, with calls of each, and a schedule."""
+    client = counted.client("sagemaker")
+    counted.deploy(f"{MARK}-plain", echo)
+    call(counted, f"{MARK}-plain", 5)
+
+    later = AsyncSite(counted, tmp_path / "later")
+    later.model(f"{MARK}-squares")
+    later.endpoint(f"{MARK}-later", model=f"{MARK}-squares")
+    assert later.ask(f"{MARK}-later", {"number": 3}, f"{MARK}-object")
+    wait_until(later.answers, seconds=60, what="an output")
+
+    put(tmp_path / "many", f"{MARK}-target.tar.gz", 1)
+    create_multi_model(counted, f"{MARK}-many", tmp_path / "many")
+    counted.wait_in_service(f"{MARK}-many")
+    runtime = counted.client("sagemaker-runtime")
+    runtime.invoke_endpoint(
+        EndpointName=f"{MARK}-many",
+        TargetModel=f"{MARK}-target.tar.gz",
+        Body=b'{"x": 1}',
+        ContentType="application/json",
+    )
+
+    jobs = TransformSite(counted, tmp_path / "data")
+    jobs.model(f"{MARK}-affine", model_files.affine(tmp_path / "affine"))
+    jobs.put("good", [GOOD])
+    request = jobs.request(f"{MARK}-nightly", f"{MARK}-affine", jobs.uri("good"))
+    del request["TransformJobName"]
+    schedule = json.dumps({"expression": "rate(6 hours)", "job": request}).encode()
+    status, told = counted.post(f"/admin/schedules/{MARK}-nightly", schedule)
+    assert status == 200, told
+    assert counted.census()  # it finds what is there
+
+    asked = urllib.request.Request(f"{counted.url}/admin/schedules/{MARK}-nightly", method="DELETE")
+    urllib.request.urlopen(asked, timeout=60).close()
+    for name in client.list_endpoints()["Endpoints"]:
+        delete(counted, name["EndpointName"])
+    remove_all(counted)
+
+    left: list[str] = []
+
+    def nothing_left() -> bool:
+        left[:] = counted.census()
+        return not left
+
+    try:
+        wait_until(nothing_left, seconds=90, what="a server that has forgotten")
+    except AssertionError:
+        raise AssertionError("\n".join(sorted(set(left)))) from None
