@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.named_places import NamedPlaces
+from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import ManualClock
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
@@ -120,7 +122,9 @@ class Site:
         self._database = Database(self._state_dir, self._step)
         self.runner.run(self._database.open())
         driver = SchedulesDriver(database=self._database, call=self._call, clock=self.clock)
-        self.schedules = Schedules(self._database, driver, self._call, self.clock)
+        self.schedules = Schedules(
+            self._database, driver, self._call, self.clock, NamedPlaces(ArtifactSettings())
+        )
 
     async def _call(
         self, operation: str, members: dict[str, Any], *, owner: str = ""
