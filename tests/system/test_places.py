@@ -317,3 +317,15 @@ def _later(
     }
     status, answer = site.server.post(f"/endpoints/{endpoint}/async-invocations", body, headers)
     return status, answer.decode()
+
+
+def test_a_relative_state_directory_serves_models_with_code(tmp_path: Path) -> None:
+    """It is relative to where the command runs; processes of models run elsewhere."""
+    server = Server(
+        tmp_path / "state", "--state-dir", "state", prefix=("env", "-C", str(tmp_path))
+    ).start()
+    try:
+        server.deploy("echo", python_model(tmp_path / "echo", ECHO))
+        assert server.post("/endpoints/echo/invocations", b"[1]") == (200, b"[1]")
+    finally:
+        server.kill()
