@@ -66,8 +66,8 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        "Generated from the code; do not edit. Defaults < TOML file < environment < flags. Relative "
-        "paths in a file are relative to the file, others to where the command runs.",
+        "Generated from the code; do not edit. Defaults < TOML file < environment < flags. A "
+        "relative path in a file is relative to the file, elsewhere to where the command runs.",
         "",
         "| setting | environment | default | meaning |",
         "| --- | --- | --- | --- |",
