@@ -169,6 +169,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
         environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
         multi_model=container.get("Mode") == MULTI_MODEL,
         keeps_models=_cache_setting(container) == "Enabled",
+        network_isolated=bool(model.get("EnableNetworkIsolation")),
     )
 
 
