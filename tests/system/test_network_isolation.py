@@ -84,12 +84,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Pat
         server.kill()
 
 
-def create(server: Server, name: str, *, isolated: bool, **container: Any) -> dict[str, Any]:
-    """An endpoint of its own for a model; as it is described once it is there, or has failed."""
+def create(
+    server: Server, name: str, *, isolated: bool, config: bool = False, **container: Any
+) -> dict[str, Any]:
+    """An endpoint of its own for a model; as it is described once it is there, or has failed.
+
+    `config`: its configuration asks for isolation.
+    """
     client = server.client("sagemaker")
     client.create_model(ModelName=name, PrimaryContainer=container, EnableNetworkIsolation=isolated)
     client.create_endpoint_config(
         EndpointConfigName=name,
+        EnableNetworkIsolation=config,
         ProductionVariants=[
             {"VariantName": "all", "ModelName": name, "InstanceType": "ml.local.small",
              "InitialInstanceCount": 1}
@@ -134,6 +140,13 @@ def test_an_isolated_models_code_reaches_nothing(site: tuple[Server, Path]) -> N
     create(server, "alone", isolated=True, ModelDataUrl=(folder / "tries").as_uri())
     assert server.client("sagemaker").describe_model(ModelName="alone")["EnableNetworkIsolation"]
     told = tries(server, "alone")
+    assert closed(told), told
+
+
+def test_a_configuration_isolates_all_its_models(site: tuple[Server, Path]) -> None:
+    server, folder = site
+    create(server, "config", isolated=False, config=True, ModelDataUrl=(folder / "tries").as_uri())
+    told = tries(server, "config")
     assert closed(told), told
 
 
