@@ -122,7 +122,8 @@ def _linked_or_plain(
                 hint="Copy the directory with its links resolved (cp -rL) and name the copy.",
             )
         path = Path(target)
-    facts = _looked_at(path, fence, what)
+    # Its folder has just been looked at; what is read is looked at whole.
+    facts = _looked_at(path, Fence(within=fence.within), what)
     if not stat.S_ISREG(facts.st_mode):
         raise CallerError(
             "artifact-type-unsupported",
