@@ -94,7 +94,13 @@ def test_our_temporary_folders_are_closed(mine: Path) -> None:
     for name in (f"penstock-{os.getuid()}", "penstock-run-x", "penstock-model-x"):
         assert refused(Fence(), top / name / "file") == "place-refused"
     Fence().check(top / "penstock-examples" / "file", "it")
-    Fence((), str(top)).check(top / "a", "it")
+
+
+def test_a_folder_in_a_bucket_that_becomes_a_link_does_not_lead_out_of_it(mine: Path) -> None:
+    """Each fence that was put up stays, whatever the folder of the next one is by then."""
+    bucket = Fence().inside(mine)
+    (mine / "out").symlink_to(mine.parent)
+    assert refused(bucket.inside(mine / "out"), mine / "out" / "a") == "artifact-link-refused"
 
 
 def test_a_hard_link_to_a_file_of_ours_is_not_read(state: Path, mine: Path) -> None:

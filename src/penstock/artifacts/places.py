@@ -38,11 +38,11 @@ class Fence:
     """Where a place must not be, and what it must not leave."""
 
     closed: tuple[str, ...] = ()  #: folders and files that nobody names
-    within: str = ""  #: a folder that no link may lead out of; empty = any
+    within: tuple[str, ...] = ()  #: folders that no link may lead out of, none of them
 
     def inside(self, folder: Path) -> Fence:
         """The same, for what lies below a folder."""
-        return replace(self, within=os.path.realpath(folder))
+        return replace(self, within=(*self.within, os.path.realpath(folder)))
 
     def check(self, path: Path, what: str) -> None:
         """Of a path, which need not exist. Raises `CallerError` (`place-refused`,
@@ -88,12 +88,13 @@ class Fence:
         _check_system(real, what)
         if self._is_closed(real):
             raise _refused(what, "it is a place of the server's own")
-        if self.within and not _is_in(real, self.within):
-            raise CallerError(
-                "artifact-link-refused",
-                f"{what}: {shown(str(path))} leads to {shown(real)}, outside {shown(self.within)}",
-                hint="Copy what the link leads to in its place.",
-            )
+        for folder in self.within:
+            if not _is_in(real, folder):
+                raise CallerError(
+                    "artifact-link-refused",
+                    f"{what}: {shown(str(path))} leads to {shown(real)}, outside {shown(folder)}",
+                    hint="Copy what the link leads to in its place.",
+                )
 
     def _is_closed(self, real: str) -> bool:
         for folder in {os.path.realpath(tempfile.gettempdir()), "/tmp"}:  # noqa: S108 - compared

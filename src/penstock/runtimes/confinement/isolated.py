@@ -24,10 +24,11 @@ def check(context: LoadContext) -> None:
     """Blocks, the first time. Raises ModelError (`network-isolation`)."""
     if not context.network_isolated:
         return
-    if context.description.runtime == "process":
-        raise refused("a command of the operator's is spoken to over the network, and may use it")
     models = [context.description, *(inside.description for inside in context.description.models)]
-    if any(one.runtime in _IN_PROCESSES for one in models) and (why := _impossible()):
+    runtimes = {one.runtime for one in models}
+    if "process" in runtimes:
+        raise refused("a command of the operator's is spoken to over the network, and may use it")
+    if not runtimes.isdisjoint(_IN_PROCESSES) and (why := _impossible()):
         raise refused(f"this machine lets no process leave its network ({why})")
 
 
