@@ -295,6 +295,27 @@ def test_outputs_in_a_private_folder_are_private(site: Site) -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
+def test_no_target_model_is_the_servers(site: Site) -> None:
+    """A prefix above the state directory has its models, and what lies in that one is none."""
+    client, above = site.server.client("sagemaker"), site.server.state_dir.parent
+    python_model(above / "mine", ECHO)
+    made = _model(ModelDataUrl=f"{above.as_uri()}/", Mode="MultiModel") | {"ModelName": "above"}
+    assert site.call("CreateModel", made)[0] == 200
+    variant = {"VariantName": "v", "ModelName": "above", "InstanceType": "ml.local.small",
+               "InitialInstanceCount": 1}  # fmt: skip
+    client.create_endpoint_config(EndpointConfigName="above", ProductionVariants=[variant])
+    client.create_endpoint(EndpointName="above", EndpointConfigName="above")
+    site.server.wait_in_service("above")
+    listed = [one["model"] for one in site.server.get("/admin/endpoints/above/models")["models"]]
+    assert "mine" in listed
+    assert [name for name in listed if name.startswith("state/")] == []
+    for name in ("state", "state/keys.key", "state/cache"):
+        status, answer = site.server.post(
+            "/endpoints/above/invocations", b"[1]", {"X-Amzn-SageMaker-Target-Model": name}
+        )
+        assert (400 <= status < 500, _says_why(answer.decode())) == (True, True), answer
+
+
 def test_a_schedule_names_no_place_of_the_servers(site: Site) -> None:
     job = _transform(site.secret.as_uri(), OUT)
     del job["TransformJobName"]
