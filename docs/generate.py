@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from penstock.api.sagemaker import security_members
 from penstock.cli import main as cli
 from penstock.cli.settings import PREFIX, walk
 from penstock.config import ServerConfig
@@ -66,7 +67,8 @@ def settings() -> str:
     lines = [
         "# Settings",
         "",
-        "Generated from the code; do not edit. Defaults < TOML file < environment < flags.",
+        "Generated from the code; do not edit. Defaults < TOML file < environment < flags. A "
+        "relative path in a file is relative to the file, elsewhere to where the command runs.",
         "",
         "| setting | environment | default | meaning |",
         "| --- | --- | --- | --- |",
@@ -152,6 +154,20 @@ def instance_types() -> str:
     return "\n".join([*lines, ""])
 
 
+def security() -> str:
+    """Members of AWS's requests that promise security, and what becomes of them."""
+    tables = (
+        ("Carried out", "how", security_members.CARRIED_OUT),
+        ("Refused", "why", security_members.REFUSED),
+        ("Accepted, without meaning here", "why", security_members.WITHOUT_MEANING),
+    )
+    lines = ["# Members that promise security", "", "Generated from the code; do not edit."]
+    for title, word, table in tables:
+        lines += ["", f"## {title}", "", f"| member | {word} |", "| --- | --- |"]
+        lines += [f"| `{path}` | {why} |" for path, why in table.items()]
+    return "\n".join([*lines, ""])
+
+
 def pages() -> dict[str, str]:
     """File name -> content, of everything below docs/reference."""
     return {
@@ -160,6 +176,7 @@ def pages() -> dict[str, str]:
         "errors.md": error_codes(),
         "instance-types.md": instance_types(),
         "metrics.md": metrics_reference.render(),
+        "security-members.md": security(),
     }
 
 

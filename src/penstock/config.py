@@ -130,7 +130,7 @@ class TelemetryConfig:
 class ServerConfig:
     """Everything `penstock up` is told."""
 
-    state_dir: Path = Path()
+    state_dir: Path = Path()  #: what the server keeps; no request names a place there
     listen: ListenConfig = field(default_factory=ListenConfig)
     limits: LimitConfig = field(default_factory=LimitConfig)
     control: ControlConfig = field(default_factory=ControlConfig)

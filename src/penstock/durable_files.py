@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,29 +14,33 @@ from penstock.errors import CallerError
 PRIVATE = 0o600
 
 
-def replace_file(path: Path, parts: Iterable[bytes], *, mode: int | None = PRIVATE) -> None:
+def replace_file(
+    path: Path, parts: Iterable[bytes], *, mode: int | None = PRIVATE, draft: str = ""
+) -> None:
     """Makes or replaces the file at `path`; after this it survives a power cut.
 
-    One process at a time may do so. Raises OSError (disk full, no such folder): the old file is
-    untouched, and nothing lies beside it.
+    One process at a time may do so under one name of a draft. Raises OSError (disk full, no such
+    folder): the old file is untouched, and nothing lies beside it.
 
     Args:
-        mode: who may read it; None = as the user's umask has it.
+        mode: who may read it, as far as the user's umask lets them; None = as that has it.
+        draft: what it is called while it is written.
     """
-    draft = path.with_name(f".{path.name}.new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    beside = path.with_name(draft or f".{path.name}.new")
+    # A draft that is there may be anybody's link to another file: it is not written to.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(draft, flags, 0o666 if mode is None else mode)
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, flags, 0o666 if mode is None else mode)
         with os.fdopen(descriptor, "wb") as file:
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)  # a draft may have been left by an older version
             for part in parts:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        draft.replace(path)
+        beside.replace(path)
     except BaseException:  # also what making the parts raises
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what went wrong with the writing is what is told
+            beside.unlink(missing_ok=True)
         raise
     sync(path.parent)  # else a power cut could take the new name back
 

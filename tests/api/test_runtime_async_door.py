@@ -19,6 +19,8 @@ from tests.api.door_site import door_site
 from tests.gateway.gateway_fakes import post, run
 
 from penstock.api.runtime.asynchronous import AsyncDoor, InputRule, locations
+from penstock.artifacts.named_places import NamedPlaces
+from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import ManualClock
 from penstock.config import ControlConfig, ListenConfig, ServerConfig
 from penstock.core.deployment import (
@@ -40,6 +42,8 @@ SPEC = AsyncSpec(
     output_uri="s3://bucket/out/", failure_uri="s3://bucket/bad", success_topic="arn:ok"
 )
 ANYONE = ServerConfig()
+#: No folder is the server's own.
+NO_PLACES = NamedPlaces(ArtifactSettings())
 WITH_KEYS = ServerConfig(
     listen=ListenConfig(auth=True), control=ControlConfig(async_inputs=("file:///data/in",))
 )
@@ -82,7 +86,7 @@ Shown = Callable[[str], DeploymentSpec | None]
 
 
 def door(record: Record, config: ServerConfig = ANYONE, shown: Shown = deployment) -> AsyncDoor:
-    return AsyncDoor(record, shown, ManualClock(wall_s=1000.0), config)
+    return AsyncDoor(record, shown, ManualClock(wall_s=1000.0), config, NO_PLACES)
 
 
 def answer(

@@ -17,7 +17,7 @@ from penstock.artifacts.listing import Listing, SourceFile
 from penstock.artifacts.paths import is_clutter, safe_path, shown
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.clock import ManualClock
-from penstock.config import ControlConfig
+from penstock.config import ServerConfig
 from penstock.errors import CallerError, NotNowError
 
 # Paths
@@ -311,8 +311,8 @@ def test_sources_and_settings_travel_as_json() -> None:
 
 
 def test_bounds_of_an_artifact_are_these() -> None:
-    settings = ArtifactSettings.from_config(ControlConfig())
-    assert settings == ArtifactSettings()
+    settings = ArtifactSettings.from_config(ServerConfig(state_dir=Path("/s")))
+    assert settings == ArtifactSettings(closed=("/s",))
     assert (settings.bytes_max, settings.files_max) == (274_877_906_944, 20_000)
     assert (settings.ratio_max, settings.seconds_max) == (200.0, 3600.0)
     assert settings.isolation

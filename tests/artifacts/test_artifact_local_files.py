@@ -180,7 +180,7 @@ def test_what_can_not_be_read_says_why(
     def fail(*_: Any, **__: Any) -> Any:
         raise cause
 
-    monkeypatch.setattr(local_files.os, "stat", fail)
+    monkeypatch.setattr(local_files.os, "open", fail)
     error = error_of(lambda: listed(tmp_path / "m"))
     assert (type(error), error.code) == (kind, code)
     assert str(tmp_path / "m") in error.message

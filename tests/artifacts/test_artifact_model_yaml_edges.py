@@ -15,6 +15,8 @@ from penstock.artifacts.yaml_keys import Keys
 BASE = "schema: 1\nruntime: openvino\n"
 WRITER = "schema: 1\nruntime: seq2seq\ntokenizer: {}\n"
 ENGINE = "schema: 1\nruntime: vllm\n"
+#: More digits than a float has, or than Python reads, and what is no number at all.
+HOSTILE = ("1" + "0" * 400, "-1" + "0" * 400, "1" * 4400, "1e999", ".nan", "-.inf")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,9 @@ def test_a_number_lies_between_its_bounds(text: str, low: int, high: int) -> Non
             number = 0 if number == low - 1 else number  # noqa: PLW2901 - a thousandth is the least
         error = error_of(lambda n=number: parse(text.replace("N", str(n))))
         assert error.code == "model-yaml-invalid"
+    for wild in HOSTILE:
+        error = error_of(lambda n=wild: parse(text.replace("N", n)))
+        assert error.code == "model-yaml-invalid", wild[:40]
 
 
 @pytest.mark.parametrize("key", ["queue_wait_ms_max", "latency_ms_p99_max"])

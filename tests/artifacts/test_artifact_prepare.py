@@ -25,7 +25,7 @@ from penstock.artifacts.cache import ArtifactCache, CacheEntry
 from penstock.artifacts.prepare import obtain, prepare
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.clock import ManualClock
-from penstock.config import ControlConfig
+from penstock.config import ControlConfig, ServerConfig
 from penstock.errors import CallerError, NotNowError
 
 
@@ -655,15 +655,16 @@ def test_sources_and_settings_travel_as_json() -> None:
     )  # fmt: skip
     assert ArtifactSource.from_dict(json.loads(json.dumps(source.to_dict()))) == source
     assert ArtifactSource.from_dict({"uri": "/m"}) == ArtifactSource(uri="/m")
-    settings = ArtifactSettings.from_config(
-        ControlConfig(
-            s3_endpoint="http://127.0.0.1:9000",
-            s3_local={"b": Path("/data")},
-            image_commands={"mine": ("serve", "{port}")},
-            trusted_artifacts=("s3://b/trusted",),
-        )
+    control = ControlConfig(
+        s3_endpoint="http://127.0.0.1:9000",
+        s3_local={"b": Path("/data")},
+        image_commands={"mine": ("serve", "{port}")},
+        trusted_artifacts=("s3://b/trusted",),
+        key_file=Path("/keys/one"),
     )
+    settings = ArtifactSettings.from_config(ServerConfig(state_dir=Path("/state"), control=control))
     assert settings.s3_local == {"b": "/data"}
+    assert settings.closed == ("/state", "/keys/one")
     assert ArtifactSettings.from_dict(json.loads(json.dumps(settings.to_dict()))) == settings
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import settings
+from penstock.config import ServerConfig
 from penstock.errors import CallerError
 
 HOME = {"XDG_DATA_HOME": "/data"}
@@ -119,3 +120,49 @@ def test_a_missing_file_is_named() -> None:
         settings.resolve(file=Path("/nowhere/penstock.toml"), environ=HOME, flags={})
     assert caught.value.code == "config-unreadable"
     assert "/nowhere/penstock.toml" in caught.value.message
+
+
+#: Settings that are paths, with a value and where the path is in what was resolved.
+PATHS = {path: hint for path, hint in settings._hints(ServerConfig) if "Path" in str(hint)}
+
+
+def _paths_of(config: ServerConfig, path: str) -> list[Path]:
+    value = dict(settings.walk(config))[path]
+    found = list(value.values()) if isinstance(value, dict) else [value]
+    assert all(isinstance(each, Path) and each.is_absolute() for each in found)
+    return [each.resolve() for each in found]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_is_absolute_once_it_is_read(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file it is relative to the file, elsewhere to where the command runs."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    monkeypatch.chdir(here)
+    table = "dict" in str(PATHS[path])
+    both = {"listen.tls_cert": "listen.tls_key", "listen.tls_key": "listen.tls_cert"}.get(path)
+    text = '{ one = "sub/../x" }' if table else '"sub/../x"'
+    file = there / "penstock.toml"
+    file.write_text("".join(f"{each} = {text}\n" for each in (path, both) if each))
+    found = settings.resolve(file=Path("../there/penstock.toml"), environ=HOME, flags={}).config
+    assert _paths_of(found, path) == [there / "x"]
+    named = [each for each in (path, both) if each]
+    variables = {
+        f"PENSTOCK_{each.upper().replace('.', '_')}": text if table else "x" for each in named
+    }
+    found = settings.resolve(file=None, environ=HOME | variables, flags={}).config
+    assert _paths_of(found, path) == [here / "x"]
+    value: object = {"one": "x"} if table else Path("x")
+    found = settings.resolve(file=None, environ=HOME, flags=dict.fromkeys(named, value)).config
+    assert _paths_of(found, path) == [here / "x"]
+
+
+def test_a_folder_of_other_machines_is_named_whole() -> None:
+    """Nobody knows what it would be relative to there."""
+    for good in ("", "/var/cache/penstock", "~/penstock"):
+        settings.resolve(file=None, environ=HOME, flags={"control.node_cache_dir": good})
+    with pytest.raises(CallerError, match="node_cache_dir"):
+        settings.resolve(file=None, environ=HOME, flags={"control.node_cache_dir": "cache"})

@@ -129,6 +129,9 @@ class FaultyDisk:
             if dir_fd is not None:
                 whole = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), whole)
         whole = os.path.abspath(whole)
+        if whole.startswith("/proc/self/fd/"):  # a folder by its descriptor, or what is in it
+            number, _, name = whole.removeprefix("/proc/self/fd/").partition("/")
+            whole = os.path.join(os.readlink(f"/proc/self/fd/{number}"), name).rstrip("/")
         root = str(self.folder)
         return os.path.relpath(whole, root) if whole.startswith((root + os.sep, root)) else None
 

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.artifacts.named_places import NamedPlaces
+from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import ManualClock
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
@@ -125,7 +127,9 @@ class Site:
         driver = SchedulesDriver(
             database=self._database, call=self._call, clock=self.clock, counts=self.counts
         )
-        self.schedules = Schedules(self._database, driver, self._call, self.clock)
+        self.schedules = Schedules(
+            self._database, driver, self._call, self.clock, NamedPlaces(ArtifactSettings())
+        )
 
     async def _call(
         self, operation: str, members: dict[str, Any], *, owner: str = ""

@@ -221,3 +221,17 @@ def test_an_upload_that_another_run_just_makes_is_not_left_over(tmp_path: Path) 
         fcntl.flock(file, fcntl.LOCK_EX)
         assert DirectoryStore(tmp_path).left_over() == []
     assert DirectoryStore(tmp_path).left_over() == [draft.name]
+
+
+def test_a_package_in_a_private_folder_is_private(tmp_path: Path, packed: Packed) -> None:
+    """Nobody reads it who may not enter the folder, whatever the umask allows."""
+    folder = tmp_path / "store"
+    folder.mkdir(mode=0o700)
+    archive, _ = packed
+    before = os.umask(0o022)
+    try:
+        DirectoryStore(folder).put("below/a.tar.gz", archive)
+    finally:
+        os.umask(before)
+    made = folder / "below", folder / "below" / "a.tar.gz"
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o600]

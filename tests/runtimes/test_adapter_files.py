@@ -63,6 +63,24 @@ def test_single_layers_may_have_a_scale_of_their_own(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "number", ["1" + "0" * 400, "-1" + "0" * 400, "1" * 4400, "1e999", "NaN", "-Infinity", "1e300"]
+)
+@pytest.mark.parametrize("key", ["lora_alpha", "alpha_pattern", "r"])
+def test_no_number_of_its_configuration_is_a_failure_of_ours(
+    tmp_path: Path, key: str, number: str
+) -> None:
+    """Some are integers that no float can be, or have more digits than Python reads."""
+    folder = configured(tmp_path, alpha=8)
+    config = json.loads((folder / CONFIG_NAME).read_text())
+    config[key] = {"q_proj": "MARK"} if key == "alpha_pattern" else "MARK"
+    (folder / CONFIG_NAME).write_text(json.dumps(config).replace('"MARK"', number))
+    if key == "r" and len(number) < 4000:  # the rank is what the matrices have
+        read_adapter(folder)
+    else:
+        assert refused(folder).code == "adapter-damaged"
+
+
 def test_a_pattern_that_is_a_program_is_not_run(tmp_path: Path) -> None:
     """An expression of a stranger's could take for ever on a name of ours."""
     error = refused(configured(tmp_path, alpha_pattern={"(a+)+$": 3}))

@@ -14,7 +14,7 @@ from penstock.api.admin.answers import error_answer
 from penstock.api.admin.app import AdminServices, routes
 from penstock.api.admin.traffic import TrafficFeed
 from penstock.api.aws import AwsFrontDoor
-from penstock.errors import PenstockError
+from penstock.errors import InternalError, PenstockError
 from penstock.gateway.asgi import head_of
 from penstock.gateway.call import Call
 from penstock.metrics.pages import MetricPages
@@ -59,7 +59,12 @@ def build_app(
             Mount("/admin", routes=routes(admin)),
             *(traffic.routes() if traffic is not None else ()),
         ],
-        exception_handlers={404: _not_found, 405: _wrong_method, PenstockError: _told},
+        exception_handlers={
+            404: _not_found,
+            405: _wrong_method,
+            PenstockError: _told,
+            Exception: failed,
+        },
     )
 
 
@@ -92,6 +97,11 @@ async def _told(_request: Request, error: Exception) -> Response:
     """What a page did not expect, as a database that is away: in words all the same."""
     assert isinstance(error, PenstockError)
     return error_answer(error)
+
+
+async def failed(_request: Request, _error: Exception) -> Response:
+    """A mistake of ours, which whoever runs the application writes into the log: JSON, as all."""
+    return error_answer(InternalError("internal", "The request failed inside Penstock."))
 
 
 async def _not_found(request: Request, _error: Exception) -> Response:

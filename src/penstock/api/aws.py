@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from botocore.model import OperationModel, ServiceModel
 
+from penstock.artifacts.named_places import NamedPlaces
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.gateway.listener import Denied
 from penstock.wire.aws import json_rpc, query, validate
@@ -76,9 +77,12 @@ class AwsFrontDoor:
         *,
         region_default: str,
         key_of: Callable[[HttpRequest], str] = lambda http: signed_with(http)[1],
+        places: NamedPlaces | None = None,
     ) -> None:
-        """`key_of`: id of the key that a request shows; empty: it shows none."""
+        """`key_of`: id of the key that a request shows; empty: it shows none. `places`: refuses
+        those of the server's own, whichever member names one."""
         self._key_of = key_of
+        self._places = places
         self._services = {service.name: service for service in services}
         self._region_default = region_default
         self._large = asyncio.Semaphore(1)  #: their trees are many times as large as they are
@@ -104,6 +108,8 @@ class AwsFrontDoor:
                 async with self._large:
                     found, params = await asyncio.to_thread(read)
             operation = found
+            if self._places is not None and name == SAGEMAKER:  # the others name none
+                await self._places.check(params)
             region, _ = signed_with(http)
             context = service.context(region or self._region_default)
             context = service.signed_by(context, owner or self._key_of(http))

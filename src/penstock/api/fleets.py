@@ -47,7 +47,7 @@ class ServerFleet:
         self.machine = None if self._is_local else UNBOUNDED
         self._dialling: ssl.SSLContext | None = None
         self._listening: ssl.SSLContext | None = None
-        self._door = ArtifactDoor(ArtifactSettings.from_config(config.control))
+        self._door = ArtifactDoor(ArtifactSettings.from_config(config))
         self._door_at = ""
 
     @property

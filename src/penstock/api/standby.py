@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.api.access import Authenticator
-from penstock.api.app import aws_root, build_refusal
+from penstock.api.app import aws_root, build_refusal, failed
 from penstock.api.autoscaling.operations import OPERATIONS as AUTOSCALING_OPERATIONS
 from penstock.api.aws import AwsFrontDoor, AwsService, Operation
 from penstock.api.cloudwatch.operations import OPERATIONS as CLOUDWATCH_OPERATIONS
@@ -207,7 +207,8 @@ class Standby:
                 Route("/v2/health/live", ping, methods=["GET"]),
                 Route("/metrics", metrics, methods=["GET"]),
                 Route("/{path:path}", refuse, methods=methods),
-            ]
+            ],
+            exception_handlers={Exception: failed},
         )
 
     def _not_the_leader(self) -> NotNowError:

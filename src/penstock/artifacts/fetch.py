@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from penstock.artifacts.budget import Budget, disk_errors
 from penstock.artifacts.listing import Listing, SourceFile
 from penstock.artifacts.local_files import list_local
+from penstock.artifacts.places import Fence, LocalPlace
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock, SystemClock
 from penstock.core.host_gate import is_loopback
@@ -41,15 +42,16 @@ def look(
     or the time failed.
     """
     clock = clock or SystemClock()
-    path = local_path(uri, settings, budget)
-    if path is not None and settings.server_files:
+    place = local_place(uri, settings, budget)
+    if place is not None and settings.server_files:
         from penstock.artifacts import server_files  # noqa: PLC0415 - of instances elsewhere
 
         return server_files.list_files(settings.server_files, uri, within, budget=budget)
-    if path is not None:
+    if place is not None:
         folder = local_path(within, settings, budget) if within else None
+        fence = place.fence if folder is None else place.fence.inside(folder)
         return list_local(
-            path, budget=budget, files_max=settings.files_max, clock=clock, within=folder
+            place.path, budget=budget, files_max=settings.files_max, clock=clock, fence=fence
         )
     if uri[:5].lower() == "s3://":
         return _s3(uri, settings, budget)
@@ -104,11 +106,17 @@ def directory_digest(files: Iterable[tuple[str, int, bool, str]]) -> str:
 
 
 def local_path(uri: str, settings: ArtifactSettings, budget: Budget) -> Path | None:
-    """The path on this machine that a URI means; None for one that means something else.
+    """The path of `local_place`. Raises as that does."""
+    place = local_place(uri, settings, budget)
+    return None if place is None else place.path
 
-    Raises `CallerError` (`artifact-uri-invalid`).
+
+def local_place(uri: str, settings: ArtifactSettings, budget: Budget) -> LocalPlace | None:
+    """What a URI means on this machine; None for one that means something else.
+
+    Raises `CallerError` (`artifact-uri-invalid`, `place-refused`, `artifact-link-refused`).
     """
-    path = None
+    path, fence = None, Fence(settings.closed)
     if uri.startswith("/"):
         path = Path(uri)
     elif uri[:5].lower() == "file:":
@@ -119,10 +127,13 @@ def local_path(uri: str, settings: ArtifactSettings, budget: Budget) -> Path | N
         if folder is not None:
             if any(part == ".." for part in key.split("/")):
                 raise _invalid(budget, "the key contains '..'")
-            path = folder / key.strip("/")
-    if path is not None and "\0" in str(path):
+            path, fence = folder / key.strip("/"), fence.inside(folder)
+    if path is None:
+        return None
+    if "\0" in str(path):
         raise _invalid(budget, "the path contains a null byte")
-    return path
+    fence.check(path, budget.what)
+    return LocalPlace(path, fence)
 
 
 def s3_parts(uri: str, budget: Budget) -> tuple[str, str]:

@@ -83,7 +83,7 @@ def _tokens_max(root: Path, config: Mapping[str, Any]) -> int:
 
 def _pad_id(config: Mapping[str, Any]) -> int:
     pad_id = config.get("pad_token_id")
-    return pad_id if type(pad_id) is int and pad_id >= 0 else 0
+    return pad_id if type(pad_id) is int and 0 <= pad_id < 2**31 else 0
 
 
 def read_json(path: Path) -> dict[str, Any]:

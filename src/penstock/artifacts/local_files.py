@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import CHUNK_BYTES, Listing, SourceFile
 from penstock.artifacts.paths import is_clutter, safe_path, shown
+from penstock.artifacts.places import Fence
 from penstock.clock import Clock
 from penstock.core.storage_failures import storage_error
 from penstock.errors import CallerError, NotNowError, PenstockError
@@ -28,26 +29,22 @@ RACY_S = 2.0
 
 
 def list_local(
-    path: Path, *, budget: Budget, files_max: int, clock: Clock, within: Path | None = None
+    path: Path, *, budget: Budget, files_max: int, clock: Clock, fence: Fence | None = None
 ) -> Listing:
     """Lists a file or a directory. Raises `CallerError` when it is missing or not servable,
     `NotNowError` where its disk fails.
 
-    `within`: a folder that no link on the way may lead out of.
+    `fence`: where it must not be, now and when its files are read.
     """
-    what = budget.what
+    what, fence = budget.what, fence or Fence()
     try:
-        real_within = ""
-        if within is not None:
-            real_within = os.path.realpath(within)
-            _refuse_outside(path, os.path.realpath(path), real_within, what)
-        facts = os.stat(path)
+        facts = _looked_at(path, fence, what)
         if stat.S_ISDIR(facts.st_mode):
-            files = _directory_files(path, budget=budget, files_max=files_max)
+            files = _directory_files(path, fence, budget=budget, files_max=files_max)
             single = False
         elif stat.S_ISREG(facts.st_mode):
             name = safe_path(path.name, where=what)
-            files = [_source_file(path, name, facts, what, real_within)]
+            files = [_source_file(path, name, facts, what, fence)]
             single = True
         else:
             raise CallerError(
@@ -72,23 +69,26 @@ def list_local(
     )
 
 
-def _refuse_outside(path: Path, real: str, real_within: str, what: str) -> None:
-    """`what` goes on at `real`, where links have led."""
-    if real != real_within and not real.startswith(real_within.rstrip(os.sep) + os.sep):
-        raise CallerError(
-            "artifact-link-refused",
-            f"{what}: {shown(str(path))} leads to {shown(real)}, outside {shown(real_within)}",
-            hint="Copy what the link leads to in its place.",
-        )
+def _looked_at(path: Path, fence: Fence, what: str) -> os.stat_result:
+    """Facts of the very file that is checked: between two looks another could take its place."""
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return fence.check_open(descriptor, path, what)
+    finally:
+        os.close(descriptor)
 
 
-def _directory_files(top: Path, *, budget: Budget, files_max: int) -> list[SourceFile]:
+def _directory_files(
+    top: Path, fence: Fence, *, budget: Budget, files_max: int
+) -> list[SourceFile]:
     real_top = os.path.realpath(top)
+    fence = fence.inside(top)
     found: list[SourceFile] = []
     folders = [""]
     while folders:
         folder = folders.pop()
         budget.check()
+        fence.check(top / folder, budget.what)
         with os.scandir(top / folder) as entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name
@@ -98,7 +98,7 @@ def _directory_files(top: Path, *, budget: Budget, files_max: int) -> list[Sourc
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(path)
                     continue
-                found.append(_linked_or_plain(top, real_top, path, entry, budget.what))
+                found.append(_linked_or_plain(top, real_top, path, entry, fence, budget.what))
                 if len(found) > files_max:
                     raise CallerError(
                         "artifact-too-many-files",
@@ -109,7 +109,7 @@ def _directory_files(top: Path, *, budget: Budget, files_max: int) -> list[Sourc
 
 
 def _linked_or_plain(
-    top: Path, real_top: str, name: str, entry: os.DirEntry[str], what: str
+    top: Path, real_top: str, name: str, entry: os.DirEntry[str], fence: Fence, what: str
 ) -> SourceFile:
     path = Path(entry.path)
     if entry.is_symlink():
@@ -122,18 +122,19 @@ def _linked_or_plain(
                 hint="Copy the directory with its links resolved (cp -rL) and name the copy.",
             )
         path = Path(target)
-    facts = os.stat(path)
+    # Its folder has just been looked at; what is read is looked at whole.
+    facts = _looked_at(path, Fence(within=fence.within), what)
     if not stat.S_ISREG(facts.st_mode):
         raise CallerError(
             "artifact-type-unsupported",
             f"{what}: {shown(name)} is a device, a pipe or a socket",
             hint="Remove it from the model's directory.",
         )
-    return _source_file(path, name, facts, what, real_top)
+    return _source_file(path, name, facts, what, fence)
 
 
 def _source_file(
-    path: Path, name: str, facts: os.stat_result, what: str, real_within: str
+    path: Path, name: str, facts: os.stat_result, what: str, fence: Fence
 ) -> SourceFile:
     stamp = _stamp(facts)
     return SourceFile(
@@ -141,7 +142,7 @@ def _source_file(
         size=facts.st_size,
         stamp=stamp,
         executable=bool(facts.st_mode & stat.S_IXUSR),
-        chunks=lambda: _chunks(path, stamp, what, real_within),
+        chunks=lambda: _chunks(path, stamp, what, fence),
     )
 
 
@@ -155,14 +156,11 @@ def _changed_s(file: SourceFile) -> float:
     return max(int(modified), int(changed)) / 1e9
 
 
-def _chunks(path: Path, stamp: str, what: str, real_within: str) -> Iterator[bytes]:
-    """`real_within`: the folder that the opened file must be in; "" = any."""
+def _chunks(path: Path, stamp: str, what: str, fence: Fence) -> Iterator[bytes]:
     try:
         with _opened(path) as file:
             descriptor = file.fileno()
-            if real_within:  # a folder may have become a link since it was listed
-                real = os.readlink(f"/proc/self/fd/{descriptor}")
-                _refuse_outside(path, real, real_within, what)
+            fence.check_open(descriptor, path, what)  # a folder may be a link since it was listed
             if stat.S_ISREG(os.fstat(descriptor).st_mode):
                 while chunk := file.read(CHUNK_BYTES):
                     yield chunk
@@ -174,7 +172,7 @@ def _chunks(path: Path, stamp: str, what: str, real_within: str) -> Iterator[byt
 
 
 @contextmanager
-def open_unchanged(path: Path, stamp: str, what: str) -> Iterator[int]:
+def open_unchanged(path: Path, stamp: str, what: str, fence: Fence) -> Iterator[int]:
     """A descriptor of the very file that was listed with this stamp, to read from anywhere in it.
 
     Raises, entering and leaving: `NotNowError` (`artifact-changed`) where the file is another one
@@ -185,6 +183,7 @@ def open_unchanged(path: Path, stamp: str, what: str) -> Iterator[int]:
     except OSError as error:
         raise _read_error(what, path, error) from error
     with file:
+        fence.check_open(file.fileno(), path, what)
         if _stamp(os.fstat(file.fileno())) != stamp:
             raise _changed(path, what)
         yield file.fileno()

@@ -33,6 +33,8 @@ from penstock.errors import CallerError, PenstockError
 #: A look is no download. A bucket that does not answer for so long is asked again later.
 LOOK_S_MAX: Final = 60.0
 _ABSENT: Final = ("artifact-not-found", "artifact-empty")
+#: Nothing that is shown: what lies there is the server's own.
+_CLOSED: Final = "place-refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,7 @@ class ModelPrefix:
         try:
             return _entry(name, self._look(self.resolve(name)))
         except PenstockError as error:
-            gone = error.code in _ABSENT
+            gone = error.code in (*_ABSENT, _CLOSED)
             return None if gone else ModelEntry(name=name, stamp="", size_bytes=0)
 
     def _opened(self, bucket: str) -> Any:

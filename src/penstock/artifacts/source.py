@@ -1,8 +1,8 @@
 """Where a model comes from and how the machine reaches it, as plain values that travel as JSON.
 
 The control plane makes an `ArtifactSource` from CreateModel and sends it to an instance, which
-calls `prepare`. `ArtifactSettings` are the operator's: the part of `ControlConfig` that an instance
-needs. Neither does any I/O.
+calls `prepare`. `ArtifactSettings` are the operator's: the part of a server's settings that an
+instance needs. Neither does any I/O.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from penstock.config import ControlConfig
+from penstock.config import ServerConfig
 
 GIB = 1024**3
 
@@ -89,6 +89,7 @@ class ArtifactSettings:
     trusted_artifacts: tuple[str, ...] = ()  #: URI prefixes that count as trusted
     #: "host:port": files and paths are those of the server's machine, asked for there
     server_files: str = ""
+    closed: tuple[str, ...] = ()  #: folders and files of the server's own, which no URI may name
     isolation: bool = True  #: processes with models' code are confined, those of trusted ones not
     #: A single-machine model: a 70B model in 16 bits is 140 GB.
     bytes_max: int = 256 * GIB
@@ -98,13 +99,16 @@ class ArtifactSettings:
     seconds_max: float = 3600.0  #: the largest ModelDataDownloadTimeoutInSeconds
 
     @classmethod
-    def from_config(cls, config: ControlConfig) -> ArtifactSettings:
+    def from_config(cls, config: ServerConfig) -> ArtifactSettings:
+        control = config.control
+        closed = (config.state_dir, control.key_file, config.listen.tls_key)
         return cls(
-            s3_endpoint=config.s3_endpoint,
-            s3_local={bucket: str(path) for bucket, path in config.s3_local.items()},
-            image_commands={key: tuple(argv) for key, argv in config.image_commands.items()},
-            trusted_artifacts=tuple(config.trusted_artifacts),
-            isolation=config.isolation,
+            s3_endpoint=control.s3_endpoint,
+            s3_local={bucket: str(path) for bucket, path in control.s3_local.items()},
+            image_commands={key: tuple(argv) for key, argv in control.image_commands.items()},
+            trusted_artifacts=tuple(control.trusted_artifacts),
+            closed=tuple(str(path.absolute()) for path in closed if path is not None),
+            isolation=control.isolation,
         )
 
     def trusts(self, uri: str) -> bool:
@@ -131,6 +135,7 @@ class ArtifactSettings:
             "image_commands": {key: list(argv) for key, argv in self.image_commands.items()},
             "trusted_artifacts": list(self.trusted_artifacts),
             "server_files": self.server_files,
+            "closed": list(self.closed),
             "isolation": self.isolation,
             "bytes_max": self.bytes_max,
             "files_max": self.files_max,
@@ -146,6 +151,7 @@ class ArtifactSettings:
             values["image_commands"] = {
                 key: tuple(argv) for key, argv in values["image_commands"].items()
             }
-        if "trusted_artifacts" in values:
-            values["trusted_artifacts"] = tuple(values["trusted_artifacts"])
+        for name in ("trusted_artifacts", "closed"):
+            if name in values:
+                values[name] = tuple(values[name])
         return cls(**values)

@@ -3,6 +3,10 @@
 The tree is `config.ServerConfig`. A key's path (`listen.port`) is its place in the TOML file; its
 environment variable is the path in capitals behind `PENSTOCK_` (`PENSTOCK_LISTEN_PORT`). A wrong
 value or an unknown key is an error that names the path, the value and what is allowed.
+
+Paths are absolute once they are read: processes that are started later run elsewhere. In a file
+they are relative to the file, as it may be named from anywhere; elsewhere to where the command
+runs.
 """
 
 from __future__ import annotations
@@ -96,8 +100,10 @@ def resolve(
     """
     values: dict[str, object] = {"state_dir": default_state_dir(environ)}
     origins: dict[str, str] = {}
+    hints = dict(_hints(ServerConfig))
     for path, value, origin in _given(file, environ, flags):
-        values[path] = value
+        folder = file.absolute().parent if file and origin == str(file) else Path.cwd()
+        values[path] = _absolute(value, hints[path], folder) if path in hints else value
         origins[path] = origin
     config = _build(ServerConfig, "", values, origins)
     known = {path for path, _ in walk(config)}
@@ -204,6 +210,16 @@ def _from_text(text: str, hint: Any) -> object:
     return text
 
 
+def _absolute(value: object, hint: Any, folder: Path) -> object:
+    """A path, or a table of them, as seen from `folder`; anything else as it is."""
+    parts = get_args(hint)
+    if isinstance(value, dict) and parts:
+        return {key: _absolute(each, parts[-1], folder) for key, each in value.items()}
+    if (hint is Path or Path in parts) and isinstance(value, str | Path):
+        return folder / os.path.expanduser(value)
+    return value
+
+
 def _build(
     kind: type, prefix: str, values: Mapping[str, object], origins: Mapping[str, str]
 ) -> Any:
@@ -221,8 +237,8 @@ def _build(
 def _convert(path: str, value: object, hint: Any) -> object:
     if isinstance(hint, types.UnionType):
         hint = next(part for part in get_args(hint) if part is not type(None))
-    if hint is Path and isinstance(value, str | Path):
-        return Path(os.path.expanduser(value))
+    if hint is Path and isinstance(value, Path):
+        return value
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if hint in {int, str, bool} and type(value) is hint:
@@ -262,6 +278,10 @@ def _check(config: ServerConfig) -> None:
     fleet = config.control.fleet
     if fleet != FLEET_LOCAL and not (fleet.startswith("ray:") and fleet.removeprefix("ray:")):
         raise _invalid("control.fleet", fleet, "allowed: local, ray://host:port or ray:auto", ())
+    cache = config.control.node_cache_dir
+    if cache and not cache.startswith(("/", "~")):
+        allowed = "allowed: an absolute path, the same on every node"
+        raise _invalid("control.node_cache_dir", cache, allowed, ())
     for name, count in config.control.instance_limits.items():
         if count < 0:
             raise _invalid(f"control.instance_limits.{name}", count, "allowed: 0 or more", ())

@@ -13,18 +13,18 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
 import orjson
 
 from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import local_path, look
+from penstock.artifacts.fetch import local_place, look
 from penstock.artifacts.listing import CHUNK_BYTES
 from penstock.artifacts.local_files import open_unchanged
 from penstock.artifacts.models import index
 from penstock.artifacts.paths import safe_path
+from penstock.artifacts.places import LocalPlace
 from penstock.artifacts.server_files import REQUEST_BYTES_MAX, UNCHANGED
 from penstock.artifacts.source import ArtifactSettings, ArtifactSource, shown_uri
 from penstock.artifacts.submitted_code import code_uri
@@ -114,9 +114,9 @@ class ArtifactDoor:
 
     def _listed(self, asked: dict[str, Any]) -> dict[str, Any]:
         uri, within = str(asked["list"]), str(asked.get("within") or "")
-        self._check(uri)
+        self._place(uri)
         if within:
-            self._check(within)
+            self._place(within)
         listing = look(uri, self._settings, self._budget(uri), within=within)
         return {
             "files": [
@@ -130,18 +130,16 @@ class ArtifactDoor:
 
     def _names(self, asked: dict[str, Any]) -> dict[str, Any]:
         uri = str(asked["names"])
-        return {"names": list(index.names_in_folder(self._path(uri), self._budget(uri)))}
+        return {"names": list(index.names_in_folder(self._place(uri).path, self._budget(uri)))}
 
     def _read(self, asked: dict[str, Any]) -> Iterator[bytes]:
         """The size as JSON, the file, and a word that it was the same file to its end."""
         uri, name = str(asked.get("read")), str(asked.get("name"))
-        top, what = self._path(uri), shown_uri(uri)
+        place, what = self._place(uri), shown_uri(uri)
+        top = place.path
         path = top / safe_path(name, where=what) if top.is_dir() else top
-        real_top = os.path.realpath(top)
-        real = os.path.realpath(path)
-        if real != real_top and not real.startswith(real_top.rstrip(os.sep) + os.sep):
-            raise _not_offered(what)
-        with open_unchanged(path, str(asked.get("stamp")), what) as descriptor:
+        fence = place.fence.inside(top)
+        with open_unchanged(path, str(asked.get("stamp")), what, fence) as descriptor:
             left = os.fstat(descriptor).st_size
             yield orjson.dumps({"size": left})
             at = 0
@@ -150,22 +148,15 @@ class ArtifactDoor:
                 yield chunk
         yield UNCHANGED
 
-    def _path(self, uri: str) -> Path:
-        self._check(uri)
-        path = local_path(uri, self._settings, self._budget(uri))
-        if path is None:
-            raise _not_offered(shown_uri(uri))
-        return path
-
-    def _check(self, uri: str) -> None:
+    def _place(self, uri: str) -> LocalPlace:
         """Raises CallerError `artifact-access-denied` for what nobody was told to load."""
         plain = uri.rstrip("/")
         parts = unquote(plain).split("/")
         below = any(plain.startswith(f"{one}/") for one in self._offered)
-        if ".." in parts or not (plain in self._offered or below):
+        place = local_place(uri, self._settings, self._budget(uri))
+        if ".." in parts or not (plain in self._offered or below) or place is None:
             raise _not_offered(shown_uri(uri))
-        if local_path(uri, self._settings, self._budget(uri)) is None:
-            raise _not_offered(shown_uri(uri))
+        return place
 
     @staticmethod
     def _budget(uri: str) -> Budget:

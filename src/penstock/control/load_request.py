@@ -27,6 +27,7 @@ def load_request(endpoint: str, entry: InstanceEntry, copy: CopyEntry) -> Json:
             environment=environment,
         ).to_dict(),
         "environment": environment,
+        "network_isolated": component.model.network_isolated,
         "cores": kind.cores if whole or not need.cores else need.cores,
         "memory_bytes_max": min(share_bytes, need.memory_bytes_max or share_bytes),
         "accelerators": kind.accelerators if whole else need.accelerators,

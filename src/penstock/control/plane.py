@@ -137,7 +137,7 @@ class ControlPlane:
                 self._keys_task = asyncio.create_task(self._refresh_keys(), name="keys")
             fleet = self._fleet() if callable(self._fleet) else self._fleet
             artifact = replace(
-                ArtifactSettings.from_config(self._config.control),
+                ArtifactSettings.from_config(self._config),
                 server_files=self._elsewhere.server_files(),
             ).to_dict()
             cores = min(max(int(self.catalogue.machine.cores), 1), _AT_ONCE_MAX)

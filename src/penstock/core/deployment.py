@@ -27,6 +27,7 @@ class ModelSource:
     environment: tuple[tuple[str, str], ...] = ()  #: sorted by key
     multi_model: bool = False  #: `uri` is a prefix of target models, each loaded when it is called
     keeps_models: bool = True  #: ModelCacheSetting: a target model stays when it is idle
+    network_isolated: bool = False  #: EnableNetworkIsolation
 
 
 # SageMaker's names (ProductionVariantManagedInstanceScalingScaleInStrategy).

@@ -64,10 +64,10 @@ def runtime_dir_for(state_dir: Path) -> Path:
         for left in below.glob("*.sock"):
             left.unlink(missing_ok=True)
         return below
-    made = Path(tempfile.mkdtemp(prefix="penstock-"))
+    made = Path(tempfile.mkdtemp(prefix="penstock-run-"))
     if len(os.fsencode(made)) + 1 + _SOCKET_NAME_CHARS > _SOCKET_PATH_BYTES_MAX:
         made.rmdir()
-        made = Path(tempfile.mkdtemp(prefix="penstock-", dir="/tmp"))
+        made = Path(tempfile.mkdtemp(prefix="penstock-run-", dir="/tmp"))
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class InstanceSettings:
         try:
             fields: dict[str, Any] = orjson.loads(line)
             identity = fields.get("identity")
+            artifact = ArtifactSettings.from_dict(fields.get("artifact") or {})
             return cls(
                 instance_id=str(fields["instance_id"]),
                 address=str(fields["address"]),
@@ -42,7 +43,7 @@ class InstanceSettings:
                 accelerators=int(fields.get("accelerators", 0)),
                 cache_dir=Path(fields["cache_dir"]),
                 work_dir=Path(fields["work_dir"]) if fields.get("work_dir") else None,
-                artifact=ArtifactSettings.from_dict(fields.get("artifact") or {}),
+                artifact=replace(artifact, closed=artifact.closed + _own_places(fields)),
                 log_path=Path(fields["log_path"]) if fields.get("log_path") else None,
                 platform={str(k): str(v) for k, v in (fields.get("platform") or {}).items()},
                 identity=Identity(**identity) if identity else None,
@@ -53,3 +54,11 @@ class InstanceSettings:
                 f"the instance's settings cannot be read: {type(error).__name__}: {error}",
                 hint="An instance is started by a fleet, which writes them.",
             ) from None
+
+
+def _own_places(fields: dict[str, Any]) -> tuple[str, ...]:
+    """What lies on an instance's machine of its own, which may be another than the server's."""
+    scheme, _, place = str(fields["address"]).partition(":")
+    sockets = str(Path(place).parent) if scheme == "unix" else ""
+    found = (fields["cache_dir"], fields.get("work_dir"), sockets)
+    return tuple(str(each) for each in found if each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.artifacts.named_places import NamedPlaces
 from penstock.artifacts.source import ArtifactSettings
 from penstock.clock import Clock
 from penstock.config import ServerConfig
@@ -32,10 +33,11 @@ class OfflineWork:
         capacity_wanted: CapacityWanted,
     ) -> None:
         """`call`: a call of the control plane's API, as a client would make it."""
+        artifacts = ArtifactSettings.from_config(config)
         self.transform = TransformDriver(
             plane=plane,
             clock=clock,
-            settings=ArtifactSettings.from_config(config.control),
+            settings=artifacts,
             jobs_dir=config.state_dir / "jobs",
             metrics=metrics,
             counts=counts,
@@ -44,7 +46,7 @@ class OfflineWork:
             config, plane, dispatcher, metrics, counts, clock, capacity_wanted
         )
         driver = SchedulesDriver(database=plane.database, call=call, clock=clock, counts=counts)
-        self.schedules = Schedules(plane.database, driver, call, clock)
+        self.schedules = Schedules(plane.database, driver, call, clock, NamedPlaces(artifacts))
 
     async def start(self) -> None:
         """Takes up what is on record."""

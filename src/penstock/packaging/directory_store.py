@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from penstock.artifacts.paths import safe_path
+from penstock.artifacts.places import file_mode, make_folders
 from penstock.core.apply_plan import Content
 from penstock.errors import CallerError, NotNowError, PenstockError
 from penstock.packaging.archive import HEAD_BYTES, digest_in
@@ -55,7 +56,7 @@ class DirectoryStore:
         try:
             target = self._at(name)
             self._check_inside(target.parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(target.parent)
             draft = target.with_name(f"{DRAFT_PREFIX}{secrets.token_hex(8)}")
             _put(source, draft, target)
         except OSError as error:
@@ -117,7 +118,7 @@ def _content(path: Path) -> Content | None:
 
 def _put(source: Path, draft: Path, target: Path) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o666)
+    descriptor = os.open(draft, flags, file_mode(draft.parent))
     try:
         with os.fdopen(descriptor, "wb") as file, source.open("rb") as original:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -10,36 +10,40 @@ from penstock.artifacts.budget import Budget
 from penstock.artifacts.listing import Listing
 from penstock.artifacts.local_files import list_local
 from penstock.artifacts.paths import is_clutter, safe_path
+from penstock.artifacts.places import Fence, LocalPlace
 from penstock.clock import SystemClock
 from penstock.records.found import Found
 
 
-def below(path: Path, budget: Budget, *, objects_max: int) -> list[Found]:
+def below(place: LocalPlace, budget: Budget, *, objects_max: int) -> list[Found]:
     """A file, all files of a folder, or where there is neither, all whose names begin so.
 
     Raises the errors of `list_local`.
     """
+    path, fence = place.path, place.fence
     if os.path.lexists(path):
-        listing = _listed(path, budget, objects_max, within=None)
+        listing = _listed(path, budget, objects_max, fence)
         return _found(listing, path.parent if listing.single else path, "")
     folder = path.parent
     found: list[Found] = []
     for name in _names(folder, path.name):
-        listing = _listed(folder / name, budget, objects_max - len(found), within=folder)
+        left = objects_max - len(found)
+        listing = _listed(folder / name, budget, left, fence.inside(folder))
         if listing.single:
             found += _found(listing, folder, "")
         else:
             found += _found(listing, folder / name, f"{name}/")
     if not found:
-        _listed(path, budget, objects_max, within=None)  # raises: it is not there
+        _listed(path, budget, objects_max, fence)  # raises: it is not there
     return found
 
 
-def one(folder: Path, name: str, budget: Budget) -> list[Found]:
+def one(place: LocalPlace, name: str, budget: Budget) -> list[Found]:
     """The file of this name, which no link may lead out of the folder for; none if it is one."""
-    listing = _listed(folder / name, budget, 1, within=folder)
+    path = place.path / name
+    listing = _listed(path, budget, 1, place.fence.inside(place.path))
     [file] = listing.files
-    return [Found(name, file_uri(folder / name), file.size, file.stamp)] if listing.single else []
+    return [Found(name, file_uri(path), file.size, file.stamp)] if listing.single else []
 
 
 def file_uri(path: Path) -> str:
@@ -54,10 +58,8 @@ def _names(folder: Path, start: str) -> list[str]:
     return [safe_path(name, where=str(folder)) for name in names if not is_clutter(name)]
 
 
-def _listed(path: Path, budget: Budget, objects_max: int, *, within: Path | None) -> Listing:
-    return list_local(
-        path, budget=budget, files_max=objects_max, clock=SystemClock(), within=within
-    )
+def _listed(path: Path, budget: Budget, objects_max: int, fence: Fence) -> Listing:
+    return list_local(path, budget=budget, files_max=objects_max, clock=SystemClock(), fence=fence)
 
 
 def _found(listing: Listing, top: Path, before: str) -> list[Found]:

@@ -8,15 +8,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
 
 from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import local_path, look, s3_parts
+from penstock.artifacts.fetch import local_place, look, s3_parts
 from penstock.artifacts.object_store import s3_store
 from penstock.artifacts.paths import safe_path, shown
+from penstock.artifacts.places import LocalPlace
 from penstock.artifacts.source import ArtifactSettings
 from penstock.errors import CallerError
 from penstock.records import local_objects, s3_objects
@@ -40,9 +40,9 @@ def read_manifest(uri: str, settings: ArtifactSettings, *, objects_max: int) -> 
     for name in names:
         if not name or safe_path(name, where=budget.what) != name:
             raise _invalid(budget.what, f"{shown(name)} is no key of an object below a prefix")
-    path = local_path(folder, settings, budget)
-    if path is not None:
-        return [found for name in names for found in _local(path, name, budget)]
+    place = local_place(folder, settings, budget)
+    if place is not None:
+        return [found for name in names for found in _local(place, name, budget)]
     if prefix[:5].lower() != "s3://":
         raise _invalid(budget.what, "its prefix is neither s3:// nor file://")
     bucket, key = s3_parts(folder, budget)
@@ -53,7 +53,7 @@ def read_manifest(uri: str, settings: ArtifactSettings, *, objects_max: int) -> 
         )
 
 
-def _local(folder: Path, name: str, budget: Budget) -> list[Found]:
+def _local(folder: LocalPlace, name: str, budget: Budget) -> list[Found]:
     found = local_objects.one(folder, name, budget)
     if not found:
         raise _invalid(budget.what, f"{shown(name)} is a folder")

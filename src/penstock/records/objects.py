@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import unquote
 
-from penstock.artifacts.fetch import local_path, look
+from penstock.artifacts.fetch import local_place, look
 from penstock.artifacts.paths import NAME_BYTES_MAX, safe_path, shown
 from penstock.artifacts.source import ArtifactSettings
 from penstock.core.jobs.spec import MANIFEST_FILE, InputObject, TransformInput
@@ -53,9 +53,9 @@ def list_objects(data: TransformInput, settings: ArtifactSettings) -> tuple[Inpu
 
 def _below(uri: str, settings: ArtifactSettings) -> list[Found]:
     budget = budget_for(uri)
-    path = local_path(uri, settings, budget)
-    if path is not None:
-        return local_objects.below(path, budget, objects_max=OBJECTS_MAX)
+    place = local_place(uri, settings, budget)
+    if place is not None:
+        return local_objects.below(place, budget, objects_max=OBJECTS_MAX)
     if uri[:5].lower() == "s3://":
         return s3_objects.below(uri, settings, budget, objects_max=OBJECTS_MAX)
     [file] = look(uri, settings, budget).files  # behind https:// there is one

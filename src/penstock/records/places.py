@@ -7,13 +7,14 @@ import importlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from penstock.artifacts.budget import disk_errors
-from penstock.artifacts.fetch import local_path, s3_parts
+from penstock.artifacts.fetch import local_path, local_place, s3_parts
 from penstock.artifacts.object_store import put_error, remote_error, s3_store
+from penstock.artifacts.places import Fence, LocalPlace, file_mode
 from penstock.artifacts.source import ArtifactSettings
 from penstock.core.jobs.spec import TransformOutput
 from penstock.core.storage_failures import storage_error
@@ -53,9 +54,9 @@ class Place(Protocol):
 def place_of(output: TransformOutput, settings: ArtifactSettings) -> Place:
     """Raises `CallerError` (`output-scheme`, `artifact-uri-invalid`)."""
     budget = budget_for(output.uri)
-    path = local_path(output.uri, settings, budget)
-    if path is not None:
-        return _Folder(path, budget.what)
+    place = local_place(output.uri, settings, budget)
+    if place is not None:
+        return _Folder(place, budget.what)
     if output.uri[:5].lower() == "s3://":
         return _Prefix(output.uri, settings)
     raise CallerError(
@@ -74,19 +75,23 @@ def canonical(uri: str, settings: ArtifactSettings) -> str:
 
 
 class _Folder:
-    def __init__(self, path: Path, what: str) -> None:
-        self._path = path
+    def __init__(self, place: LocalPlace, what: str) -> None:
+        self._path = place.path
+        self._fence = place.fence
         self._what = what
 
     def try_out(self) -> None:
-        probe = self._path / _probe_name()
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
-            probe.write_bytes(b"\n")
-            probe.unlink()
+            with self._opened(self._fence, self._path) as folder:
+                probe = folder / _probe_name()
+                try:
+                    probe.write_bytes(b"\n")
+                    probe.unlink()
+                except OSError:
+                    with suppress(OSError):  # what went wrong with the writing is what is told
+                        probe.unlink()
+                    raise
         except OSError as error:
-            with suppress(OSError):
-                probe.unlink()
             raise storage_error(
                 error,
                 "output-unwritable",
@@ -98,21 +103,28 @@ class _Folder:
         return file_uri(self._path / name)
 
     def put(self, name: str, pieces: Iterable[bytes]) -> None:
-        with disk_errors(self._what, self._path):
-            replace_file(self._made(name), pieces, mode=None)
+        with disk_errors(self._what, self._path), self._beside(name) as path:
+            replace_file(path, pieces, mode=file_mode(path.parent))
 
     def remove(self, name: str) -> None:
-        with disk_errors(self._what, self._path):
-            self._made(name).unlink(missing_ok=True)
+        with disk_errors(self._what, self._path), self._beside(name) as path:
+            path.unlink(missing_ok=True)
 
-    def _made(self, name: str) -> Path:
+    @contextmanager
+    def _beside(self, name: str) -> Iterator[Path]:
         """The path of a name, its folder there. A link must not lead out of the place."""
         path = self._path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        top, folder = os.path.realpath(self._path), os.path.realpath(path.parent)
-        if folder != top and not folder.startswith(top.rstrip(os.sep) + os.sep):
-            raise _unwritable(self._what, f"{path.parent} is a link that leads out of it")
-        return path
+        with self._opened(self._fence.inside(self._path), path.parent) as folder:
+            yield folder / path.name
+
+    @contextmanager
+    def _opened(self, fence: Fence, path: Path) -> Iterator[Path]:
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(fence.folder(path, self._what))
+            except CallerError as error:
+                raise _unwritable(self._what, error.message) from error
+            yield folder
 
 
 class _Prefix:

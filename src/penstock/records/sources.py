@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import copy_file, local_path, look
+from penstock.artifacts.fetch import copy_file, local_place, look
 from penstock.artifacts.local_files import open_unchanged
+from penstock.artifacts.places import LocalPlace
 from penstock.artifacts.source import ArtifactSettings, shown_uri
 from penstock.core.jobs.spec import InputObject
 from penstock.core.storage_failures import storage_error
@@ -49,9 +50,9 @@ def open_object(
 ) -> AbstractContextManager[ObjectBytes]:
     """Opens it. Entering, reading and leaving raise `PenstockError` (`input-changed` ...)."""
     budget = budget_for(one.uri)
-    path = local_path(one.uri, settings, budget)
-    if path is not None:
-        return _local(path, one, budget.what)
+    place = local_place(one.uri, settings, budget)
+    if place is not None:
+        return _local(place, one, budget.what)
     if one.uri[:5].lower() == "s3://":
         from penstock.records.s3_objects import opened  # noqa: PLC0415 - kept off local reads
 
@@ -64,9 +65,9 @@ def budget_for(uri: str) -> Budget:
 
 
 @contextmanager
-def _local(path: Path, one: InputObject, what: str) -> Iterator[ObjectBytes]:
+def _local(place: LocalPlace, one: InputObject, what: str) -> Iterator[ObjectBytes]:
     try:
-        with open_unchanged(path, one.stamp, what) as descriptor:
+        with open_unchanged(place.path, one.stamp, what, place.fence) as descriptor:
             yield DescriptorBytes(descriptor, one.size, what)
     except PenstockError as error:
         raise of_data(error) from error

@@ -109,6 +109,7 @@ class LoadContext:
     #: The platform's own: keys, database, logs, sockets, artifacts of others.
     private_dirs: tuple[Path, ...] = ()
     isolated: bool = True  #: models' processes are confined where the kernel can (`confinement`)
+    network_isolated: bool = False  #: its processes have no network
     startup_timeout_s: float = 600.0
     log: Callable[[str], None] = lambda line: None  #: one line of the model's own output
     offline: bool = False  #: of a job: the same rows give the same bytes whenever they are computed

@@ -33,7 +33,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from penstock.api.admin import jobs, scaling, schedules, target_models
-from penstock.api.admin.answers import error_answer
+from penstock.api.admin.answers import error_answer, whole_number
 from penstock.api.admin.tails import lines_of, tail
 from penstock.control.plane import ControlPlane
 from penstock.control.store import Store
@@ -45,6 +45,8 @@ from penstock.jobs.schedules.service import Schedules
 from penstock.jobs.transform.driver import TransformDriver
 from penstock.wire.aws.http import HttpRequest
 
+#: Copies are counted from one on, and never so far.
+_COPY_MAX = 2**31
 #: What a host of target models counts.
 _MODELS = ("models_loaded", "model_loads", "model_hits", "model_misses")
 
@@ -81,7 +83,7 @@ def routes(services: AdminServices) -> list[Route]:
         Route("/alarms", pages.alarms),
         Route("/asynchronous", pages.asynchronous),
         Route("/requests/{request_id}", pages.request_story),
-        Route("/endpoints/{name}/copies/{copy:int}", pages.copy_story),
+        Route("/endpoints/{name}/copies/{copy}", pages.copy_story),
         Route("/endpoints/{name}/ready-times", pages.ready_times),
         Route("/endpoints/{name}/activities", pages.activities),
         Route("/endpoints/{name}/logs", pages.logs),
@@ -144,20 +146,21 @@ class _Pages:
         return JSONResponse({"alarms": self._services.alarms()})
 
     async def copy_story(self, request: Request) -> Response:
-        endpoint, copy = request.path_params["name"], request.path_params["copy"]
-        views = self._plane.instances(endpoint)
+        endpoint, asked = request.path_params["name"], request.path_params["copy"]
+        copy = whole_number(asked, _COPY_MAX)
+        views = self._plane.instances(endpoint) if copy is not None else []
         instance = next(
             (one.instance_id for one in views if copy in [held.copy for held in one.copies]), None
         )
         try:
-            story = await self._plane.explain_copy(instance, copy) if instance else {}
+            story = await self._plane.explain_copy(instance, copy) if instance and copy else {}
         except PenstockError as error:
             return error_answer(error)
         if not story:
             return error_answer(
                 CallerError(
                     "copy-unknown",
-                    f"endpoint {endpoint!r} has no copy {copy} that could be asked",
+                    f"endpoint {endpoint!r} has no copy {asked[:32]} that could be asked",
                     hint="GET /admin/copies lists them.",
                     status=404,
                 )

@@ -16,7 +16,6 @@ Members of the body: `expression` (cron(...), rate(...) or at(...)), `time_zone`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, Final
@@ -36,6 +35,7 @@ from penstock.wire.aws import json_rpc, validate
 from penstock.wire.aws.errors import AwsError
 from penstock.wire.aws.http import HttpRequest
 from penstock.wire.aws.models import SAGEMAKER, service_model
+from penstock.wire.aws.values import TIMESTAMP_S_MAX
 
 #: Its jobs are named after it, and have 63 characters with the time.
 NAME_CHARS_MAX: Final = 40
@@ -176,8 +176,9 @@ def _moment(asked: dict[str, Any], member: str) -> float | None:
     value = asked.get(member)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise _invalid(member, "seconds since the epoch")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= TIMESTAMP_S_MAX:  # false for NaN, too
+        raise _invalid(member, "seconds since the epoch, before the year 10000")
     return float(value)
 
 

@@ -27,6 +27,7 @@ from penstock.api.oip.targets import OipTargets
 from penstock.api.runtime.asynchronous import AsyncDoor
 from penstock.api.sagemaker.context import SagemakerContext
 from penstock.api.sagemaker.operations import OPERATIONS as SAGEMAKER_OPERATIONS
+from penstock.artifacts.named_places import NamedPlaces
 from penstock.artifacts.source import ArtifactSettings
 from penstock.cleanup import ShieldedExitStack
 from penstock.clock import Clock
@@ -121,11 +122,10 @@ class ControlSide:
             elsewhere=elsewhere,
             database_called=registry.work.database_called,
         )
+        artifacts = ArtifactSettings.from_config(config)
+        self._places = NamedPlaces(artifacts)
         self._target_models = TargetModels(
-            self.plane,
-            dispatcher.hosts_for,
-            ArtifactSettings.from_config(config.control),
-            self.plane.target_models,
+            self.plane, dispatcher.hosts_for, artifacts, self.plane.target_models
         )
         self._scaling = Scaling(config, self.plane, registry, clock)
         act = self._scaling.driver.on_alarm
@@ -147,7 +147,10 @@ class ControlSide:
         self.targets = OipTargets(dispatcher, self._target_models)
         self.models = OipModels(dispatcher, registry, self.targets)
         self.aws = AwsFrontDoor(
-            self._services(), region_default=config.control.region, key_of=self._key_of
+            self._services(),
+            region_default=config.control.region,
+            key_of=self._key_of,
+            places=self._places,
         )
 
     async def start(self, stack: ShieldedExitStack) -> None:
@@ -220,7 +223,9 @@ class ControlSide:
         return app
 
     def async_door(self) -> AsyncDoor:
-        return AsyncDoor(self._offline.asynchronous, self.plane.shown, self._clock, self._config)
+        return AsyncDoor(
+            self._offline.asynchronous, self.plane.shown, self._clock, self._config, self._places
+        )
 
     def capacity_wanted(self, endpoint: str, variant: str, component: str, count: int) -> None:
         """So many requests wait for copies."""

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from penstock.api.runtime.errors import RuntimeErrors
 from penstock.api.runtime.request import INFERENCE_COMPONENT, TARGET_MODEL, target_model
+from penstock.artifacts.named_places import NamedPlaces
 from penstock.clock import Clock
 from penstock.config import ServerConfig
 from penstock.core.deployment import AsyncSpec, DeploymentSpec
@@ -82,9 +83,11 @@ class AsyncDoor:
         shown: Callable[[str], DeploymentSpec | None],
         clock: Clock,
         config: ServerConfig,
+        places: NamedPlaces,
     ) -> None:
         """`shown`: what an endpoint is made of; None where there is none of that name."""
         self._accepts = accepts
+        self._places = places
         self._shown = shown
         self._clock = clock
         self._inputs = InputRule(
@@ -113,6 +116,7 @@ class AsyncDoor:
 
     async def _accept(self, call: Call, request: AsyncRequest, body: bytes) -> None:
         try:
+            await self._places.check([request.input_uri, request.output_uri, request.failure_uri])
             await self._accepts.accept(request, body)
         except PenstockError as error:
             self._answer_error(call, error, request.endpoint)

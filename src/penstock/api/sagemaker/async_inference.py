@@ -41,11 +41,6 @@ def _check(
     output = asked.get("OutputConfig") or {}
     if not output.get("S3OutputPath"):
         raise invalid(f"{MEMBER}: OutputConfig needs S3OutputPath, where answers are written.")
-    if output.get("KmsKeyId"):
-        raise invalid(
-            f"{MEMBER}: KmsKeyId is not supported: objects are written as the bucket's own settings"
-            " say. Set the key as the bucket's default encryption."
-        )
     for name in ("S3OutputPath", "S3FailurePath"):
         uri = output.get(name)
         if uri and not (uri.startswith(_SCHEMES) and ".." not in unquote(uri).split("/")):

@@ -30,13 +30,12 @@ PUBLISH_S_DEFAULT = 60
 #: Of a container: a prefix of target models, each loaded when a request names it.
 MULTI_MODEL = "MultiModel"
 
+#: Of a model, or of all models of a configuration.
+ISOLATION = "EnableNetworkIsolation"
+
 #: What this release serves; asking for more is refused when the configuration is made.
 UNSUPPORTED_CONFIG = {
     "ShadowProductionVariants": "shadow variants",
-    "ExplainerConfig": "explainers",
-}
-UNSUPPORTED_VARIANT = {
-    "ServerlessConfig": "serverless variants",
 }
 
 
@@ -45,8 +44,6 @@ def check_config(request: Mapping[str, Any]) -> None:
     for member, words in UNSUPPORTED_CONFIG.items():
         if request.get(member):
             raise invalid(f"{member} is not supported: this server has no {words}.")
-    if (request.get("DataCaptureConfig") or {}).get("EnableCapture"):
-        raise invalid("DataCaptureConfig is not supported: this server captures no data.")
     metrics_fields(request)
     names: set[str] = set()
     for variant in request["ProductionVariants"]:
@@ -63,6 +60,11 @@ def check_config(request: Mapping[str, Any]) -> None:
             f"Variant {without[0]!r} needs ModelName, as the others have: either each variant has"
             " a model, or all take inference components."
         )
+    if without and request.get(ISOLATION):
+        raise invalid(
+            f"{ISOLATION} of a configuration is for variants with a model; {without[0]!r} takes"
+            " inference components: set it on the models that these are made of."
+        )
     if without and not request.get("ExecutionRoleArn"):
         raise invalid(
             f"Variant {without[0]!r} needs ModelName. A configuration for inference components,"
@@ -72,9 +74,6 @@ def check_config(request: Mapping[str, Any]) -> None:
 
 def check_variant(variant: Mapping[str, Any]) -> None:
     name = variant["VariantName"]
-    for member, words in UNSUPPORTED_VARIANT.items():
-        if variant.get(member):
-            raise invalid(f"Variant {name!r}: this server has no {words} ({member}).")
     check_instance_types(variant)
     weight = variant.get("InitialVariantWeight", 1.0)
     if not 0 <= weight < float("inf"):
@@ -93,6 +92,8 @@ def deployment(
 
     Raises ValidationException for what only shows once both are known.
     """
+    if config.get(ISOLATION):
+        models = {name: {**model, ISOLATION: True} for name, model in models.items()}
     return DeploymentSpec(
         endpoint=endpoint,
         generation=generation,
@@ -169,6 +170,7 @@ def model_source(model: Mapping[str, Any]) -> ModelSource:
         environment=tuple(sorted((str(key), str(value)) for key, value in environment.items())),
         multi_model=container.get("Mode") == MULTI_MODEL,
         keeps_models=_cache_setting(container) == "Enabled",
+        network_isolated=bool(model.get(ISOLATION)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.api.sagemaker import names
+from penstock.api.sagemaker import names, security_members
 from penstock.api.sagemaker.async_inference import check_async_inference
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import check_config
@@ -21,6 +21,7 @@ async def create_endpoint_config(
 ) -> dict[str, Any]:
     """The models must exist now; what they are made of is copied when an endpoint is created."""
     name = params["EndpointConfigName"]
+    security_members.check("CreateEndpointConfig", params)
     check_config(params)
     await check_async_inference(params, context.asynchronous)
     arn = context.arn(KIND, name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.api.sagemaker import names
+from penstock.api.sagemaker import names, security_members
 from penstock.api.sagemaker.async_inference import async_config
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import deployment, metrics_config
@@ -137,6 +137,7 @@ async def update_endpoint(context: SagemakerContext, params: dict[str, Any]) -> 
 async def update_endpoint_weights_and_capacities(
     context: SagemakerContext, params: dict[str, Any]
 ) -> dict[str, Any]:
+    security_members.check("UpdateEndpointWeightsAndCapacities", params)
     record = await _record(context, params["EndpointName"])
     _require_in_service(record)
     changes: dict[str, tuple[float | None, int | None]] = {}

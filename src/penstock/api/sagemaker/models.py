@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.api.sagemaker import names
+from penstock.api.sagemaker import names, security_members
 from penstock.api.sagemaker.context import SagemakerContext, tags_of
 from penstock.api.sagemaker.deployments import model_source
 from penstock.api.sagemaker.listing import list_query, page_of
@@ -17,6 +17,7 @@ KIND = "model"
 async def create_model(context: SagemakerContext, params: dict[str, Any]) -> dict[str, Any]:
     """The artifact is looked at when an endpoint loads it, as in SageMaker."""
     name = params["ModelName"]
+    security_members.check("CreateModel", params)
     model_source(params)  # refuses containers that could never be loaded
     arn = context.arn(KIND, name)
     kept = {key: value for key, value in params.items() if key != "Tags"}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from penstock.api.sagemaker import security_members
 from penstock.api.sagemaker.deployments import model_source
 from penstock.api.sagemaker.names import invalid
 from penstock.core.deployment import ModelSource
@@ -31,13 +32,6 @@ _PAYLOAD_MB_DEFAULT: Final = 6
 _INVOCATION_TIMEOUT_S: Final = 600.0
 _INVOCATION_RETRIES: Final = 3
 
-#: Members that ask for something that this server does not do.
-_UNSUPPORTED: Final = {
-    "DataCaptureConfig": "this server captures no data",
-    "TransformOutput.KmsKeyId": "outputs are written as the bucket's own settings say",
-    "TransformResources.VolumeKmsKeyId": "instances have no volumes of their own",
-}
-
 #: Members that a container decides where a job does not, and what they are here.
 _OF_CONTAINER: Final = (("BatchStrategy", "strategy"), ("MaxPayloadInMB", "payload_bytes_max"))
 
@@ -47,7 +41,7 @@ Json = Mapping[str, Any]
 def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
     """`model`: the request that made it. Raises ValidationException, and CallerError
     (`transform-option`)."""
-    _check_supported(params)
+    security_members.check("CreateTransformJob", params)
     options, environment = options_of(params.get("Environment") or {})
     resources, client = params["TransformResources"], params.get("ModelClientConfig") or {}
     if not str(resources["InstanceType"]).startswith("ml."):
@@ -76,15 +70,6 @@ def spec_of(params: Json, model: Json, *, owner: str) -> TransformSpec:
         cores_max=options.cores_max,
         owner=owner,
     )
-
-
-def _check_supported(params: Json) -> None:
-    for path, why in _UNSUPPORTED.items():
-        value: Any = params
-        for member in path.split("."):
-            value = (value or {}).get(member)
-        if value:
-            raise invalid(f"{path} is not supported: {why}.")
 
 
 def _check_payload(payload_mb: int, concurrency: int) -> None:

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from penstock.api.admin.answers import answered, error_answer
+from penstock.api.app import failed
 from penstock.api.traffic.metrics import TrafficPage
 from penstock.errors import CallerError, PenstockError
 from penstock.orchestrator.shares import Shares
@@ -75,7 +76,7 @@ def build_traffic_app(
             Route("/metrics", metrics, methods=["GET"]),
             Route("/ping", ping, methods=["GET"]),
         ],
-        exception_handlers={404: _not_found},
+        exception_handlers={404: _not_found, Exception: failed},
     )
 
 

@@ -24,6 +24,7 @@ class LoadCall:
     accelerators: int
     download_timeout_s: float
     startup_timeout_s: float
+    network_isolated: bool  #: EnableNetworkIsolation
     batching: dict[str, Any]  #: fields of Batching that overrule the description's
     #: most requests are such that others go before them: they have a level of their own, the last
     waits_for_others: bool = False
@@ -51,6 +52,7 @@ class LoadCall:
                 accelerators=int(call.get("accelerators", settings.accelerators)),
                 download_timeout_s=float(call.get("download_timeout_s") or 3600.0),
                 startup_timeout_s=float(call.get("startup_timeout_s") or 600.0),
+                network_isolated=call.get("network_isolated") is True,
                 batching=dict(call.get("batching") or {}),
                 base_copy=int(call.get("base_copy") or 0),
                 waits_for_others=call.get("waits_for_others") is True,

@@ -31,6 +31,7 @@ from penstock.instance.loading.start import start
 from penstock.instance.loading.variant_settings import served_with
 from penstock.instance.settings import InstanceSettings
 from penstock.runtimes.base import LaneListener, LoadContext
+from penstock.runtimes.confinement import isolated
 from penstock.runtimes.processor import instruction_set_here
 
 _LOG = logging.getLogger(__name__)
@@ -81,10 +82,12 @@ async def prepared(
         cache_dir=settings.cache_dir / "compiled",
         private_dirs=_private_dirs(settings),
         isolated=settings.artifact.isolation,
+        network_isolated=call.network_isolated,
         startup_timeout_s=call.startup_timeout_s,
         log=_model_log(call),
         offline=of_job(call.endpoint),
     )
+    await asyncio.to_thread(isolated.check, context)
     return Prepared(context, detected.digest)
 
 

@@ -38,6 +38,8 @@ class TransformCall:
         """Raises CallerError for missing or impossible fields."""
         try:
             told = call.get("settings")
+            artifact = ArtifactSettings.from_dict(told) if told else settings.artifact
+            closed = artifact.closed + settings.artifact.closed
             return cls(
                 copy=int(call["copy"]),
                 job=str(call["job"]),
@@ -45,7 +47,7 @@ class TransformCall:
                 object=from_dict(InputObject, call["object"]),
                 span=from_dict(Span, call["span"]),
                 parts_uri=str(call["parts_uri"]),
-                settings=ArtifactSettings.from_dict(told) if told else settings.artifact,
+                settings=dataclasses.replace(artifact, closed=closed),
                 noted=bool(call.get("noted", False)),
                 apart=tuple(tuple(map(int, part)) for part in call.get("apart", ())),
                 refused={int(at): ended(str(story)) for at, story in call.get("refused", ())},

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from penstock.artifacts.budget import Budget
-from penstock.artifacts.fetch import local_path, look, s3_parts
+from penstock.artifacts.fetch import local_place, look, s3_parts
 from penstock.artifacts.listing import SourceFile
 from penstock.artifacts.object_store import chunks_of, put_error, remote_error, s3_store
+from penstock.artifacts.places import LocalPlace, file_mode
 from penstock.artifacts.source import ArtifactSettings, shown_uri
 from penstock.core.storage_failures import errno_passes
-from penstock.durable_files import sync
+from penstock.durable_files import replace_file
 from penstock.errors import CallerError, NotNowError, PenstockError
 
 #: A body or an answer is at most a GiB: what takes longer than this hangs.
@@ -41,8 +40,10 @@ class Input(NamedTuple):
 class Objects:
     """What this server reaches, with the operator's settings. Thread-safe."""
 
-    def __init__(self, settings: ArtifactSettings) -> None:
+    def __init__(self, settings: ArtifactSettings, *, inputs: tuple[str, ...] = ()) -> None:
+        """`inputs`: prefixes that no link may lead out of for an input below them."""
         self._settings = settings
+        self._inputs = tuple(prefix.rstrip("/") + "/" for prefix in inputs)
         self._stores: dict[str, Any] = {}  #: by bucket: making one asks for credentials
 
     def size(self, uri: str, *, bytes_max: int) -> int:
@@ -90,14 +91,14 @@ class Objects:
         """
         budget = _budget(uri, len(data))
         try:
-            path = local_path(uri, self._settings, budget)
-            if path is None:
+            place = local_place(uri, self._settings, budget)
+            if place is None:
                 if uri[:5].lower() != "s3://":
                     raise _unwritable(uri, "answers are written to s3:// and file:// only")
                 bucket, key = s3_parts(uri, budget)
                 self._put(bucket, key, data, content_type, budget)
             else:
-                _replace(path, data, draft)
+                _replace(place, data, draft, budget.what)
         except PenstockError as error:
             raise _output_error(uri, error) from error
         except OSError as error:
@@ -108,10 +109,11 @@ class Objects:
         probe = f"{uri.rstrip('/')}/.penstock-writable"
         self.write(probe, b"", draft="probe")
         budget = _budget(uri, 0)
-        path = local_path(probe, self._settings, budget)
-        if path is not None:
+        place = local_place(probe, self._settings, budget)
+        if place is not None:
             try:
-                path.unlink(missing_ok=True)
+                with place.fence.folder(place.path.parent, budget.what) as folder:
+                    (folder / place.path.name).unlink(missing_ok=True)
             except OSError as error:
                 raise _disk_error(uri, error) from error
             return
@@ -125,13 +127,14 @@ class Objects:
 
     def _in_s3(self, uri: str, budget: Budget) -> tuple[Any, str] | None:
         """The bucket's store, and the key; None for what lies elsewhere."""
-        if uri[:5].lower() != "s3://" or local_path(uri, self._settings, budget) is not None:
+        if uri[:5].lower() != "s3://" or local_place(uri, self._settings, budget) is not None:
             return None
         bucket, key = s3_parts(uri, budget)
         return self._store(bucket, budget), key
 
     def _file(self, uri: str, budget: Budget) -> SourceFile:
-        listing = look(uri, self._settings, budget)
+        within = max((one for one in self._inputs if uri.startswith(one)), key=len, default="")
+        listing = look(uri, self._settings, budget, within=within)
         if not listing.single:
             raise CallerError(
                 "input-not-found", f"{budget.what}: it is a folder, or a prefix of objects"
@@ -163,21 +166,12 @@ def _budget(uri: str, bytes_max: int) -> Budget:
     return Budget(shown_uri(uri), bytes_max=bytes_max, seconds_max=SECONDS_MAX)
 
 
-def _replace(path: Path, data: bytes, draft: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _replace(place: LocalPlace, data: bytes, draft: str, what: str) -> None:
+    name = place.path.name
     # What a listing of artifacts leaves out, should somebody serve from here.
-    beside = path.with_name(f"._penstock-{draft}-{path.name}"[:255])
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):  # what went wrong with the writing is what is told
-            beside.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
+    beside = f"._penstock-{draft}-{name}"[:255]
+    with place.fence.folder(place.path.parent, what) as folder:
+        replace_file(folder / name, (data,), mode=file_mode(folder), draft=beside)
 
 
 def _asked(operation: str, store: Any, key: str, budget: Budget) -> Any:

@@ -38,7 +38,10 @@ def asynchronous_work(
         work=RequestWork(
             database=plane.database,
             dispatcher=dispatcher,
-            objects=Objects(ArtifactSettings.from_config(config.control)),
+            objects=Objects(
+                ArtifactSettings.from_config(config),
+                inputs=config.control.async_inputs if config.listen.auth else (),
+            ),
             clock=clock,
             bytes_max=config.limits.async_bytes_max,
             region=config.control.region,

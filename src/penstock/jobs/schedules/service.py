@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.artifacts.named_places import NamedPlaces
 from penstock.clock import Clock
 from penstock.control.store_thread import StoreThread
 from penstock.jobs.schedules import book
@@ -19,9 +20,12 @@ class Schedules:
     driver: SchedulesDriver
     call: Call
     clock: Clock
+    places: NamedPlaces
 
     async def create(self, record: ScheduleRecord) -> ScheduleRecord:
-        """Also raises what DescribeModel raises for a model that is not there."""
+        """Also raises what DescribeModel raises for a model that is not there, and what
+        `NamedPlaces.check` raises for its job."""
+        await self.places.check(record.job)
         checked = book.checked(record, now=self.clock.wall())
         await self.call("DescribeModel", {"ModelName": str(record.job.get("ModelName", ""))})
         await self.database.call(book.create, checked)

@@ -10,7 +10,7 @@ import json
 import runpy
 import sys
 
-from penstock.runtimes.confinement import landlock
+from penstock.runtimes.confinement import landlock, network
 
 
 def main() -> None:
@@ -18,8 +18,11 @@ def main() -> None:
     with open(int(told), "rb") as file:
         walls = json.load(file)
     try:
+        if not walls["network"]:
+            network.leave()  # first: it takes capabilities
         landlock.drop_capabilities(walls["drop"])
-        landlock.restrict(walls["read"], walls["write"])
+        if walls["files"]:
+            landlock.restrict(walls["read"], walls["write"])
     except OSError as error:
         sys.stderr.write(f"the model's process can't be confined: {error}\n")
         sys.exit(1)

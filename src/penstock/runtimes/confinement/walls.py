@@ -8,7 +8,8 @@ artifacts of others). Neither may signal processes outside, where the kernel can
 
 The kernel does it (`landlock`); where it can't, a line in the log says so, once. An artifact can't
 take its walls down: only the operator can, for all (`control.isolation`) or for artifacts that are
-trusted (`control.trusted_artifacts`).
+trusted (`control.trusted_artifacts`). A model's owner can have the network shut as well
+(`EnableNetworkIsolation`), which nobody takes down.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ _OF_OTHERS: Final = (2, 16, 17, 19, 21, 27, 38, 39, 40)
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Paths below which there is something to read, and to write as well."""
+    """Paths below which there is something to read, and to write as well; and what else is left."""
 
     read: tuple[str, ...]
     write: tuple[str, ...]
     drop: tuple[int, ...]  #: capabilities that are given up, by their numbers
+    files: bool = True  #: False: the machine's files are not walled off
+    network: bool = True  #: False: the machine's network is (`network`)
 
     def told(self) -> int:
         """A file descriptor that says them once, for `confined`. The caller closes it."""
@@ -74,7 +77,7 @@ class Walls:
 def around_code(context: LoadContext, scratch: Path) -> Walls | None:
     """For a process that runs the artifact's own code; None: no walls."""
     if not _wanted(context):
-        return None
+        return _network_alone(context)
     read = [*_SYSTEM, *_python_installation(), str(context.model_dir)]
     environ = for_models()
     for name in _PATH_VARIABLES:
@@ -83,15 +86,28 @@ def around_code(context: LoadContext, scratch: Path) -> Walls | None:
         (*_without(read, context.private_dirs), str(context.model_dir)),
         (str(scratch), *_present(_DEVICES)),
         tuple(range(64)),
+        network=not context.network_isolated,
     )
 
 
 def around_program(context: LoadContext, scratch: Path) -> Walls | None:
     """For a program that is not the artifact's, with the artifact's data; None: no walls."""
     if not _wanted(context):
-        return None
+        return _network_alone(context)
     everywhere = landlock.everything_but(map(str, context.private_dirs))
-    return Walls((str(context.model_dir),), (*everywhere, str(scratch)), _OF_OTHERS)
+    return Walls(
+        (str(context.model_dir),),
+        (*everywhere, str(scratch)),
+        _OF_OTHERS,
+        network=not context.network_isolated,
+    )
+
+
+def _network_alone(context: LoadContext) -> Walls | None:
+    """The operator can leave files open; that the network is shut, the model's owner has asked."""
+    if not context.network_isolated:
+        return None
+    return Walls((), (), _OF_OTHERS, files=False, network=False)
 
 
 def _wanted(context: LoadContext) -> bool:

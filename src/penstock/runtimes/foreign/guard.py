@@ -39,6 +39,7 @@ def _confining(told: int) -> Callable[[], None] | None:
         walls = json.load(file)
 
     def confine() -> None:
+        assert walls["network"], "it could not be reached: `isolated.check` refuses it"
         landlock.drop_capabilities(walls["drop"])
         landlock.restrict(walls["read"], walls["write"])
 

@@ -142,7 +142,10 @@ def _scale(module: str, rank: int, config: dict[str, Any]) -> float:
             break
     if isinstance(alpha, bool) or not isinstance(alpha, int | float):
         raise _damaged(CONFIG, f"lora_alpha of {module} is {plain(alpha, 40)!r}, not a number")
-    scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    try:
+        scale = float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    except OverflowError:  # JSON has integers that no float can be
+        scale = math.inf
     if not abs(scale) <= _SCALE_MAX:  # also what is no number
         raise _damaged(CONFIG, f"lora_alpha of {module} gives a scale of {scale:g}")
     return scale

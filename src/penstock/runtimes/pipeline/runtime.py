@@ -34,6 +34,7 @@ from penstock.core.pipeline_actions import (
 )
 from penstock.errors import InternalError, ModelError, NotNowError, PenstockError, from_dict
 from penstock.runtimes.base import Asked, Asking, LaneListener, LoadContext
+from penstock.runtimes.confinement import isolated
 from penstock.runtimes.pipeline.calls import Call, Way, models_own
 from penstock.runtimes.pipeline.ensemble import as_pipeline
 from penstock.runtimes.pipeline.events import Emitter
@@ -50,6 +51,8 @@ from penstock.wire.span_notes import SpanScope
 
 Events = Callable[[list[dict[str, Any]]], None]
 
+#: Ways of steps that the instance itself goes for the artifact.
+_OVER_THE_NETWORK: Final = ("endpoint", "http", "grpc")
 #: Reasons with which an event leaves that stands for no missing answer.
 _OF_ITS_OWN: Final = ("ready", "anchor-passed", "anchor-over", "anchors-crossed")
 
@@ -181,6 +184,8 @@ def _way(step: Step, context: LoadContext, steps: PythonSteps | None, clock: Clo
     if step.way == "python" and steps is not None:
         whole = bool(step.spec.follows) and not step.spec.each
         return steps.way(name, step.target, follows=whole, keeps=step.result_wanted)
+    if context.network_isolated and step.way in _OVER_THE_NETWORK:
+        raise isolated.refused(f"step {name!r} asks others ({step.way})")
     if step.way == "grpc":
         path = context.model_dir / step.descriptors
         return GrpcWay(name, step.target, step.operation, path, keeps=step.result_wanted)

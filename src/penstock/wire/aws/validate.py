@@ -35,6 +35,16 @@ _INSTANCE_TYPE = re.compile(r"ml\.[A-Za-z0-9][A-Za-z0-9.-]{0,62}")
 _WEB_URI = "(https|s3)://"
 _FILE_URI = re.compile(r"file:///.*", re.DOTALL)
 
+#: Counts of instances and copies that AWS bounds by quotas. More than any server here has.
+_COUNT_MAX: Final = 10_000
+_COUNTS: Final = frozenset(
+    {
+        "InferenceComponentCopyCount", "InitialTaskCount", "ManagedInstanceScalingMaxInstanceCount",
+        "ManagedInstanceScalingMinInstanceCount", "ResourceCapacity", "TaskCount",
+        "TransformInstanceCount",
+    }
+)  # fmt: skip
+
 #: Appends what is wrong with the value at the path.
 Check = Callable[[Any, str, list[str]], None]
 #: Gives the constraints that a scalar breaks.
@@ -212,6 +222,8 @@ def _length_rules(shape: Any) -> list[Rule]:
 
 def _range_rules(shape: Any) -> list[Rule]:
     low, high = shape.metadata.get("min"), shape.metadata.get("max")
+    if shape.name in _COUNTS:
+        high = min(high or _COUNT_MAX, _COUNT_MAX)
     rules: list[Rule] = []
     if low is not None:
         text_low = f"Member must have value greater than or equal to {low}"

@@ -49,6 +49,7 @@ def kind_of(context: LoadContext) -> str:
     facts = (
         sys.executable,
         context.isolated and not description.trusted,
+        context.network_isolated,
         sorted(map(str, context.private_dirs)),
         context.accelerators,
         b"\n".join(sorted(line.strip() for line in wanted.splitlines() if line.strip())),

@@ -138,7 +138,8 @@ class WorkerPool:
         return runtime
 
     async def _shown(self, context: LoadContext) -> LoadContext:
-        if self._closed or around_code(context, self._scratch) is None:
+        walls = around_code(context, self._scratch)
+        if self._closed or walls is None or not walls.files:
             return context
         async with self._showing:
             try:

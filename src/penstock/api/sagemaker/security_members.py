@@ -1,0 +1,91 @@
+"""Members of requests that promise security: carried out, refused by name, or without meaning here.
+
+A promise that is accepted and not kept is worse than a refusal: who asks for encryption or a closed
+network relies on it. Without meaning are members that every client sends and that take nothing from
+anybody's safety. `docs/reference/security-members.md` is made of these tables, and a test looks for
+members of the services' shapes that stand in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from penstock.api.sagemaker.names import invalid
+
+_CONTAINERS: Final = ("PrimaryContainer", "Containers[]")
+_VARIANTS: Final = ("ProductionVariants[]", "ShadowProductionVariants[]")
+
+
+def _of(operation: str, parts: tuple[str, ...], members: dict[str, str]) -> dict[str, str]:
+    return {f"{operation}.{part}.{name}": why for part in parts for name, why in members.items()}
+
+
+#: Path -> how it is carried out.
+CARRIED_OUT: Final = {
+    "CreateModel.EnableNetworkIsolation": "the model's processes have no network, or it is refused"
+    " when it is loaded",
+    "CreateEndpointConfig.EnableNetworkIsolation": "the same for every model of the configuration",
+}
+
+#: Path -> why it is refused, as the caller is told.
+REFUSED: Final = {
+    "CreateModel.VpcConfig": "models run on this machine's network; see EnableNetworkIsolation",
+    **_of("CreateModel", _CONTAINERS, {
+        "AdditionalModelDataSources": "a model has one source",
+        "ModelDataSource.S3DataSource.HubAccessConfig": "there is no hub here",
+        "ImageConfig.RepositoryAuthConfig": "images are names here, and are pulled from nowhere",
+    }),
+    "CreateEndpointConfig.VpcConfig": "models run on this machine's network; see"
+    " EnableNetworkIsolation",
+    "CreateEndpointConfig.KmsKeyId": "instances have no volumes of their own",
+    "CreateEndpointConfig.DataCaptureConfig.EnableCapture": "this server captures no data",
+    "CreateEndpointConfig.ExplainerConfig": "this server has no explainers",
+    "CreateEndpointConfig.AsyncInferenceConfig.OutputConfig.KmsKeyId": "objects are written as the"
+    " bucket's own settings say. Set the key as the bucket's default encryption",
+    **_of("CreateEndpointConfig", _VARIANTS, {
+        "CoreDumpConfig": "no core dumps are kept",
+        "EnableSSMAccess": "there is no Systems Manager here",
+        "ServerlessConfig": "this server has no serverless variants",
+    }),
+    "UpdateEndpointWeightsAndCapacities.DesiredWeightsAndCapacities[].ServerlessUpdateConfig":
+    "this server has no serverless variants",
+    "CreateTransformJob.DataCaptureConfig": "this server captures no data",
+    "CreateTransformJob.TransformOutput.KmsKeyId": "outputs are written as the bucket's own"
+    " settings say",
+    "CreateTransformJob.TransformResources.VolumeKmsKeyId": "instances have no volumes of their"
+    " own",
+}  # fmt: skip
+
+_ROLE: Final = "there are no roles here: artifacts are read with the server's own credentials"
+
+#: Path -> why it is accepted and changes nothing.
+WITHOUT_MEANING: Final = {
+    "CreateModel.ExecutionRoleArn": _ROLE,
+    "CreateEndpointConfig.ExecutionRoleArn": _ROLE,
+    "RegisterScalableTarget.RoleARN": "there are no roles here: the server scales itself",
+    **_of("CreateModel", _CONTAINERS, {
+        "ModelDataSource.S3DataSource.ModelAccessConfig": "whoever names a model may read it",
+        "ImageConfig.RepositoryAccessMode": "images are names here, and are pulled from nowhere",
+    }),
+    "CreateEndpointConfig.DataCaptureConfig": "of a configuration that captures nothing",
+}  # fmt: skip
+
+
+def check(operation: str, params: Mapping[str, Any]) -> None:
+    """Raises ValidationException for a member that is not carried out."""
+    for path, why in REFUSED.items():
+        asked, _, member = path.partition(".")
+        if asked == operation and any(_values(params, member.split("."))):
+            raise invalid(f"{member.replace('[]', '')} is not supported: {why}.")
+
+
+def _values(value: Any, path: list[str]) -> Iterator[Any]:
+    """What stands at a path; several where it leads through lists."""
+    if not path:
+        yield value
+        return
+    name, rest = path[0], path[1:]
+    found = value.get(name.removesuffix("[]")) if isinstance(value, Mapping) else None
+    for each in (found or []) if name.endswith("[]") else [found]:
+        yield from _values(each, rest)

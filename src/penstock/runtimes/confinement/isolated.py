@@ -1,0 +1,54 @@
+"""Whether a model can be kept from the network, as its owner asks (`EnableNetworkIsolation`).
+
+What runs in threads of the instance is no code of the artifact's and opens no connection. Code in
+processes of its own is kept from it by the kernel (`network`). What can't be is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import ModelError
+from penstock.runtimes.base import LoadContext
+
+_PROBE_S_MAX: Final = 60.0
+#: Runtimes whose models run in processes.
+_IN_PROCESSES: Final = ("python", "pipeline", "vllm", "openvino_genai", "paced")
+
+
+def check(context: LoadContext) -> None:
+    """Blocks, the first time. Raises ModelError (`network-isolation`)."""
+    if not context.network_isolated:
+        return
+    models = [context.description, *(inside.description for inside in context.description.models)]
+    runtimes = {one.runtime for one in models}
+    if "process" in runtimes:
+        raise refused("a command of the operator's is spoken to over the network, and may use it")
+    if not runtimes.isdisjoint(_IN_PROCESSES) and (why := _impossible()):
+        raise refused(f"this machine lets no process leave its network ({why})")
+
+
+def refused(why: str) -> ModelError:
+    return ModelError(
+        "network-isolation",
+        f"EnableNetworkIsolation is asked for, and can't be carried out: {why}",
+        hint="Create the model without it, or see docs/security.md for what it needs.",
+    )
+
+
+@functools.cache
+def _impossible() -> str:
+    """Why not; empty: it is possible."""
+    program = Path(__file__).with_name("network.py")
+    argv = [sys.executable, "-I", str(program)]
+    try:
+        probe = subprocess.run(
+            argv, capture_output=True, text=True, timeout=_PROBE_S_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (probe.stderr.strip() or f"status {probe.returncode}") if probe.returncode else ""
