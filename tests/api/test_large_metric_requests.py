@@ -90,14 +90,14 @@ def test_filling_too_much_is_refused_before_a_datapoint_is_read(
 def test_reading_too_much_is_refused_before_a_datapoint_is_read(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "POINTS_READ_MAX", 1_000)
+    monkeypatch.setattr(module, "POINTS_READ_MAX", 800)
     monkeypatch.delattr(module, "read_statistic")
     fill(context, "M7", 802)
     told = asyncio.run(refused(context, "m7", days=10.0))
-    assert "The request reads 1,001 datapoints, more than 1,000." in told
+    assert "The request reads 802 datapoints at once, more than 800." in told
     spread = query(7) | {"Id": "p", "ReturnData": True}
     spread["MetricStat"] = spread["MetricStat"] | {"Stat": "p99"}  # each is unpacked
-    with pytest.raises(AwsError, match="reads 3,208 datapoints"):
+    with pytest.raises(AwsError, match="reads 3,208 datapoints at once"):
         asyncio.run(
             OPERATIONS["GetMetricData"](
                 context,
@@ -178,3 +178,72 @@ def test_large_ones_take_turns(context: Context, monkeypatch: pytest.MonkeyPatch
 
     asyncio.run(story())
     assert most == 1
+
+
+def pages_of(context: Context, queries: list[dict[str, Any]]) -> list[Any]:
+    """All pages of the last ten days, the results of each."""
+    pages: list[Any] = []
+    params = {
+        "MetricDataQueries": queries,
+        "StartTime": datetime.fromtimestamp(T0 - 10 * DAY_S, UTC),
+        "EndTime": datetime.fromtimestamp(T0 + 60, UTC),
+    }
+    while True:
+        answer = asyncio.run(OPERATIONS["GetMetricData"](context, params))
+        pages.append(answer["MetricDataResults"])
+        if "NextToken" not in answer:
+            return pages
+        params["NextToken"] = answer["NextToken"]
+
+
+def test_what_is_too_much_for_one_page_comes_in_several(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hundred metrics of a week are no abuse; nothing is read twice on the way."""
+    monkeypatch.setattr(module, "POINTS_READ_MAX", 1_000)
+    for number in range(4):
+        fill(context, f"M{number}", 400)
+    reads: list[str] = []
+
+    async def read(store: Any, metric: Any, *args: Any, **kwargs: Any) -> Any:
+        reads.append(metric.name)
+        return await read_statistic(store, metric, *args, **kwargs)
+
+    monkeypatch.setattr(module, "read_statistic", read)
+    pages = pages_of(context, [query(number) | {"ReturnData": True} for number in range(4)])
+    shown = [[(one["Id"], len(one["Values"])) for one in page] for page in pages]
+    assert shown == [[("m0", 400), ("m1", 400)], [("m2", 400), ("m3", 400)]]
+    assert reads == ["M0", "M1", "M2", "M3"]
+
+
+def test_a_page_reads_no_more_than_it_shows(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DATAPOINTS_MAX", 600)
+    for number in range(4):
+        fill(context, f"M{number}", 400)
+    pages = pages_of(context, [query(number) | {"ReturnData": True} for number in range(4)])
+    shown = [[(one["Id"], len(one["Values"]), one["StatusCode"]) for one in page] for page in pages]
+    assert shown == [
+        [("m0", 400, "Complete"), ("m1", 200, "PartialData")],
+        [("m1", 200, "Complete"), ("m2", 400, "Complete")],
+        [("m3", 400, "Complete")],
+    ]
+
+
+def test_formulas_are_whole_whatever_comes_in_pages_beside_them(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POINTS_READ_MAX", 1_000)
+    for number in range(5):
+        fill(context, f"M{number}", 400)
+    queries = [query(number) | {"ReturnData": True} for number in range(5)]
+    queries.insert(3, {"Id": "e", "Expression": "m0 + m3"})
+    pages = pages_of(context, queries)
+    shown = [[(one["Id"], len(one["Values"])) for one in page] for page in pages]
+    assert shown == [
+        [("m0", 400), ("m1", 400), ("m2", 400), ("e", 400), ("m3", 400)],
+        [("m4", 400)],
+    ]
+    with pytest.raises(AwsError, match="reads 2,000 datapoints at once, more than 1,000"):
+        pages_of(context, [*queries, {"Id": "all", "Expression": "SUM(METRICS())"}])

@@ -102,14 +102,19 @@ def parse_expression(text: str) -> Node:
 
 def calls_in(node: Node, function: str) -> Iterator[Call]:
     """Every call of `function` in the tree, in no order."""
+    for part in nodes_of(node):
+        if isinstance(part, Call) and part.function == function:
+            yield part
+
+
+def nodes_of(node: Node) -> Iterator[Node]:
+    """The node and all below it, in no order."""
     nodes = [node]  # a chain of a thousand additions is a tree as deep
     while nodes:
-        match nodes.pop():
-            case Call(name, parts) as call:
-                if name == function:
-                    yield call
-                nodes += parts
-            case Listing(parts):
+        node = nodes.pop()
+        yield node
+        match node:
+            case Call(_, parts) | Listing(parts):
                 nodes += parts
             case Negation(operand):
                 nodes.append(operand)

@@ -1,7 +1,9 @@
 """GetMetricData: many metrics and metric math in one call, in pages.
 
-Everything is computed anew for each page; a page's token says after which datapoint of which result
-to go on, so points that arrive meanwhile neither repeat nor hide others.
+Formulas, and what they use, are computed anew for each page. Other metrics are read as their page
+comes to them, so that hundreds over weeks are many pages, as in CloudWatch, and no large request. A
+page's token says after which datapoint of which result to go on, so points that arrive meanwhile
+neither repeat nor hide others.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from penstock.api.cloudwatch.rules import period_fault, seconds, validation_erro
 from penstock.errors import CallerError
 from penstock.metrics.estimate import Size, work_of
 from penstock.metrics.evaluate import Evaluator, Formula, too_large
-from penstock.metrics.expression import Call, Number, Text, calls_in, invalid
+from penstock.metrics.expression import Call, Name, Number, Text, calls_in, invalid, nodes_of
 from penstock.metrics.reading import read_statistic
 from penstock.metrics.search import parse_search
 from penstock.metrics.series import MetricName
@@ -29,7 +31,7 @@ from penstock.metrics.time_series import TimeSeries
 DATAPOINTS_MAX: Final = 100_800
 SEARCHES_MAX: Final = 5
 FOUND_MAX: Final = 100  #: CloudWatch's own limit of one SEARCH
-#: That one request reads: some seconds, in slices, and 100 MB.
+#: That one page reads: some seconds, in slices, and 100 MB.
 POINTS_READ_MAX: Final = 1_000_000
 #: A point whose distribution is unpacked takes as long as so many that have none.
 _DISTRIBUTION_COST: Final = 4
@@ -49,13 +51,25 @@ class _Plan:
     reads: dict[str, _Labelled] = field(default_factory=dict)  #: by the Id of the query
     formulas: dict[str, Formula] = field(default_factory=dict)
     searched: dict[_SearchKey, list[_Labelled]] = field(default_factory=dict)
-    points: int = 0  #: that are read
+    used: set[str] = field(default_factory=set)  #: Ids of reads that formulas use
     is_large: bool = False
 
-    def all_reads(self) -> Iterator[_Labelled]:
-        yield from self.reads.values()
+    def read_at_once(self) -> Iterator[_Labelled]:
+        """What formulas use."""
+        yield from (read for key, read in self.reads.items() if key in self.used)
         for found in self.searched.values():
             yield from found
+
+    def read_in_pages(self) -> Iterator[MetricRead]:
+        """What is shown, and used by no formula."""
+        for query in self.queries:
+            paged = query.returned and query.query_id not in self.used
+            if paged and isinstance(query.asked, MetricRead):
+                yield query.asked
+
+
+#: A query and its series, None for one that is read when a page comes to it.
+_Row = tuple[Query, TimeSeries | None]
 
 
 @dataclass(slots=True)
@@ -78,11 +92,12 @@ async def get_metric_data(context: CloudWatchContext, params: dict[str, Any]) ->
         queries = await beside(lambda: parse_queries(rows), large=long)
         plan = await reader.plan(queries, long=long)
         async with turn(large=plan.is_large):
-            results = await reader.results(
-                plan, newest_first=params.get("ScanBy") != "TimestampAscending"
+            first, told = place or [0, None]
+            results, more = await reader.results(
+                plan, first, limit, newest_first=params.get("ScanBy") != "TimestampAscending"
             )
             page, reached = await beside(
-                lambda: _page(results, place or [0, None], limit), large=plan.is_large
+                lambda: _page(results, first, told, limit, more=more), large=plan.is_large
             )
     except CallerError as error:
         raise validation_error(f"{error.message} {error.hint}") from error
@@ -123,35 +138,56 @@ class _Reader:
             raise invalid(f"a request may hold {SEARCHES_MAX} different SEARCH calls")
         for key in sorted(keys, key=str):
             plan.searched[key] = await self._search(*key)
-        reads = [read for read, _ in plan.all_reads()]
-        plan.points = sum(self._points(read) for read in reads)
-        if plan.points > POINTS_READ_MAX:
+        plan.used = await beside(lambda: _used(plan), large=long) if plan.formulas else set()
+        alone = [self._points(read) for read in plan.read_in_pages()]
+        together = sum(self._points(read) for read, _ in plan.read_at_once())
+        if (most := max([together, *alone])) > POINTS_READ_MAX:
             raise too_large(
-                f"The request reads {plan.points:,} datapoints, more than {POINTS_READ_MAX:,}."
+                f"The request reads {most:,} datapoints at once, more than {POINTS_READ_MAX:,}."
             )
         work = await self._work(plan, long=long) if plan.formulas else 0
-        plan.is_large = long or plan.points + work > SMALL_MAX
+        plan.is_large = long or together + sum(alone) + work > SMALL_MAX
         return plan
 
-    async def results(self, plan: _Plan, *, newest_first: bool) -> list[_Result]:
-        fetched = {key: await self._fetch(*one) for key, one in plan.reads.items()}
+    async def results(
+        self, plan: _Plan, first: int, limit: int, *, newest_first: bool
+    ) -> tuple[list[_Result], bool]:
+        """Results from number `first` on, with at least `limit` datapoints after the first of
+        them if there are as many; and whether more follow."""
+        fetched = {
+            key: await self._fetch(*plan.reads[key]) for key in plan.reads if key in plan.used
+        }
         searched = {
             key: [await self._fetch(*one) for one in found] for key, found in plan.searched.items()
         }
-        if not plan.formulas and not plan.is_large:
-            return self._evaluated(plan, fetched, searched, newest_first)
-        # Hundreds of formulas over what a SEARCH finds take a second: the loop goes on.
-        return await beside(
-            lambda: self._evaluated(plan, fetched, searched, newest_first), large=plan.is_large
-        )
+        rows: list[_Row] = [(query, None) for query in plan.queries if query.returned]
+        if plan.formulas:
+            # Hundreds of formulas over what a SEARCH finds take a second: the loop goes on.
+            rows = await beside(
+                lambda: self._evaluated(plan, fetched, searched), large=plan.is_large
+            )
+        results: list[_Result] = []
+        read = shown = 0
+        for query, found in rows[first:]:
+            if (series := found) is None:
+                asked, label = plan.reads[query.query_id]
+                read += self._points(asked)
+                if results and read > POINTS_READ_MAX:
+                    return results, True
+                series = await self._fetch(asked, label)
+            shown += len(series.values) if results else 0  # of the first, some may be told already
+            points = sorted(series.values.items(), reverse=newest_first)
+            results.append(_Result(query.query_id, _label(query, series), points))
+            if shown >= limit:
+                break
+        return results, first + len(results) < len(rows)
 
     def _evaluated(
         self,
         plan: _Plan,
         fetched: dict[str, TimeSeries],
         searched: dict[_SearchKey, list[TimeSeries]],
-        newest_first: bool,
-    ) -> list[_Result]:
+    ) -> list[_Row]:
         evaluator = Evaluator(
             fetched,
             plan.formulas,
@@ -159,16 +195,13 @@ class _Reader:
             start=self._start,
             end=self._end,
         )
-        return [
-            _Result(
-                query.query_id,
-                _label(query, series),
-                sorted(series.values.items(), reverse=newest_first),
-            )
-            for query in plan.queries
-            if query.returned
-            for series in evaluator.series_of(query.query_id)
-        ]
+        rows: list[_Row] = []
+        for query in plan.queries:
+            if query.returned:
+                in_pages = isinstance(query.asked, MetricRead) and query.query_id not in fetched
+                found = [None] if in_pages else evaluator.series_of(query.query_id)
+                rows += [(query, series) for series in found]
+        return rows
 
     async def _work(self, plan: _Plan, *, long: bool) -> int:
         reads = {key: self._size(read) for key, (read, _) in plan.reads.items()}
@@ -240,6 +273,19 @@ class _Reader:
         ]
 
 
+def _used(plan: _Plan) -> set[str]:
+    """Ids of reads that a formula needs: by name, or all where one asks what there is."""
+    used: set[str] = set()
+    for formula in plan.formulas.values():
+        for node in nodes_of(formula.tree):
+            match node:
+                case Call("METRICS" | "TIME_SERIES"):
+                    return set(plan.reads)
+                case Name(name):
+                    used.add(name)
+    return used & plan.reads.keys()
+
+
 def _search_keys(plan: _Plan) -> set[_SearchKey]:
     return {
         _search_key(call, formula.period_s)
@@ -284,18 +330,16 @@ def _label(query: Query, series: TimeSeries) -> str:
 
 
 def _page(
-    results: list[_Result], place: list[Any], limit: int
+    results: list[_Result], first: int, told: int | None, limit: int, *, more: bool
 ) -> tuple[list[dict[str, Any]], list[Any] | None]:
-    """Results from `place` on, and the place to go on from, None at the end.
+    """The page of results number `first` and on, and the place to go on from, None at the end.
 
     A place is the number of a result and the last timestamp already told of it, None for none.
     """
-    first, told = place
     page: list[dict[str, Any]] = []
-    for number in range(first, len(results)):
+    for number, result in enumerate(results, first):
         if limit == 0:
             return page, [number, None]
-        result = results[number]
         points = _after(result.points, told) if number == first else result.points
         taken = points[:limit]
         limit -= len(taken)
@@ -311,7 +355,7 @@ def _page(
         )
         if not complete:
             return page, [number, taken[-1][0]]
-    return page, None
+    return page, [first + len(results), None] if more else None
 
 
 def _is_place(place: Any) -> bool:
