@@ -45,7 +45,7 @@ class MetricHistory:
             some = lines[at : at + _AT_ONCE]
             await self._database.call(_write, some)
             self._written |= {digest: written_at for digest, written_at, _ in some}
-        gone = self._written.keys() - snapshot.digests()
+        gone = self._written.keys() - await asyncio.to_thread(snapshot.digests)
         if gone:
             await self._database.call(_forget, sorted(gone))
             self._written = {one: at for one, at in self._written.items() if one not in gone}

@@ -362,6 +362,7 @@ class MetricRegistry:
 
     def _drop_due(self, now: float) -> None:
         """Of what is gone, that whose last words have been heard; recorders were just emptied."""
+        dropped: set[str] = set()  # endpoints
         for pool in self._departures.due(now):
             variant_id, component = (pool[0], pool[1]), "".join(pool[2:])
             if self.in_flight(*variant_id, component or None):
@@ -370,7 +371,11 @@ class MetricRegistry:
                 self._drop_component((*variant_id, component), now)
             else:
                 self._drop_variant(variant_id, now)
+                dropped.add(pool[0])
             self._departures.dropped(pool)
+        gone = dropped.difference(endpoint for endpoint, _ in self.totals)
+        if self._store is not None and gone:
+            self._store.rest({(("EndpointName", endpoint),) for endpoint in gone})
 
     def _drop_variant(self, variant_id: VariantId, now: float) -> None:
         totals = self.totals.get(variant_id)

@@ -239,9 +239,9 @@ class Series:
     """All tiers of one metric."""
 
     __slots__ = (
-        "_expires_at",
         "_tiers",
         "_used",
+        "expires_at",
         "key",
         "newest_at",
         "packed",
@@ -256,7 +256,7 @@ class Series:
         self.newest_at = 0.0  #: the newest time that a write was for
         self._tiers: tuple[Tier, ...] = tuple(Tier(*tier) for tier in RETENTION)
         self._used = True  #: since `expire` was called last
-        self._expires_at = 0.0  #: of a series at rest: when its oldest point goes
+        self.expires_at = 0.0  #: of a series at rest: when its oldest point goes
         self.packed = b""  #: of a series at rest: all points of its tiers, which are empty then
 
     @property
@@ -274,6 +274,34 @@ class Series:
     def bytes_used(self) -> int:
         return len(self.packed) + sum(tier.bytes_used for tier in self._tiers)
 
+    def to_fields(self) -> dict[str, Any]:
+        """JSON-ready, see `from_fields`; a series at rest stays so."""
+        return self.fields_with(self.packed or self.points())
+
+    def fields_with(self, tiers: bytes | list[list[Point]]) -> dict[str, Any]:
+        """As `to_fields`, with points that it had before."""
+        if isinstance(tiers, bytes):
+            rows = rows_of(tiers)
+        else:
+            rows = [[point.to_row() for point in points] for points in tiers]
+        return {
+            "key": list(self.key),
+            "user": self.user,
+            "written_at": self.written_at,
+            "newest_at": self.newest_at,
+            "tiers": rows,
+        }
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Series:
+        """Raises ValueError, KeyError, TypeError or CallerError for what `to_fields` never gave."""
+        series = cls(key_of_fields(fields), user=fields["user"])
+        series.written_at = float(fields["written_at"])
+        series.newest_at = float(fields["newest_at"])
+        for tier, rows in zip(series.tiers, fields["tiers"], strict=True):
+            tier.restore([Point.from_row(row) for row in rows])
+        return series
+
     def shorten(self) -> None:
         """Drops the older half of its longest tier."""
         tier = max(self.tiers, key=lambda tier: tier.bytes_used)
@@ -283,9 +311,13 @@ class Series:
         """Of each tier, as they are; nothing of a series at rest."""
         return [tier.points for tier in self._tiers]
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
+        """Packs its points, unless there are none or too many."""
+        count = sum(len(tier.points) for tier in self._tiers)
+        if self.packed or not 0 < count <= _REST_POINTS_MAX:
+            return
         rows = [[point.to_row() for point in tier.points] for tier in self._tiers]
-        self._expires_at = min(tier.expires_at() for tier in self._tiers)
+        self.expires_at = min(tier.expires_at() for tier in self._tiers)
         self.packed = zlib.compress(orjson.dumps(rows))
         self._tiers = ()
 
@@ -337,16 +369,23 @@ class Series:
 
         `may_rest`: it is packed if nobody wrote or read it since the last call.
         """
-        if self.packed and now < self._expires_at:
+        if self.packed and now < self.expires_at:
             return False
         used, tiers = self._used and not self.packed, self.tiers
         for tier in tiers:
             tier.expire(now)
         self._used = False
         count = sum(len(tier.points) for tier in tiers)
-        if may_rest and not used and 0 < count <= _REST_POINTS_MAX:
-            self._rest()
+        if may_rest and not used:
+            self.rest()
         return not count
+
+
+def key_of_fields(fields: dict[str, Any]) -> MetricKey:
+    """Of what `Series.to_fields` gave."""
+    namespace, name, dimensions, unit = fields["key"]
+    pairs = tuple((str(key), str(value)) for key, value in dimensions)
+    return MetricKey(str(namespace), str(name), pairs, str(unit))
 
 
 def rows_of(packed: bytes) -> list[list[Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,8 @@ import orjson
 
 from penstock.durable_files import replace_file
 from penstock.errors import CallerError
-from penstock.metrics.series import MetricKey, Point, Series, rows_of
+from penstock.metrics.archive import ArchivedRow
+from penstock.metrics.series import Point, Series
 from penstock.metrics.store import MetricStore
 
 _HEAD: Final = {"format": "penstock-metrics", "version": 1}
@@ -27,9 +28,14 @@ _HEAD: Final = {"format": "penstock-metrics", "version": 1}
 class Snapshot:
     """The series of a store at one moment."""
 
-    def __init__(self, series: list[tuple[Series, bytes | list[list[Point]]]]) -> None:
+    def __init__(
+        self,
+        series: list[tuple[Series, bytes | list[list[Point]]]],
+        archived: list[ArchivedRow],
+    ) -> None:
         self._series = series  #: with the points of each tier, packed where it is at rest
         self._written_at = [one.written_at for one, _ in series]  # which go on to be written
+        self._archived = archived
 
     @classmethod
     def take(cls, store: MetricStore) -> Snapshot:
@@ -41,20 +47,28 @@ class Snapshot:
                     series.packed or [[*points[:-1], *_last(points)] for points in series.points()],
                 )
                 for series in store.series()
-            ]
+            ],
+            list(store.archived()),
         )
 
     def lines(self, written: Mapping[str, float]) -> Iterator[tuple[str, float, bytes]]:
         """(digest of what names it, when it was written last, itself) of each series that is not in
         `written` with that time."""
+        for row in self._archived:
+            heads = [(_digest(head["key"]), head["written_at"]) for head in row.heads()]
+            if any(written.get(digest) != at for digest, at in heads):
+                for (digest, at), fields in zip(heads, row.fields(), strict=True):
+                    if written.get(digest) != at:
+                        yield digest, at, orjson.dumps(fields)
         for (series, tiers), at in zip(self._series, self._written_at, strict=True):
-            digest = _digest(series)
+            digest = _digest(series.key)
             if written.get(digest) != at:
-                yield digest, at, orjson.dumps(_series_fields(series, tiers))
+                yield digest, at, orjson.dumps(series.fields_with(tiers))
 
     def digests(self) -> set[str]:
         """Of all series."""
-        return {_digest(series) for series, _ in self._series}
+        found = {_digest(series.key) for series, _ in self._series}
+        return found.union(_digest(head["key"]) for row in self._archived for head in row.heads())
 
     def write(self, path: Path) -> None:
         """Replaces the file at `path`, which is private: it says who is called, and how often.
@@ -62,8 +76,10 @@ class Snapshot:
         Raises:
             OSError: disk full, no such folder; the old file is untouched.
         """
-        rows = (_series_fields(series, tiers) for series, tiers in self._series)
-        replace_file(path, (orjson.dumps(row) + b"\n" for row in itertools.chain((_HEAD,), rows)))
+        archived = itertools.chain.from_iterable(row.fields() for row in self._archived)
+        others = (series.fields_with(tiers) for series, tiers in self._series)
+        rows = itertools.chain((_HEAD,), archived, others)
+        replace_file(path, (orjson.dumps(row) + b"\n" for row in rows))
 
 
 def load(path: Path, store: MetricStore, *, now: float) -> int:
@@ -92,7 +108,7 @@ def restore(lines: Iterable[bytes], store: MetricStore, *, now: float) -> int:
     loaded = 0
     for line in lines:
         try:
-            series = _series_of(orjson.loads(line))
+            series = Series.from_fields(orjson.loads(line))
         except (ValueError, KeyError, TypeError, IndexError, CallerError):
             continue  # torn or foreign: this series starts anew, the others are whole
         store.restore(series)
@@ -101,38 +117,9 @@ def restore(lines: Iterable[bytes], store: MetricStore, *, now: float) -> int:
     return loaded
 
 
-def _digest(series: Series) -> str:
-    return hashlib.sha256(orjson.dumps(list(series.key))).hexdigest()
-
-
-def _shared(series: Series) -> list[list[Point]]:
-    return [[*points[:-1], *_last(points)] for points in series.points()]
+def _digest(key: Sequence[Any]) -> str:
+    return hashlib.sha256(orjson.dumps(list(key))).hexdigest()
 
 
 def _last(points: list[Point]) -> list[Point]:
     return [points[-1].sealed_copy()] if points else []
-
-
-def _series_fields(series: Series, tiers: bytes | list[list[Point]]) -> dict[str, Any]:
-    if isinstance(tiers, bytes):
-        rows = rows_of(tiers)
-    else:
-        rows = [[point.to_row() for point in points] for points in tiers]
-    return {
-        "key": list(series.key),
-        "user": series.user,
-        "written_at": series.written_at,
-        "newest_at": series.newest_at,
-        "tiers": rows,
-    }
-
-
-def _series_of(fields: dict[str, Any]) -> Series:
-    namespace, name, dimensions, unit = fields["key"]
-    pairs = tuple((str(key), str(value)) for key, value in dimensions)
-    series = Series(MetricKey(str(namespace), str(name), pairs, str(unit)), user=fields["user"])
-    series.written_at = float(fields["written_at"])
-    series.newest_at = float(fields["newest_at"])
-    for tier, rows in zip(series.tiers, fields["tiers"], strict=True):
-        tier.restore([Point.from_row(row) for row in rows])
-    return series
