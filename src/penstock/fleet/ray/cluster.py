@@ -74,10 +74,14 @@ class Cluster:
         """Either may be None."""
         await self._in_thread(_remove, actor, group)
 
-    async def hosts(self) -> set[str]:
-        """The host names of the nodes that there are."""
+    async def hosts(self) -> set[tuple[str, str]]:
+        """Of the nodes that there are, their host names and addresses."""
         nodes = await self._in_thread(ray.nodes)
-        return {str(one["NodeManagerHostname"]) for one in nodes if one["Alive"]}
+        return {
+            (str(one["NodeManagerHostname"]), str(one["NodeManagerAddress"]))
+            for one in nodes
+            if one["Alive"]
+        }
 
     async def ask_for_nodes(self, bundles: list[dict[str, float]]) -> None:
         """Has the autoscaler provide for all of `bundles`, those that run included."""
