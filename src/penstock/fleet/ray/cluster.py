@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import ray
 import ray.util.client
+from ray._private import auto_init_hook
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -123,6 +124,8 @@ def last_line(error: BaseException) -> str:
 
 def _connect(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
+    # Else a call without a connection makes a cluster of this machine.
+    auto_init_hook.enable_auto_connect = False
     try:
         ray.init(
             address,
