@@ -11,6 +11,8 @@ from typing import Final
 SECONDS: Final[dict[str, int]] = {
     "tests/compile/test_compile.py": 300,
     "tests/system/test_ray_fleet.py": 120,
+    "tests/system/test_guests_held_still.py": 85,
+    "tests/system/test_transform_memory.py": 60,
     "tests/system/test_transform_kills.py": 60,
     "tests/system/test_gateways.py": 60,
     "tests/system/test_clients_sagemaker_sdk.py": 60,

@@ -17,6 +17,7 @@ from tests.control.test_control_plane import Server, deployment, poll, run, runn
 from penstock.control.hosted import HostedSeen
 from penstock.control.store import Store
 from penstock.errors import NotNowError
+from penstock.fleet import local
 
 NAME = "transform-job/nightly"
 
@@ -83,7 +84,15 @@ def test_its_copies_answer_and_no_gateway_is_told_of_them(tmp_path: Path) -> Non
     run(test)
 
 
-def test_an_instance_that_dies_is_replaced_and_its_calls_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(signal.SIGKILL, "instance-exit"), (signal.SIGSTOP, "instance-stood-still")],
+)
+def test_an_instance_that_dies_is_replaced_and_its_calls_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
+) -> None:
+    monkeypatch.setattr(local, "GUEST_LOOKS_MAX", 2)
+
     async def test() -> None:
         async with running(tmp_path / "s") as server:
             host = Host(server)
@@ -91,7 +100,7 @@ def test_an_instance_that_dies_is_replaced_and_its_calls_end(tmp_path: Path) -> 
             (before,) = (await host.seen(1)).copies
             (view,) = server.plane.instances(NAME)
             assert view.pid is not None
-            os.kill(view.pid, signal.SIGKILL)
+            os.kill(view.pid, number)
 
             async def another() -> bool:
                 found = server.plane.hosted(NAME)
@@ -109,7 +118,7 @@ def test_an_instance_that_dies_is_replaced_and_its_calls_end(tmp_path: Path) -> 
             assert told.value.code == "instance-gone"
             seen = server.plane.hosted(NAME)
             assert seen is not None
-            assert [one.reason for one in seen.failures] == ["instance-exit"]
+            assert [one.reason for one in seen.failures] == [reason]
 
     run(test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.core.guest_start import STILL, TIMEOUT, GuestStart, GuestStartSpec
 
-SPEC = GuestStartSpec(cpu_s_max=60.0, still_s_max=300.0)
+SPEC = GuestStartSpec()
 
 
 def test_a_guest_that_gets_little_may_take_long() -> None:

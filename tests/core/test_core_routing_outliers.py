@@ -164,6 +164,48 @@ def test_the_last_one_stays_whatever_is_said_of_it() -> None:
     assert pool.go_on(30.0) == []
 
 
+def test_one_of_two_stays_when_who_answered_has_left_the_pool() -> None:
+    pool = Pool(3)
+    assert pool.go_on(0.5, 1, 2, 3) == []
+    assert pool.go_on(0.25, 3) == []
+    pool.silent = {1, 2}
+    del pool.answers[3]
+    assert [what.copy for _, what in pool.go_on(5.0)] == [1]
+
+
+def test_of_three_by_times_one_goes_and_of_four_two() -> None:
+    three, four = Pool(3), Pool(4)
+    assert [what.copy for _, what in three.go_on(3.0, 3)] == [1]
+    assert [what.copy for _, what in four.go_on(3.0, 4)] == [1, 2]
+
+
+def test_deadlines_are_missed_for_a_second_at_least_and_for_longer_where_answers_take_long() -> (
+    None
+):
+    quick, slow = Pool(2), Pool(2)
+    quick.missed[1] = slow.missed[1] = 9
+    quick.go_on(0.25, 1, 2, took_s=0.1)
+    slow.go_on(0.25, 1, 2, took_s=2.0)
+    assert [at for at, _ in quick.go_on(1.5, 2)] == [101.5]
+    assert [at for at, _ in slow.go_on(3.5, 2)] == [103.5]
+
+
+def test_looks_a_second_apart_say_nothing_of_what_was_between() -> None:
+    pool = Pool(2)
+    assert pool.go_on(1.75, 2) == []
+    pool.now += 0.75
+    assert pool.go_on(2.0, 2) == []
+
+
+def test_one_that_is_let_back_alone_is_looked_at_anew_when_others_come() -> None:
+    pool = Pool(2)
+    pool.go_on(1.75, 2)
+    gone = pool.answers.pop(2)
+    assert pool.go_on(0.25) == []
+    pool.answers[2] = gone
+    assert pool.go_on(2.0, 2) == []
+
+
 def test_one_that_is_left_out_is_let_back_when_the_others_are_gone() -> None:
     pool = Pool(2)
     pool.silent = {1}

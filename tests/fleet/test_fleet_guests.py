@@ -13,6 +13,7 @@ from tests.fleet.local_site import Run, alive, children_of, fleet_of, poll, spec
 
 from penstock.core.guest_start import GuestStartSpec
 from penstock.errors import NotNowError
+from penstock.fleet import local
 from penstock.fleet.base import InstanceExit
 
 
@@ -109,6 +110,36 @@ def test_a_guest_may_be_held_still_for_longer_than_what_answers_requests(
             await poll(lambda: bool(ended))
             assert ended == ["one"]
             assert alive(guest.pid)
+
+    run(test)
+
+
+def test_the_end_of_a_guest_that_was_stopped_is_said_to_be_that(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it starts it has an error of its own: who stopped it may do so again and again, and the
+    job can do nothing about it."""
+    monkeypatch.setattr(local, "GUEST_LOOKS_MAX", 2)
+
+    async def test() -> None:
+        async with fleet_of(tmp_path, "--mute") as fleet:
+            start = asyncio.create_task(fleet.start(replace(spec_of(tmp_path), guest=True)))
+            await poll(lambda: bool(fleet._children))
+            os.kill(fleet._children["one"].process.pid, signal.SIGSTOP)
+            with pytest.raises(NotNowError) as raised:
+                await start
+            assert raised.value.code == "instance-start-still"
+            assert "it was stopped by a signal (SIGSTOP) and did not go on" in raised.value.message
+            assert "memory" not in raised.value.message
+        async with fleet_of(tmp_path) as fleet:
+            exits: list[InstanceExit] = []
+            fleet.on_exit = lambda instance_id, how: exits.append(how)
+            guest = await fleet.start(replace(spec_of(tmp_path), guest=True))
+            assert guest.pid is not None
+            os.kill(guest.pid, signal.SIGSTOP)
+            await poll(lambda: bool(exits))
+            assert exits[0].stood_still
+            assert "it was stopped by a signal (SIGSTOP) and did not go on" in exits[0].story
 
     run(test)
 

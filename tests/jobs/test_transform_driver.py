@@ -411,6 +411,21 @@ def test_a_model_that_can_not_be_loaded_ends_the_job(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_an_instance_that_was_held_still_until_its_end_is_no_records_fault(tmp_path: Path) -> None:
+    """Whoever stops guests may do so as often as he likes: no record is looked for."""
+
+    async def test(site: Site) -> None:
+        site.put("a.txt", "one", "two")
+        site.plane.befalls = once(GONE, 20)
+        site.plane.ends = (failed("instance-stood-still", permanent=False),)
+        await site.create("j")
+        record = await site.ended("j")
+        assert (record.status, record.failure_reason) == (COMPLETED, "")
+        assert site.plane.deaths == 20
+
+    run(tmp_path, test)
+
+
 def test_a_job_whose_instances_do_not_see_the_servers_disk_is_refused(tmp_path: Path) -> None:
     async def test(site: Site) -> None:
         site.put("a.txt", "one")

@@ -60,6 +60,7 @@ class Plane:
         self.most = 0  #: hosted at once
         self.failures: tuple[SlotFailure, ...] = ()  #: of every slot: no copy comes then
         self.befalls: Befalls = lambda job, span: None
+        self.ends: tuple[SlotFailure, ...] = ()  #: of instances, after which copies come again
         self.deaths = 0  #: of instances
         self.shared = True  #: instances see the files of the server
         self.holds_at_deaths = False  #: spans wait from each of them on
@@ -98,7 +99,11 @@ class Plane:
             return None
         copies = () if self.failures else (self._copies[name],)
         return HostedSeen(
-            copies=copies, instances=1, coming=0, price_per_hour=36.0, failures=self.failures
+            copies=copies,
+            instances=1,
+            coming=0,
+            price_per_hour=36.0,
+            failures=self.failures or self.ends,
         )
 
     def instances(self, name: str) -> list[InstanceView]:

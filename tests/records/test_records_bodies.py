@@ -54,6 +54,12 @@ def test_frames_stand_around_several_records_again() -> None:
     assert sizes == [2, 2, 1]
 
 
+def test_a_body_of_very_short_records_has_a_bounded_number_of_them() -> None:
+    """One of 6 MB has three million digits, and what is kept of each takes a hundred bytes."""
+    given = bodies("Line").grouped(b"0" for _ in range(2 * 65_536 + 1))
+    assert [len(group) for group in given] == [65_536, 65_536, 1]
+
+
 def test_a_record_over_the_payload_is_refused() -> None:
     for given in (bodies(payload_bytes_max=3), bodies("None", payload_bytes_max=3)):
         error = error_of(lambda g=given: list(g.grouped([b"abcd"])))

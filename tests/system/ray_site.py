@@ -85,14 +85,14 @@ def server_on(cluster: RayCluster, state_dir: Path, *flags: str) -> Server:
     return Server(state_dir, *fleet, *flags, python=str(python_of("ray")))
 
 
+def actors_of(server: Server, endpoint: str) -> dict[int, int]:
+    """copy -> Ray's process that has started its instance."""
+    return {copy["copy"]: _parent(copy["pid"]) for copy in server.copies(endpoint)}
+
+
 def raylets_of(server: Server, endpoint: str) -> dict[int, int]:
-    """copy -> the raylet of the node that it is on. Raises AssertionError for one that is gone."""
-    found = {}
-    for copy in server.copies(endpoint):
-        pid = copy["pid"]
-        actor = _parent(pid)
-        found[copy["copy"]] = _parent(actor)
-    return found
+    """copy -> the raylet of the node that it is on."""
+    return {copy: _parent(actor) for copy, actor in actors_of(server, endpoint).items()}
 
 
 def _parent(pid: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -14,11 +15,20 @@ import pytest
 from tests.environments import python_of
 from tests.system.harness import EXAMPLES, Server, alive, create, python_model, wait_until
 from tests.system.load import Load
-from tests.system.ray_site import ROOT, RayCluster, cluster_of, raylets_of, ready_copies, server_on
+from tests.system.ray_site import (
+    ROOT,
+    RayCluster,
+    actors_of,
+    cluster_of,
+    raylets_of,
+    ready_copies,
+    server_on,
+)
+from tests.system.transform_site import TransformSite
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
-SCRIPT = Path(__file__).parent / "scripts" / "ray_signals.py"
+SCRIPTS = Path(__file__).parent / "scripts"
 
 #: Longer than the alarm that Ray's own handler of SIGTERM sets.
 SLOW = """
@@ -122,6 +132,58 @@ def test_without_room_the_endpoint_says_so_and_gets_it_when_a_node_comes(
     server.client("sagemaker").delete_endpoint(EndpointName="more")
 
 
+def test_an_actor_that_is_told_to_end_loses_no_accepted_request(server: Server, echo: str) -> None:
+    """Ray's process around an instance gets SIGTERM, as from who ends a node's processes."""
+    ready_copies(server, echo, 4)
+    copy, actor = next(iter(actors_of(server, echo).items()))
+    with Load(server.port, f"/endpoints/{echo}/invocations") as load:
+        wait_until(lambda: load.answered > 100, seconds=60, what="load")
+        os.kill(actor, signal.SIGTERM)
+        wait_until(
+            lambda: copy not in {one["copy"] for one in server.copies(echo)},
+            seconds=60,
+            what="the loss of the copy seen",
+        )
+        ready_copies(server, echo, 4)
+        answered = load.answered
+        wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
+    assert load.statuses == {200: load.answered}, load.errors
+    assert (load.broken, load.wrong) == (0, [])
+    assert not alive(actor)
+
+
+def test_a_job_runs_where_all_nodes_are_this_machine(
+    server: Server, cluster: RayCluster, echo: str, tmp_path: Path
+) -> None:
+    site = TransformSite(server, tmp_path)
+    source = site.put("in/a.csv", ["1", "2"])
+    cluster.add(1)
+    site.begin("here", echo, source)
+    ended = site.ended("here")
+    assert ended["TransformJobStatus"] == "Completed", ended
+    assert site.outputs("here") == {"a.csv.out": "1\n2\n"}
+
+
+def test_a_disk_is_shared_by_nodes_of_this_machine_alone(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    command = [
+        str(python_of("ray")), str(SCRIPTS / "ray_disks.py"), cluster.address, str(tmp_path)
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE, text=True, timeout=120
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "as it is": True,
+        "another host": False,
+        "another host that is gone": True,
+        "another name": False,
+        "another host of the same name": False,
+        "one by IPv6": True,
+    }
+
+
 def test_a_server_that_is_killed_leaves_nothing_on_the_nodes(
     cluster: RayCluster, server: Server, echo: str
 ) -> None:
@@ -177,7 +239,7 @@ def test_a_server_that_is_told_to_end_answers_what_is_in_flight(
 
 
 def test_a_signal_is_ours_at_every_moment_of_a_connection(cluster: RayCluster) -> None:
-    command = [str(python_of("ray")), str(SCRIPT), cluster.address, "2"]
+    command = [str(python_of("ray")), str(SCRIPTS / "ray_signals.py"), cluster.address, "2"]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     sent = 0
     with subprocess.Popen(
@@ -191,3 +253,21 @@ def test_a_signal_is_ours_at_every_moment_of_a_connection(cluster: RayCluster) -
         told, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert int(told) >= sent // 2, "signals of the same kind that wait are one"
+
+
+def test_a_server_that_is_told_to_end_while_its_cluster_goes_away_ends(tmp_path: Path) -> None:
+    """Ray's client tries for half a minute to get back to a head that is gone, and no call of it
+    starts a cluster of its own on the server's machine, as Ray's calls do by themselves."""
+    with cluster_of(tmp_path, "2") as lost:
+        server = Server(tmp_path / "state", "--fleet", lost.client, python=str(python_of("ray")))
+        server.start()
+        try:
+            create(server, "remote", python_model(tmp_path / "model", ECHO))
+            server.wait_in_service("remote", seconds=240)
+            lost.close()
+            assert server.process is not None
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(150) == 0, server.log()
+            assert "Token authentication" not in server.log(), "it has begun a cluster"
+        finally:
+            server.kill()

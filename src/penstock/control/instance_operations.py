@@ -204,7 +204,8 @@ class InstanceOperations:
         self._under_way.record(ledger, "instance ended", "instance-exit", message)
         self._note_crash(ledger, entry, how)
         now = self._under_way.clock.monotonic()
-        ledger.fail_instance(entry, message, permanent=False, now=now, reason="instance-exit")
+        reason = "instance-stood-still" if how.stood_still else "instance-exit"
+        ledger.fail_instance(entry, message, permanent=False, now=now, reason=reason)
         for task in self._under_way.take_tasks(instance_id):
             task.cancel()
         self._remove(ledger, entry)

@@ -72,6 +72,7 @@ class InstanceExit:
 
     code: int  #: as `subprocess` gives it: below 0 the number of a signal
     story: str  #: for people
+    stood_still: bool = False  #: a signal had stopped it, and it was ended for that
 
 
 @dataclass(frozen=True, slots=True)

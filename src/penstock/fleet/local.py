@@ -89,6 +89,7 @@ class Child:
         self.address = ""  #: as it said itself, where the port was its to choose
         self.asked_to_stop = False
         self.guest = False
+        self.stood_still = False
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.forgotten = asyncio.Event()
         self.output: asyncio.StreamReader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
@@ -114,6 +115,7 @@ class Child:
         )
 
     def _stands_still(self) -> None:
+        self.stood_still = True
         self.tell("the instance was stopped by a signal (SIGSTOP) and did not go on: it is ended")
         self.kill_group()
 
@@ -166,6 +168,11 @@ class Child:
     def tell(self, words: str) -> None:
         """A line of ours in its log."""
         append(self.log, words.encode("utf-8", "backslashreplace") + b"\n")
+
+    def how_it_ended(self, code: int) -> str:
+        if self.stood_still:
+            return "it was stopped by a signal (SIGSTOP) and did not go on"
+        return _how_it_ended(code)
 
     def last_words(self) -> str:
         """The last line of the log, for messages: mostly the name of the exception."""
@@ -350,12 +357,13 @@ class LocalFleet:
         await asyncio.wait([child.ended], timeout=1.0)
         child.kill_group()
         code = await child.wait_ended()
-        died = NotNowError(
-            "instance-died",
-            f"instance {spec.instance_id} ended before it was ready: {_how_it_ended(code)}."
-            f"{child.last_words()}",
-            hint=f"Look at {spec.log_path}.",
+        story = (
+            f"instance {spec.instance_id} ended before it was ready: {child.how_it_ended(code)}."
+            f"{child.last_words()}"
         )
+        died = NotNowError("instance-died", story, hint=f"Look at {spec.log_path}.")
+        if child.stood_still:
+            died = NotNowError("instance-start-still", story, hint=died.hint)
         raise logged(died, child.tell)
 
     async def _ready_in_time(self, child: Child) -> bool:
@@ -389,12 +397,12 @@ class LocalFleet:
         child.kill_group()  # workers that it may have left behind
         await asyncio.wait(child.tasks[:1], timeout=1.0)  # its last output
         child.tasks[0].cancel()
-        words, how = child.last_words(), f"the instance ended: {_how_it_ended(code)}."
+        words, how = child.last_words(), f"the instance ended: {child.how_it_ended(code)}."
         if not child.asked_to_stop:
             child.tell(how)  # who was killed could not say so
         self._forget(instance_id)
         if not child.asked_to_stop:
-            self.on_exit(instance_id, InstanceExit(code, f"{how}{words}"))
+            self.on_exit(instance_id, InstanceExit(code, f"{how}{words}", child.stood_still))
 
     def _forget(self, instance_id: str) -> None:
         child = self._children.pop(instance_id, None)

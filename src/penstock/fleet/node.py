@@ -18,6 +18,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,7 +105,7 @@ class InstanceNode:
             await asyncio.sleep(_LOOK_S)
         seen: Json = {"log": text, "log_at": at, "ended": None}
         if ended is not None and len(text) < _LOG_BYTES_MAX:
-            seen["ended"] = {"code": ended.code, "story": ended.story, "notes": self._notes()}
+            seen["ended"] = {**asdict(ended), "notes": self._notes()}
         return seen
 
     async def stop(self, grace_s: float) -> Json:

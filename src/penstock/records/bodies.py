@@ -22,6 +22,9 @@ from penstock.records import record_io, tf_record
 from penstock.records.formats import JSON, format_of
 from penstock.records.reader import RECORD_BYTES_MAX
 
+#: Of one body. What is kept of a record beside its bytes takes a hundred times a digit.
+_RECORDS_MAX: Final = 65_536
+
 
 class Bodies:
     """How a job's requests are made of records (as `Processing.model_input` gives them).
@@ -46,7 +49,7 @@ class Bodies:
         )
 
     def grouped(self, records: Iterable[bytes]) -> Iterator[list[bytes]]:
-        """Records for one body each: as many as MaxPayloadInMB allows, or one.
+        """Records for one body each: as many as MaxPayloadInMB and memory allow, or one.
 
         Raises:
             CallerError: `record-too-large`.
@@ -61,7 +64,8 @@ class Bodies:
                     f"a record has {len(record)} bytes, a request may have {self._bytes_max}",
                     hint="Raise MaxPayloadInMB, or make the record smaller by an InputFilter.",
                 )
-            if group and (self._single or size + need > self._bytes_max):
+            full = len(group) == _RECORDS_MAX or size + need > self._bytes_max
+            if group and (self._single or full):
                 yield group
                 group, size = [], 0
             group.append(record)

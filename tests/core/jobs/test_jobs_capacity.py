@@ -70,7 +70,9 @@ def test_the_lowest_slot_tells() -> None:
     assert told.message == "told of a"
 
 
-@pytest.mark.parametrize("reason", ["instance-start-still", "instance-unreachable"])
+@pytest.mark.parametrize(
+    "reason", ["instance-start-still", "instance-stood-still", "instance-unreachable"]
+)
 def test_a_guest_that_gets_no_core_is_started_again_without_end(reason: str) -> None:
     assert verdict(failure(reason, count=99)).outcome == FINE
 

@@ -21,10 +21,11 @@ HOPELESS: Final = "hopeless"
 _TAKEN: Final = ("memory-taken", "memory-short", "memory-outgrown", "accelerators-taken")
 #: Of one slot in a row, when a copy answered before: then it is not the model.
 _FAILURES_MAX: Final = 10
-#: Signs of a machine whose cores others want: a guest gets what is left, and that may be nothing.
+#: Signs of a machine whose cores others want: a guest gets what is left, and that may be nothing;
+#: who needs them may stop it, too.
 _STARVED: Final = (
-    "start-timeout", "instance-start-still", "connection-lost", "instance-gone", "instance-silent",
-    "instance-unreachable",
+    "start-timeout", "instance-start-still", "instance-stood-still", "connection-lost",
+    "instance-gone", "instance-silent", "instance-unreachable",
 )  # fmt: skip
 #: A model that loads for too long on the clock may have had no core: it gets its attempts.
 _SLOW: Final = ("startup-timeout", "load-timeout")

@@ -223,7 +223,7 @@ class Outliers:
     def _eject(self, one: CopySeen, reason: str, copies: int, now: float) -> list[Action]:
         out = sum(record.state == _OUT for record in self._records.values())
         certain = reason == INSTANCE_SILENT
-        if out >= (copies - 1 if certain else max(1, copies // 2)) or out >= copies - 1:
+        if out >= (copies - 1 if certain else max(1, copies // 2)):
             return []
         record = self._records[one.copy]
         forgotten = int((now - record.back_at) / _FORGET_S) if record.state == _IN else 0

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import ray
 import ray.util.client
+from ray._private import auto_init_hook
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayActorError, RayError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -74,10 +75,14 @@ class Cluster:
         """Either may be None."""
         await self._in_thread(_remove, actor, group)
 
-    async def hosts(self) -> set[str]:
-        """The host names of the nodes that there are."""
+    async def hosts(self) -> set[tuple[str, str]]:
+        """Of the nodes that there are, their host names and addresses."""
         nodes = await self._in_thread(ray.nodes)
-        return {str(one["NodeManagerHostname"]) for one in nodes if one["Alive"]}
+        return {
+            (str(one["NodeManagerHostname"]), str(one["NodeManagerAddress"]))
+            for one in nodes
+            if one["Alive"]
+        }
 
     async def ask_for_nodes(self, bundles: list[dict[str, float]]) -> None:
         """Has the autoscaler provide for all of `bundles`, those that run included."""
@@ -119,6 +124,8 @@ def last_line(error: BaseException) -> str:
 
 def _connect(address: str) -> None:
     logging.getLogger("ray").setLevel(logging.ERROR)
+    # Else a call without a connection makes a cluster of this machine.
+    auto_init_hook.enable_auto_connect = False
     try:
         ray.init(
             address,

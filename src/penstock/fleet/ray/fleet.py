@@ -96,9 +96,10 @@ class RayFleet:
     async def shares_disk(self) -> bool:
         """Where all nodes are this machine."""
         try:
-            return await self._cluster.hosts() <= {socket.gethostname()}
+            hosts = await self._cluster.hosts()
         except CALL_FAILED:
             return True
+        return all(name == socket.gethostname() and _is_ours(at) for name, at in hosts)
 
     async def close(self, *, grace_s: float = 10.0) -> None:
         self._closing = True
@@ -157,3 +158,14 @@ class RayFleet:
             held.ended.set()
         with suppress(*CALL_FAILED):
             await self._placing.ask_for_nodes()
+
+
+def _is_ours(address: str) -> bool:
+    """Whether this machine has an address: machines made of one image have the same name."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True

@@ -59,7 +59,7 @@ async def last_log(cluster: Cluster, held: Held) -> None:
 
 
 async def _end_of(spec: InstanceSpec, told: dict[str, Any]) -> InstanceExit:
-    how = InstanceExit(told["code"], told["story"])
+    how = InstanceExit(told["code"], told["story"], told["stood_still"])
     if is_crash(how.code):
         await asyncio.to_thread(_keep_notes, spec, told["notes"])
     return how

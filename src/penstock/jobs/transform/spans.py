@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from penstock.artifacts.source import ArtifactSettings
 from penstock.control.plane import ControlPlane
-from penstock.core.endpoint_state import STOPPING
+from penstock.core.endpoint_state import STOPPING, SlotFailure
 from penstock.core.jobs.crashes import CrashCase
-from penstock.core.jobs.job_actions import CRASH, NotDone
+from penstock.core.jobs.job_actions import CRASH, TAKEN, NotDone
 from penstock.core.jobs.spec import InputObject, Span, SpanDone
 from penstock.errors import PenstockError
 from penstock.jobs.transform.outcomes import kind_of_span, reason_of
@@ -26,8 +26,9 @@ _STOP_S_MAX: Final = 60.0
 #: A fleet says why a process ended about when its connection breaks.
 _STORY_S_MAX: Final = 2.0
 _LOOK_S: Final = 0.02
-#: Reason of the failure of an instance that ended by itself.
+#: Reasons of failures of instances that ended by themselves.
 EXITED: Final = "instance-exit"
+STOOD_STILL: Final = "instance-stood-still"  #: stopped by a signal for long: no record's fault
 
 
 class SpanCalls:
@@ -83,20 +84,24 @@ class SpanCalls:
             kind = kind_of_span(error, begun=begun, stopped=stopped)
             if kind != CRASH:
                 return NotDone(kind, reason_of(error))
-            story = await self._story(instance_id) or reason_of(error)
+            end = await self._end_of(instance_id)
+            if end is not None and end.reason == STOOD_STILL:
+                return NotDone(TAKEN, end.message)
+            story = reason_of(error) if end is None else end.message
             noted = await asyncio.to_thread(take_at_work, self._parts_uri, span)
             return NotDone(kind, story, noted if case is not None else None)
         return None if "passed" in reply else from_dict(SpanDone, reply)
 
-    async def _story(self, instance_id: str) -> str:
+    async def _end_of(self, instance_id: str) -> SlotFailure | None:
         """How an instance ended that has broken its connection, once it is known."""
         left = round(_STORY_S_MAX / _LOOK_S)
         while left and self._plane.instance_phase(instance_id):
             await asyncio.sleep(_LOOK_S)
             left -= 1
         seen = self._plane.hosted(self._hosted)
-        failures = [one for one in seen.failures if one.reason == EXITED] if seen else []
-        return max(failures, key=lambda one: one.at).message if failures else ""
+        failures = seen.failures if seen else ()
+        ends = [one for one in failures if one.reason in (EXITED, STOOD_STILL)]
+        return max(ends, key=lambda one: one.at, default=None)
 
     async def stop(self) -> None:
         """Ends the job's spans on every instance; each call ends by it."""
