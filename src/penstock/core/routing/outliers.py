@@ -114,7 +114,7 @@ class _Record:
     answers: int  #: at the last look
     state: str = _IN
     quiet_since: float | None = None  #: it has or had requests, and has not answered any since
-    others: int = 0  #: answers of the others then
+    answered: int = 0  #: what the pool had answered then: more since is by others
     reason: str = ""  #: of its last ejection
     until: float = 0.0
     times: int = 0  #: it was ejected, as far as that is remembered
@@ -124,11 +124,12 @@ class _Record:
 class Outliers:
     """Of one pool. `by_times`: False where answers take as long as a model takes to load."""
 
-    __slots__ = ("_by_times", "_looked_at", "_period_at", "_records", "_slowest_s")
+    __slots__ = ("_answered", "_by_times", "_looked_at", "_period_at", "_records", "_slowest_s")
 
     def __init__(self, *, by_times: bool = True) -> None:
         self._by_times = by_times
         self._records: dict[int, _Record] = {}
+        self._answered = 0  #: by all, those that have left since among them
         self._looked_at = float("-inf")
         self._period_at = float("-inf")
         self._slowest_s = (0.0, 0.0)  #: answers of the last period, and of this one
@@ -140,8 +141,10 @@ class Outliers:
         rested, self._looked_at = now >= self._looked_at + _PAUSE_S, now
         if len(seen) < 2:
             return self._let_all_in(seen, now)
-        total = sum(one.answers for one in seen)
         before, self._records = self._records, {}
+        self._answered += sum(
+            one.answers - before[one.copy].answers for one in seen if one.copy in before
+        )
         actions: list[Action] = []
         accused: list[tuple[int, float, int, CopySeen, str]] = []
         for one in seen:
@@ -149,9 +152,8 @@ class Outliers:
             self._records[one.copy] = record
             if rested:
                 record.quiet_since = None
-            others = total - one.answers
-            actions += self._note(one, record, others, now)
-            reason = self._accusation(one, record, others, now)
+            actions += self._note(one, record, now)
+            reason = self._accusation(one, record, now)
             if reason is not None and record.quiet_since is not None:
                 rank = REASONS.index(reason) > 0
                 accused.append((rank, record.quiet_since, one.copy, one, reason))
@@ -187,7 +189,7 @@ class Outliers:
             self._period_at, before, current = now, current, 0.0
         self._slowest_s = before, max(current, took_s_max)
 
-    def _note(self, one: CopySeen, record: _Record, others: int, now: float) -> list[Action]:
+    def _note(self, one: CopySeen, record: _Record, now: float) -> list[Action]:
         """What this look says of one copy by itself."""
         if one.answers != record.answers:
             record.answers, record.quiet_since = one.answers, None
@@ -197,15 +199,15 @@ class Outliers:
         elif not one.outstanding and not one.missed:
             record.quiet_since = None
         elif record.quiet_since is None:
-            record.quiet_since, record.others = now, others
+            record.quiet_since, record.answered = now, self._answered
         if record.state == _OUT and now >= record.until and not one.silent:
             record.state, record.quiet_since = _PROBED, None
             return [Probe(one.copy)]
         return []
 
-    def _accusation(self, one: CopySeen, record: _Record, others: int, now: float) -> str | None:
+    def _accusation(self, one: CopySeen, record: _Record, now: float) -> str | None:
         since = record.quiet_since
-        if since is None or record.state == _OUT or others == record.others:
+        if since is None or record.state == _OUT or self._answered == record.answered:
             return None
         if one.silent:
             return INSTANCE_SILENT
