@@ -75,10 +75,13 @@ def test_the_tables_name_members_that_there_are() -> None:
 def request(path: str, shape: Any) -> dict[str, Any]:
     """One with this member alone."""
     scalar = {"string": "alias/ours", "boolean": True, "integer": 1}.get(shape.type_name)
-    value = scalar if scalar is not None else {"A": "b"}
+    return _with(path, scalar if scalar is not None else {"A": "b"})
+
+
+def _with(path: str, value: Any) -> dict[str, Any]:
     for name in reversed(path.split(".")[1:]):
         value = {name.removesuffix("[]"): [value]} if name.endswith("[]") else {name: value}
-    return value  # type: ignore[return-value]
+    return dict(value)
 
 
 @pytest.mark.parametrize("path", REFUSED)
@@ -86,7 +89,23 @@ def test_what_is_refused_is_refused_by_its_name(path: str) -> None:
     operation, _, member = path.partition(".")
     with pytest.raises(AwsError) as refused:
         check(operation, request(path, members()[path]))
-    assert refused.value.message.startswith(f"{member.replace('[]', '')} is not supported")
+    name = member.replace("[]", "")
+    assert refused.value.message.startswith(f"{name} is not supported")
+    assert refused.value.message.endswith(f"Leave {name} out.")
+
+
+@pytest.mark.parametrize("path", REFUSED)
+def test_what_asks_for_nothing_is_not_refused(path: str) -> None:
+    """Clients that write all members of a shape send empty ones."""
+    operation, shape = path.partition(".")[0], members()[path]
+    check(operation, _with(path, None))
+    if shape.type_name == "structure":
+        check(operation, _with(path, {}))
+        check(operation, _with(path, {"A": "", "B": [], "C": {"D": False}, "E": [{"F": None}]}))
+    elif shape.type_name == "list":
+        check(operation, _with(path, []))
+    else:
+        check(operation, _with(path, False if shape.type_name == "boolean" else ""))
 
 
 @pytest.mark.parametrize("path", [*CARRIED_OUT, *WITHOUT_MEANING])

@@ -113,8 +113,10 @@ def test_a_hard_link_to_a_file_of_ours_is_not_read(state: Path, mine: Path) -> N
 
 def test_a_folder_that_holds_what_is_closed_is_not_listed(state: Path, tmp_path: Path) -> None:
     with pytest.raises(CallerError) as raised:
-        look(tmp_path.as_uri(), ArtifactSettings(closed=(str(state),)), budget())
+        look(tmp_path.as_uri(), ArtifactSettings(closed=(str(state),)), budget("file:///mine/"))
     assert raised.value.code == "place-refused"
+    assert raised.value.message.startswith("file:///mine/state: nothing is read or written there")
+    assert "not above it" in raised.value.hint
 
 
 def test_a_link_that_came_since_it_was_listed_is_not_followed(state: Path, mine: Path) -> None:

@@ -88,7 +88,7 @@ def _directory_files(
     while folders:
         folder = folders.pop()
         budget.check()
-        fence.check(top / folder, budget.what)
+        fence.check(top / folder, f"{budget.what.rstrip('/')}/{folder}" if folder else budget.what)
         with os.scandir(top / folder) as entries:
             for entry in entries:
                 name = f"{folder}/{entry.name}" if folder else entry.name

@@ -181,5 +181,5 @@ def _refused(what: str, cause: str) -> CallerError:
     return CallerError(
         "place-refused",
         f"{what}: nothing is read or written there: {cause}",
-        hint="Name a folder of your own, outside of the server's state directory.",
+        hint="Name a folder of your own, outside of the server's state directory and not above it.",
     )

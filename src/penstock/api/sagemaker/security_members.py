@@ -76,8 +76,16 @@ def check(operation: str, params: Mapping[str, Any]) -> None:
     """Raises ValidationException for a member that is not carried out."""
     for path, why in REFUSED.items():
         asked, _, member = path.partition(".")
-        if asked == operation and any(_values(params, member.split("."))):
-            raise invalid(f"{member.replace('[]', '')} is not supported: {why}.")
+        if asked == operation and any(map(_asks, _values(params, member.split(".")))):
+            name = member.replace("[]", "")
+            raise invalid(f"{name} is not supported: {why}. Leave {name} out.")
+
+
+def _asks(value: Any) -> bool:
+    """Whether it asks for anything: some clients write out all members of a shape, empty."""
+    if isinstance(value, Mapping):
+        return any(map(_asks, value.values()))
+    return any(map(_asks, value)) if isinstance(value, list) else bool(value)
 
 
 def _values(value: Any, path: list[str]) -> Iterator[Any]:
