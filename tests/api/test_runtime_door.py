@@ -135,6 +135,8 @@ def test_each_error_has_awss_status_code_and_fields(
          "takes no TargetModel"),
         (post(ECHO, b"", "X-Amzn-SageMaker-Inference-Component: ic"), 400, "ValidationError",
          "Inference Component Name header is not allowed"),
+        (post(ECHO, b"", "X-Amzn-SageMaker-Target-Container-Hostname: second"), 400,
+         "ValidationError", "Leave TargetContainerHostname out."),
         (post(ECHO, b"", "x-penstock-deadline-ms: soon"), 400, "ValidationError", "soon"),
         (post(ECHO, b"", "Content-Type: " + "a" * 1025), 400, "ValidationError", "contentType"),
         (post(ECHO, b"x" * 1001), 413, "ValidationError", "larger than 1000 bytes"),

@@ -18,6 +18,7 @@ CUSTOM_ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
 TARGET_VARIANT = b"x-amzn-sagemaker-target-variant"
 TARGET_MODEL = b"x-amzn-sagemaker-target-model"
 INFERENCE_COMPONENT = b"x-amzn-sagemaker-inference-component"
+TARGET_CONTAINER = b"x-amzn-sagemaker-target-container-hostname"
 INFERENCE_ID = b"x-amzn-sagemaker-inference-id"
 SESSION_ID = b"x-amzn-sagemaker-session-id"
 PREFIX_ID = b"x-amzn-sagemaker-prefix-aware-id"
@@ -31,6 +32,7 @@ INTEREST = (
     TARGET_VARIANT,
     TARGET_MODEL,
     INFERENCE_COMPONENT,
+    TARGET_CONTAINER,
     INFERENCE_ID,
     SESSION_ID,
     PREFIX_ID,
@@ -104,6 +106,12 @@ def read(
         accept: what the answer may be; for a stream, what its pieces may be.
         streams: the answer travels as an event stream.
     """
+    if rare.get(TARGET_CONTAINER):
+        raise CallerError(
+            "target-container-not-allowed",
+            "TargetContainerHostname is not supported: no endpoint has several containers.",
+            hint="Leave TargetContainerHostname out.",
+        )
     custom_attributes = _text(
         "customAttributes", rare.get(CUSTOM_ATTRIBUTES), CUSTOM_ATTRIBUTES_CHARS_MAX
     )
