@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -27,6 +28,14 @@ from penstock.metrics.store import MetricStore
 
 def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any], str]:
     """Status, body and the header Allow, from a control plane that has no endpoints."""
+    status, body, allowed = told(state_dir, method, target)
+    return status, json.loads(body), allowed
+
+
+def told(
+    state_dir: Path, method: str, target: str, *headers: tuple[bytes, bytes]
+) -> tuple[int, bytes, str]:
+    """The same, with the body's bytes."""
     path, _, query = target.partition("?")
     scope = {
         "type": "http",
@@ -35,7 +44,7 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": query.encode(),
-        "headers": [(b"host", b"here")],
+        "headers": [(b"host", b"here"), *headers],
     }
     sent: list[Any] = []
 
@@ -65,8 +74,8 @@ def asked(state_dir: Path, method: str, target: str) -> tuple[int, dict[str, Any
             await database.close()
 
     asyncio.run(ask())
-    headers = dict(sent[0]["headers"])
-    return sent[0]["status"], json.loads(sent[1]["body"]), headers.get(b"allow", b"").decode()
+    allowed = dict(sent[0]["headers"]).get(b"allow", b"").decode()
+    return sent[0]["status"], sent[1]["body"], allowed
 
 
 @pytest.mark.parametrize(
@@ -95,3 +104,19 @@ def test_a_wrong_method_names_the_right_ones(tmp_path: Path) -> None:
     _, body, allowed = asked(tmp_path / "state", "POST", "/admin/copies")
     assert "GET" in allowed
     assert body["hint"] == f"Served there: {allowed}."
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [("GET", "/"), ("PUT", "/bucket/key"), ("PUT", "/"), ("POST", "/b")],
+)
+def test_who_takes_it_for_an_object_store_is_told_what_to_set(
+    tmp_path: Path, method: str, target: str
+) -> None:
+    """Clients of S3 come here where AWS_ENDPOINT_URL is set alone, and take a text for a fault."""
+    scope = b"AWS4-HMAC-SHA256 Credential=mine/20260302/us-east-1/s3/aws4_request, SignedHeaders=h"
+    status, body, _ = told(tmp_path / "state", method, target, (b"authorization", scope))
+    assert status == 400
+    error = ElementTree.fromstring(body)
+    assert error.findtext("Code") == "InvalidRequest"
+    assert "AWS_ENDPOINT_URL_S3" in str(error.findtext("Message"))

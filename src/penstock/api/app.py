@@ -32,7 +32,9 @@ def build_app(
     `traffic`: tells orchestrators what this server could take.
     """
 
-    async def get_root(_request: Request) -> Response:
+    async def get_root(request: Request) -> Response:
+        if _asks_s3(request):
+            return _no_s3()
         return PlainTextResponse(
             "Penstock serves here: the SageMaker, SageMaker Runtime, Application Auto Scaling and"
             " CloudWatch APIs, the Open Inference Protocol below /v2 and OpenAI's API below /v1."
@@ -104,7 +106,24 @@ async def failed(_request: Request, _error: Exception) -> Response:
     return error_answer(InternalError("internal", "The request failed inside Penstock."))
 
 
+def _asks_s3(request: Request) -> bool:
+    """Whether a client of S3 signed it, which is sent here where AWS_ENDPOINT_URL is set alone."""
+    return "/s3/aws4_request" in request.headers.get("authorization", "")
+
+
+def _no_s3() -> Response:
+    """In S3's form: of any other, its clients make a fault of the server's, or an empty bucket."""
+    return Response(
+        "<Error><Code>InvalidRequest</Code><Message>Penstock is no object store. Set"
+        " AWS_ENDPOINT_URL_S3 to the address of yours.</Message></Error>",
+        status_code=400,
+        media_type="application/xml",
+    )
+
+
 async def _not_found(request: Request, _error: Exception) -> Response:
+    if _asks_s3(request):
+        return _no_s3()
     return JSONResponse(
         {
             "code": "not-found",
@@ -116,6 +135,8 @@ async def _not_found(request: Request, _error: Exception) -> Response:
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
+    if _asks_s3(request):
+        return _no_s3()
     allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
     return JSONResponse(
         {
