@@ -333,6 +333,7 @@ def test_data_capture_is_refused_rather_than_forgotten(with_config: Plane) -> No
 
     assert created("on", on=True) == error(
         "DataCaptureConfig.EnableCapture is not supported: this server captures no data."
+        " Leave DataCaptureConfig.EnableCapture out."
     )
     assert created("off", on=False)[0] == 200
 

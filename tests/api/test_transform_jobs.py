@@ -140,7 +140,8 @@ def test_the_owner_is_whose_key_signed(plane: Plane) -> None:
         ),
         (
             {"DataCaptureConfig": {"DestinationS3Uri": "s3://b/c"}},
-            "DataCaptureConfig is not supported: this server captures no data.",
+            "DataCaptureConfig is not supported: this server captures no data."
+            " Leave DataCaptureConfig out.",
         ),
         (
             {"TransformOutput": {"S3OutputPath": "https://host/out"}},
