@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import signal
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +11,12 @@ from pathlib import Path
 import pytest
 from tests.fakes import model_files
 from tests.system.async_site import AsyncSite
+from tests.system.census import MARK, Counted
 from tests.system.harness import Server, create, python_model, remove_all, wait_until
 from tests.system.multi_model import create_multi_model, put
 from tests.system.transform_site import GOOD, TransformSite
 
 pytestmark = pytest.mark.system
-
-SCRIPTS = Path(__file__).resolve().parent / "scripts"
 
 ECHO = """
 def model_fn(model_dir):
@@ -118,35 +115,9 @@ def test_calls_before_the_end_of_a_server_are_datapoints_of_the_next(
         server.stop()
 
 
-MARK = "passing"
-#: Bounded by their nature: datapoints of what is gone, packed; for cost, instances that hosted
-#: target models; the log that an instance is to have which stands ready.
-KNOWN = (
-    "penstock.metrics.series.",
-    "penstock.metrics.store.",
-    "penstock.metrics.cost.InstanceHeld",
-    "penstock.metrics.usage.",
-    "penstock.fleet.local.Child",
-)
-
-
-class Counted(Server):
-    """A server that says what it holds of names with MARK in them."""
-
-    def census(self) -> list[str]:
-        path = self.state_dir.parent / "census.json"
-        path.unlink(missing_ok=True)
-        assert self.process is not None
-        self.process.send_signal(signal.SIGUSR1)
-        wait_until(path.exists, seconds=60, what="a census")
-        return [one for one in json.loads(path.read_text()) if not one.startswith(KNOWN)]
-
-
 @pytest.fixture
-def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
-    monkeypatch.setenv("CENSUS_MARK", MARK)
-    monkeypatch.setenv("CENSUS", str(tmp_path / "census.json"))
-    server = Counted(tmp_path / "state", prefix=(sys.executable, str(SCRIPTS / "census_server.py")))
+def counted(tmp_path: Path) -> Iterator[Counted]:
+    server = Counted(tmp_path / "state")
     server.start()
     yield server
     assert server.stop() == 0, server.log()
@@ -194,13 +165,4 @@ def test_a_server_holds_nothing_of_what_is_gone(
         delete(counted, name["EndpointName"])
     remove_all(counted)
 
-    left: list[str] = []
-
-    def nothing_left() -> bool:
-        left[:] = counted.census()
-        return not left
-
-    try:
-        wait_until(nothing_left, seconds=90, what="a server that has forgotten")
-    except AssertionError:
-        raise AssertionError("\n".join(sorted(set(left)))) from None
+    counted.forgets()
