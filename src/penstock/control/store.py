@@ -421,10 +421,11 @@ class Store:
             )
 
     def list_keys(self) -> list[KeyRecord]:
+        """Those that can be read: any other opens nothing."""
         columns = schema.keys.c
         with self._database.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
-            return [rows.key(row) for row in found.mappings()]
+            return readable("key-rows", found.mappings(), rows.key, lambda row: row["key_id"])
 
     def delete_key(self, key_id: str) -> bool:
         """False if there was none."""
