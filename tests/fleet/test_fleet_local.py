@@ -337,7 +337,7 @@ def test_a_log_that_can_not_be_put_aside_leaves_the_others_bounded(
             for name in ("a-bad", "witness"):
                 with (logs / f"{name}.log").open("ab") as file:
                     file.truncate(64 * 2**20 + 1)
-            await poll(lambda: (logs / "witness.log.1").exists())
+            await poll((logs / "witness.log.1").exists)
             await poll(lambda: (logs / "witness.log").stat().st_size == 0)
 
     run(test)

@@ -182,7 +182,7 @@ class UnreadableRecord(CallerError):
 
     def __init__(self, kind: str, name: str, cause: object) -> None:
         super().__init__(
-            "record-unreadable",
+            "resource-unreadable",
             f'The stored record of {NOUNS[kind]} "{name}" can\'t be read: {cause}.',
             hint="Delete it and create it again, or bring the database back from a copy.",
         )
