@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from penstock.control import schema
 from penstock.control.records import (
@@ -288,6 +288,10 @@ def test_what_can_not_be_read_says_so_and_can_be_deleted(store: Store, text: str
     with pytest.raises(UnreadableRecord, match='model "a-bad"'):
         store.describe_model("A-Bad")
     with pytest.raises(UnreadableRecord, match='endpoint "a-bad"'):
+        store.describe_endpoint("A-Bad")
+    with store._database.begin() as db:
+        db.execute(delete(schema.deployments))
+    with pytest.raises(UnreadableRecord, match="it has no deployment"):
         store.describe_endpoint("A-Bad")
     store.delete_model("a-bad")
     assert names(store) == []

@@ -176,6 +176,9 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         text = found[generation][column] if generation in found else None
         return None if text is None else decode_deployment(text)
 
+    active, target = spec_of(row["active_generation"]), spec_of(row["target_generation"])
+    if active is None and target is None:
+        raise LookupError("it has no deployment")
     return EndpointRecord(
         name=row["name"],
         arn=row["arn"],
@@ -184,8 +187,8 @@ def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         modified=row["modified"],
         status=row["status"],
         failure_reason=row["failure_reason"],
-        active=spec_of(row["active_generation"]),
-        target=spec_of(row["target_generation"]),
+        active=active,
+        target=target,
         previous=spec_of(row["active_generation"], "previous"),
         components=components_of(db, row["key"]),
     )
