@@ -291,6 +291,14 @@ ALERTS = [
         "Its machine has too few cores for what runs there.",
     ),
     Alert(
+        "PenstockItemsFail",
+        "sum by (loop) (increase(penstock_item_failures_total[10m])) > 0",
+        "15m", "ticket",
+        "Single items of the loop {{ $labels.loop }} fail again and again",
+        "The log names each and says why; all others go on. What can't be read can be deleted and"
+        " made again: docs/howto/observability.md.",
+    ),
+    Alert(
         "PenstockScheduleFails",
         "max by (schedule) (penstock_schedule_failing) == 1",
         "0m", "page",

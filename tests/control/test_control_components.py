@@ -19,6 +19,7 @@ from penstock.control.records import (
     ListQuery,
     NotFound,
     UnknownVariant,
+    UnreadableRecord,
 )
 from penstock.control.store import Store
 from penstock.core.components.spec import ComponentDesired, ComponentRevision
@@ -272,7 +273,7 @@ def test_a_base_goes_after_its_adapters(store: Store) -> None:
         store.delete_component("chat", now=30.0)
     for name in ("a", "B"):
         store.delete_component(name, now=31.0)
-    assert store.delete_component("chat", now=32.0).desired.status == "Deleting"
+    assert store.delete_component("chat", now=32.0).status == "Deleting"
 
 
 def test_an_endpoint_takes_bases_and_adapters_along(store: Store) -> None:
@@ -293,4 +294,13 @@ def test_a_component_that_can_not_be_read_spoils_only_itself(store: Store) -> No
         db.execute(update(table).where(table.c.key == "chat").values(active="{", target="{"))
     assert [one.name for one in store.describe_endpoint("shop").components] == ["Witness"]
     assert [one.name for one in store.all_endpoints()] == ["Shop"]
+    listed = store.list_components(ListQuery()).items
+    assert [(one.name, one.endpoint, one.variant) for one in listed] == [
+        ("Witness", "Shop", "blue"),
+        ("Chat", "Shop", "blue"),
+    ]
+    with pytest.raises(UnreadableRecord, match='inference component "Chat"'):
+        store.describe_component("chat")
+    assert store.delete_component("chat", now=30.0).endpoint == "Shop"
     assert [one.name for one in store.list_components(ListQuery()).items] == ["Witness"]
+    assert store.delete_component("witness", now=31.0).status == "Deleting"

@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from penstock.control import schema
 from penstock.control.keys import AccessKeys, KeyRing, NewKey
 from penstock.control.store import Store
 from penstock.core.grants import Grant
@@ -118,6 +120,40 @@ def test_a_deleted_key_opens_nothing_while_the_key_file_is_away(
     assert ring.bearer(other.secret) == other.key_id
     assert ring.secret(kept.key_id) == kept.secret
     assert fault_of(ring)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("scope", "everything"), ("secret", b""), ("secret", b"\xff"), ("salt", b"")],
+)
+def test_a_key_that_can_not_be_read_opens_nothing_and_keeps_no_other_from_being_revoked(
+    keys: AccessKeys, store: Store, column: str, value: object
+) -> None:
+    bad = [keys.create_access_key("a", now=1.0), keys.create_bearer_key("b", now=2.0)]
+    revoked, kept = keys.create_bearer_key("c", now=3.0), keys.create_access_key("d", now=4.0)
+    ring = keys.ring()
+    with store.begin() as db:
+        table = schema.keys
+        spoilt = update(table).where(table.c.key_id.in_([one.key_id for one in bad]))
+        db.execute(spoilt.values({column: value}))
+    keys.delete(revoked.key_id)
+    ring.take(keys.ring())
+    assert ring.bearer(revoked.secret) is None
+    assert ring.secret(kept.key_id) == kept.secret
+    assert ring.bearer(bad[1].secret) is None
+    if column != "salt":  # a SigV4 key has none
+        assert ring.secret(bad[0].key_id) is None
+
+
+def test_a_secret_that_is_no_text_is_that_keys_alone(keys: AccessKeys, store: Store) -> None:
+    bad, kept = keys.create_access_key("a", now=1.0), keys.create_access_key("b", now=2.0)
+    sealed = keys._file.open(create=False).encrypt(b"\xff")
+    with store.begin() as db:
+        table = schema.keys
+        db.execute(update(table).where(table.c.key_id == bad.key_id).values(secret=sealed))
+    ring = keys.ring()
+    assert ring.secret(kept.key_id) == kept.secret
+    assert (ring.secret(bad.key_id), fault_of(ring)) == (None, "key-file-wrong")
 
 
 def test_keys_that_are_made_at_once_can_all_be_read(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from penstock.control import schema
 from penstock.control.records import (
@@ -18,6 +18,7 @@ from penstock.control.records import (
     NotFound,
     TooManyTags,
     UnknownVariant,
+    UnreadableRecord,
 )
 from penstock.control.store import Store
 from penstock.core.deployment import DeploymentSpec, ModelSource, VariantSpec
@@ -254,7 +255,7 @@ def test_endpoints_are_listed_by_status(store: Store) -> None:
     assert [item.name for item in page.items] == ["b", "c", "a"]
 
 
-def test_a_row_that_can_not_be_read_is_left_out_of_lists_and_of_what_a_start_brings_back(
+def test_a_row_that_can_not_be_read_is_listed_and_left_out_of_what_a_start_brings_back(
     store: Store,
 ) -> None:
     for name in ("a-bad", "witness"):
@@ -263,14 +264,42 @@ def test_a_row_that_can_not_be_read_is_left_out_of_lists_and_of_what_a_start_bri
     with store._database.begin() as db:
         for table in (schema.models, schema.endpoints):
             db.execute(update(table).where(table.c.key == "a-bad").values(request="{"))
-    assert names(store) == ["witness"]
-    assert [one.name for one in store.list_endpoints(ListQuery()).items] == ["witness"]
+    assert names(store) == ["witness", "a-bad"]
+    listed = store.list_endpoints(ListQuery()).items
+    assert [(one.name, one.status) for one in listed] == [
+        ("witness", "InService"),
+        ("a-bad", "InService"),
+    ]
     assert [one.name for one in store.all_endpoints()] == ["witness"]
     with store._database.begin() as db:
         db.execute(update(schema.endpoints).values(request="{}"))
         bad = schema.deployments.c.endpoint_key == "a-bad"
         db.execute(update(schema.deployments).where(bad).values(spec='{"version": 9}'))
     assert [one.name for one in store.all_endpoints()] == ["witness"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[7]", "null", '"9"'])
+def test_what_can_not_be_read_says_so_and_can_be_deleted(store: Store, text: str) -> None:
+    model(store, "a-bad")
+    in_service(store, "a-bad")
+    with store._database.begin() as db:
+        db.execute(update(schema.models).values(request=text))
+        db.execute(update(schema.deployments).values(spec=text))
+    with pytest.raises(UnreadableRecord, match='model "a-bad"'):
+        store.describe_model("A-Bad")
+    with pytest.raises(UnreadableRecord, match='endpoint "a-bad"'):
+        store.describe_endpoint("A-Bad")
+    with store._database.begin() as db:
+        db.execute(delete(schema.deployments))
+    with pytest.raises(UnreadableRecord, match="it has no deployment"):
+        store.describe_endpoint("A-Bad")
+    store.delete_model("a-bad")
+    assert names(store) == []
+    assert store.begin_delete("a-bad", now=150.0).status == "Deleting"
+    (brought_back,) = store.all_endpoints()
+    assert (brought_back.status, brought_back.active) == ("Deleting", None)
+    store.finish_delete("a-bad")
+    assert store.list_endpoints(ListQuery()).items == ()
 
 
 @pytest.mark.parametrize("sort_by", ["Name", "CreationTime"])

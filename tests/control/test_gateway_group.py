@@ -19,9 +19,11 @@ from tests.gateway.gateway_fakes import routes, run
 
 from penstock.control.gateways import group as group_module
 from penstock.control.gateways.group import GatewayGroup
+from penstock.control.gateways.member import Member
 from penstock.control.gateways.waiting import WaitingSums
 from penstock.core.deployment import EndpointRoutes
 from penstock.errors import NotNowError, PenstockError
+from penstock.metrics.item_failures import apart
 
 FAKE = Path(__file__).with_name("fake_gateway.py")
 BOTH = ("gateway-1", "gateway-2")
@@ -62,6 +64,7 @@ class Site:
         self._folder = folder
         self.local = Local()
         self.gone: list[str] = []
+        self.odd = ""  #: what the next of these says can't be understood
         self.told: list[tuple[str, str, bytes]] = []
         self.admitted: list[list[int]] = []
         self.group = GatewayGroup(
@@ -71,12 +74,16 @@ class Site:
             settings=lambda name: {"name": name},
             events=self,
             admit=self._admit,
+            apart=apart,
         )
 
     async def _admit(self, pids: Sequence[int]) -> None:
         self.admitted.append(list(pids))
 
     def on_told(self, name: str, op: str, fields: Any, data: bytes) -> None:
+        if op == self.odd:
+            self.odd = ""
+            raise KeyError("endpoint")
         self.told.append((name, op, data))
 
     async def on_asked(self, name: str, op: str, fields: Any) -> Any:
@@ -220,6 +227,48 @@ def test_one_that_says_nothing_any_more_is_ended(
         await until(lambda: site.group.seen()[1]["state"] == "serving")
         assert site.pid("gateway-2") != before
         assert site.group.seen()[0]["starts"] == 1
+
+    of_site(tmp_path, test)
+
+
+def test_an_odd_word_of_a_gateway_ends_neither_it_nor_its_requests(tmp_path: Path) -> None:
+    async def test(site: Site) -> None:
+        site.odd = "metrics"
+        await site.group.start()
+        await until(lambda: {name for name, _, _ in site.told} == set(BOTH))
+        assert (site.odd, site.gone) == ("", [])
+
+    of_site(tmp_path, test)
+
+
+def test_one_that_can_not_be_told_or_ended_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_module, "SILENT_S_MAX", 1.0)
+
+    class Fails(Member):
+        def tell(self, op: str, fields: Any = None) -> None:
+            if op == "publish" and self.name == "gateway-1":
+                raise TypeError("can't be written")
+            super().tell(op, fields)
+
+        def kill(self) -> None:
+            if not self.closing and self.name == "gateway-1":
+                raise PermissionError("not its owner")
+            super().kill()
+
+    monkeypatch.setattr(group_module, "Member", Fails)
+
+    async def test(site: Site) -> None:
+        await site.group.start()
+        site.group.publish(routes(1))
+        await until(lambda: "publish" in site.ops("gateway-2"))
+        for name in BOTH:
+            os.kill(site.pid(name), signal.SIGSTOP)
+        try:
+            await until(lambda: site.gone == ["gateway-2"])
+        finally:
+            os.kill(site.pid("gateway-1"), signal.SIGCONT)
 
     of_site(tmp_path, test)
 

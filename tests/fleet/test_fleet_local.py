@@ -323,3 +323,21 @@ def test_a_log_that_grows_large_under_a_running_instance_is_put_aside(
             assert aside.stat().st_size == 64 * 2**20 + 1
 
     run(test)
+
+
+def test_a_log_that_can_not_be_put_aside_leaves_the_others_bounded(
+    tmp_path: Path, run: Run
+) -> None:
+    async def test() -> None:
+        logs = tmp_path / "logs"
+        async with fleet_of(tmp_path, log_look_every_s=0.01) as fleet:
+            for name in ("a-bad", "witness"):
+                await fleet.start(spec_of(tmp_path, name))
+            (logs / "a-bad.log.1").mkdir()
+            for name in ("a-bad", "witness"):
+                with (logs / f"{name}.log").open("ab") as file:
+                    file.truncate(64 * 2**20 + 1)
+            await poll((logs / "witness.log.1").exists)
+            await poll(lambda: (logs / "witness.log").stat().st_size == 0)
+
+    run(test)

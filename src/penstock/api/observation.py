@@ -94,9 +94,9 @@ class Observation:
         taken = []
         used: dict[str, tuple[float, float]] = {}
         for endpoint, view in self._views():
-            status = await self._plane.instance_status(view.instance_id)
-            if status:
-                with apart("metrics", view.instance_id):  # whatever an instance says of itself
+            with apart("metrics", view.instance_id):  # whatever an instance says of itself
+                status = await self._plane.instance_status(view.instance_id)
+                if status:
                     taken.append(self._sampled(endpoint, view, status, used))
         self._used = used
         self._copies.keep_instances(set(used))

@@ -11,6 +11,7 @@ from penstock.cli.client import Client, if_there
 from penstock.cli.deploy import describe, wait_gone
 from penstock.cli.output import note, print_json
 from penstock.core.versioned_names import is_version_of
+from penstock.errors import CallerError
 
 
 def delete(
@@ -22,7 +23,7 @@ def delete(
 ) -> None:
     """Delete an endpoint, and the configuration and models that only it used."""
     client = Client(url, key=key)
-    config_name = str(describe(client, name)["EndpointConfigName"])
+    config_name = _config_name(client, name)
     client.sagemaker("DeleteEndpoint", EndpointName=name)
     if wait:
         wait_gone(client, name)
@@ -31,6 +32,15 @@ def delete(
         print_json({"EndpointName": name, "Deleted": [name, *removed]})
     else:
         note(f"endpoint {name} is {'deleted' if wait else 'being deleted'}")
+
+
+def _config_name(client: Client, name: str) -> str:
+    """Empty where the endpoint can't be described: one whose record is damaged can be deleted, and
+    the deletion says what else there is to say."""
+    try:
+        return str(describe(client, name)["EndpointConfigName"])
+    except CallerError:
+        return ""
 
 
 def _delete_unused(client: Client, name: str, config_name: str) -> list[str]:

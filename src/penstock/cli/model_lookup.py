@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from penstock.cli.client import SageMaker, if_there
 from penstock.cli.deploy import describe, heading
-from penstock.cli.status import list_all, list_components
+from penstock.cli.status import described, list_all, list_components, list_endpoints
 from penstock.errors import CallerError
 
 _LIST_HINT: Final = "See 'penstock models list'."
@@ -42,10 +42,11 @@ def named(client: SageMaker, name: str) -> str:
 def served_by(client: SageMaker, endpoint: dict[str, Any]) -> Iterator[str]:
     """Names of the models of a described endpoint's variants and inference components."""
     # An endpoint outlives its configuration.
-    config = if_there(client, "DescribeEndpointConfig", EndpointConfigName=heading(endpoint)) or {}
-    for variant in config.get("ProductionVariants", ()):
-        if "ModelName" in variant:
-            yield variant["ModelName"]
+    configs = [{"EndpointConfigName": heading(endpoint)}]
+    for config in described(client, "DescribeEndpointConfig", "EndpointConfigName", configs):
+        for variant in config.get("ProductionVariants", ()):
+            if "ModelName" in variant:
+                yield variant["ModelName"]
     for component in list_components(client, endpoint["EndpointName"]):
         if "ModelName" in component.get("Specification", ()):
             yield component["Specification"]["ModelName"]
@@ -55,12 +56,11 @@ def listed(client: SageMaker) -> list[dict[str, Any]]:
     """All models as they are described, oldest first, with `Endpoints`, the names of those that
     serve each."""
     served: dict[str, list[str]] = {}
-    for one in list_all(client, "ListEndpoints", "Endpoints"):
-        endpoint = describe(client, one["EndpointName"], missing_ok=True)  # deleted meanwhile
-        for model in dict.fromkeys(served_by(client, endpoint)) if endpoint else ():
+    for endpoint in list_endpoints(client):
+        if not endpoint.get("EndpointConfigName"):
+            continue  # it can't be read
+        for model in dict.fromkeys(served_by(client, endpoint)):
             served.setdefault(model, []).append(endpoint["EndpointName"])
-    described = (
-        if_there(client, "DescribeModel", ModelName=one["ModelName"])
-        for one in list_all(client, "ListModels", "Models")
-    )
-    return [one | {"Endpoints": served.get(one["ModelName"], [])} for one in described if one]
+    models = list_all(client, "ListModels", "Models")
+    found = described(client, "DescribeModel", "ModelName", models)
+    return [one | {"Endpoints": served.get(one["ModelName"], [])} for one in found]

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import job_rows, options
-from penstock.cli.client import Client, SageMaker
+from penstock.cli.client import Client, SageMaker, if_there
 from penstock.cli.deploy import describe
 from penstock.cli.output import print_json, print_table
+from penstock.errors import CallerError
 
 
 def status(
@@ -20,8 +21,7 @@ def status(
 ) -> None:
     """Show endpoints and their copies, and transform jobs that run."""
     client = Client(url, key=key)
-    names = [name] if name else list_names(client)
-    endpoints = [describe(client, endpoint) for endpoint in names]
+    endpoints = [describe(client, name)] if name else list_endpoints(client)
     copies = client.admin("/copies")["copies"]
     costs = client.admin("/costs")["costs"]
     components = list_components(client, name)
@@ -90,20 +90,33 @@ def _mixed(copies: list[dict[str, Any]]) -> bool:
     return any(len(each) > 1 for each in types.values())
 
 
-def list_names(client: Client) -> list[str]:
-    """All endpoint names, page by page, oldest first."""
-    return [str(each["EndpointName"]) for each in list_all(client, "ListEndpoints", "Endpoints")]
+def list_endpoints(client: SageMaker) -> list[dict[str, Any]]:
+    """All endpoints, as `described` has them."""
+    listed = list_all(client, "ListEndpoints", "Endpoints")
+    return described(client, "DescribeEndpoint", "EndpointName", listed)
 
 
 def list_components(client: SageMaker, endpoint: str = "") -> list[dict[str, Any]]:
-    """Inference components as they are described, of one endpoint or of all."""
+    """Inference components of one endpoint or of all, as `described` has them."""
     filters = {"EndpointNameEquals": endpoint} if endpoint else {}
-    return [
-        client.sagemaker(
-            "DescribeInferenceComponent", InferenceComponentName=one["InferenceComponentName"]
-        )
-        for one in list_all(client, "ListInferenceComponents", "InferenceComponents", **filters)
-    ]
+    listed = list_all(client, "ListInferenceComponents", "InferenceComponents", **filters)
+    return described(client, "DescribeInferenceComponent", "InferenceComponentName", listed)
+
+
+def described(
+    client: SageMaker, operation: str, key: str, listed: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Each of a list as it is described, without those that are gone meanwhile. One that can't be
+    described is as it was listed, with the reason: a damaged record hides no other."""
+    found = []
+    for each in listed:
+        try:
+            one = if_there(client, operation, **{key: each[key]})
+        except CallerError as error:
+            one = each | {"FailureReason": error.message}
+        if one is not None:
+            found.append(one)
+    return found
 
 
 def list_all(
@@ -143,13 +156,13 @@ def _by_type(cost: dict[str, Any]) -> str:
 
 
 def _component_row(one: dict[str, Any]) -> list[object]:
-    runtime = one["RuntimeConfig"]
+    runtime = one.get("RuntimeConfig") or {}
     return [
         one["InferenceComponentName"],
         one["EndpointName"],
         one["VariantName"],
         one["InferenceComponentStatus"],
-        f"{runtime['CurrentCopyCount']}/{runtime['DesiredCopyCount']}",
+        f"{runtime.get('CurrentCopyCount', 0)}/{runtime.get('DesiredCopyCount', 0)}",
         one.get("FailureReason", ""),
     ]
 

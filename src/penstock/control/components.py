@@ -23,6 +23,7 @@ from penstock.control.records import (
     ComponentRecord,
     EndpointBusy,
     HasAdapters,
+    ListedResource,
     ListQuery,
     NotFound,
     Page,
@@ -37,6 +38,7 @@ from penstock.core.endpoint_state import (
     UPDATING,
     SetComponent,
 )
+from penstock.metrics.item_failures import readable
 
 _TABLE = schema.inference_components
 _STILL_THERE = (CREATING, IN_SERVICE, UPDATING)
@@ -99,14 +101,14 @@ def create(
 
 
 def record(db: Connection, name: str) -> ComponentRecord:
-    """Raises `NotFound`."""
+    """Raises `NotFound`, `UnreadableRecord`."""
     return _record(db, rows.require(db, COMPONENT, name))
 
 
-def page(db: Connection, query: ListQuery) -> Page[ComponentRecord]:
+def page(db: Connection, query: ListQuery) -> Page[ListedResource]:
     """Raises `InvalidToken`."""
     found = db.execute(paging.filtered(_TABLE, query)).mappings().all()
-    return paging.page(_TABLE, query, found, lambda row: _record(db, row))
+    return paging.page(_TABLE, query, found, lambda row: _listed(db, row))
 
 
 def set_copies(db: Connection, name: str, copies: int, *, now: float) -> ComponentRecord:
@@ -146,8 +148,9 @@ def change(db: Connection, name: str, wanted: ComponentChange, *, now: float) ->
     return record(db, name)
 
 
-def begin_delete(db: Connection, name: str, *, now: float) -> ComponentRecord:
-    """Status Deleting, from any. A second call changes nothing.
+def begin_delete(db: Connection, name: str, *, now: float) -> ListedResource:
+    """Status Deleting, from any. A second call changes nothing. One that can't be read is part of
+    no endpoint's wish, so nothing would bring its deletion to an end: it goes at once.
 
     Raises `NotFound`; `HasAdapters` of a base.
     """
@@ -157,7 +160,10 @@ def begin_delete(db: Connection, name: str, *, now: float) -> ComponentRecord:
         if adapters:
             raise HasAdapters(row["name"], adapters)
         _write(db, row, now, status=DELETING)
-    return record(db, name)
+    begun = _listed(db, rows.require(db, COMPONENT, name))
+    if not readable("component-rows", [row], rows.component_desired, lambda one: one["name"]):
+        rows.remove(db, COMPONENT, name)
+    return begun
 
 
 def settle(db: Connection, endpoint: str, action: SetComponent, *, now: float) -> None:
@@ -216,25 +222,37 @@ def _adapters_of(db: Connection, base: RowMapping) -> Iterator[str]:
     beside = select(_TABLE).where(
         _TABLE.c.endpoint_key == base["endpoint_key"], _TABLE.c.status != DELETING
     )
-    for row in db.execute(beside.order_by(_TABLE.c.key)).mappings():
-        if decode_revision(row["active"]).base.lower() == base["key"]:
-            yield row["name"]
+    found = db.execute(beside.order_by(_TABLE.c.key)).mappings()
+    for one in readable("component-rows", found, rows.component_desired, lambda row: row["name"]):
+        if one.base.lower() == base["key"]:
+            yield one.name
 
 
 def _record(db: Connection, row: RowMapping) -> ComponentRecord:
     endpoint = rows.find(db, ENDPOINT, row["endpoint_key"])
     if endpoint is None:
         raise NotFound(COMPONENT, row["name"])
-    return ComponentRecord(
-        name=row["name"],
-        arn=row["arn"],
-        endpoint=endpoint["name"],
-        endpoint_arn=endpoint["arn"],
-        request=orjson.loads(row["request"]),
-        created=row["created"],
-        modified=row["modified"],
-        failure_reason=row["failure_reason"],
-        desired=rows.component_desired(row),
+    with rows.reading(COMPONENT, row):
+        return ComponentRecord(
+            name=row["name"],
+            arn=row["arn"],
+            endpoint=endpoint["name"],
+            endpoint_arn=endpoint["arn"],
+            request=rows.request_of(row),
+            created=row["created"],
+            modified=row["modified"],
+            failure_reason=row["failure_reason"],
+            desired=rows.component_desired(row),
+        )
+
+
+def _listed(db: Connection, row: RowMapping) -> ListedResource:
+    endpoint = rows.find(db, ENDPOINT, row["endpoint_key"])
+    return replace(
+        rows.listed(row),
+        endpoint=row["endpoint_key"] if endpoint is None else endpoint["name"],
+        endpoint_arn="" if endpoint is None else endpoint["arn"],
+        variant=row["variant"],
     )
 
 

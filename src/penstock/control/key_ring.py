@@ -13,6 +13,7 @@ from cryptography.fernet import Fernet, InvalidToken
 from penstock.control.records import KeyRecord
 from penstock.core.grants import Grant
 from penstock.errors import CallerError, PenstockError
+from penstock.metrics.item_failures import UNREADABLE
 
 SIGV4: Final = "sigv4"
 BEARER: Final = "bearer"
@@ -128,7 +129,7 @@ def digest(salt: bytes, token: str) -> bytes:
 def _decrypt(fernet: Fernet, record: KeyRecord) -> str:
     try:
         return fernet.decrypt(record.secret).decode()
-    except InvalidToken:
+    except (InvalidToken, *UNREADABLE):
         raise CallerError(
             "key-file-wrong",
             f"the secret of key {record.key_id} was not encrypted with this key file",

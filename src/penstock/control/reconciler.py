@@ -25,7 +25,7 @@ from penstock.control.operation_settings import OperationSettings
 from penstock.control.operations import Operations
 from penstock.control.ports import ModelCounted, RoutePublisher
 from penstock.control.ready_times_file import ReadyTimesFile
-from penstock.control.records import NotFound
+from penstock.control.records import NotFound, UnreadableRecord
 from penstock.control.room import Room
 from penstock.control.store import Store
 from penstock.control.store_thread import StoreThread
@@ -282,6 +282,9 @@ class ReconcilerDriver:
                 self._deadlines[key] = decision.next_deadline
             for action in decision.actions:
                 await self._carry_out(key, ledger, action)
+        except UnreadableRecord as error:  # what serves goes on as it is
+            item_failures.note("endpoints", key, error)
+            self._deadlines[key] = self._clock.monotonic() + _BUG_RETRY_S
         except PenstockError as error:
             _log.warning("endpoint %s: %s: %s %s", key, error.code, error.message, error.hint)
             self._deadlines[key] = self._clock.monotonic() + _RETRY_S

@@ -58,15 +58,21 @@ class EndpointRecord:
 
     @property
     def shown(self) -> DeploymentSpec:
-        """What DescribeEndpoint tells of: the generation that serves, else the first one."""
+        """What DescribeEndpoint tells of: the generation that serves, else the first one.
+
+        Raises `UnreadableRecord` of one that has none: only what can't be read and is Deleting.
+        """
         deployment = self.active or self.target
-        assert deployment is not None, "every endpoint has a deployment"
+        if deployment is None:
+            raise UnreadableRecord(ENDPOINT, self.name, "it has no deployment")
         return deployment
 
     @property
     def config_name(self) -> str:
-        """Until a switch is complete the old configuration is named."""
-        return self.shown.config_name
+        """Until a switch is complete the old configuration is named. Empty where none is known of
+        one that is Deleting."""
+        deployment = self.active or self.target
+        return deployment.config_name if deployment is not None else ""
 
     def desired(self) -> EndpointDesired:
         return EndpointDesired(
@@ -92,6 +98,20 @@ class ComponentRecord:
     modified: float
     failure_reason: str
     desired: ComponentDesired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedResource:
+    """What a list tells: columns alone, so a resource whose text is damaged is listed too."""
+
+    name: str
+    arn: str
+    created: float
+    modified: float
+    status: str = ""  #: endpoints and inference components only, as all below
+    endpoint: str = ""
+    endpoint_arn: str = ""
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +173,19 @@ class NotFound(CallerError):
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__("not-found", f'Could not find {NOUNS[kind]} "{name}".')
+        self.kind = kind
+        self.name = name
+
+
+class UnreadableRecord(CallerError):
+    """What is stored of a resource is damaged, or of a version that is not known."""
+
+    def __init__(self, kind: str, name: str, cause: object) -> None:
+        super().__init__(
+            "resource-unreadable",
+            f'The stored record of {NOUNS[kind]} "{name}" can\'t be read: {cause}.',
+            hint="Delete it and create it again, or bring the database back from a copy.",
+        )
         self.kind = kind
         self.name = name
 

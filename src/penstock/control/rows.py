@@ -5,7 +5,8 @@ Only `store.py` calls these; they begin and end no transaction themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import orjson
@@ -27,15 +28,17 @@ from penstock.control.records import (
     EndpointBusy,
     EndpointRecord,
     KeyRecord,
+    ListedResource,
     NotFound,
     ResourceRecord,
     TooManyTags,
+    UnreadableRecord,
 )
 from penstock.core.components.spec import ComponentDesired
 from penstock.core.deployment import DeploymentSpec
-from penstock.core.endpoint_state import IN_SERVICE
+from penstock.core.endpoint_state import DELETING, IN_SERVICE
 from penstock.core.grants import Grant
-from penstock.metrics.item_failures import readable
+from penstock.metrics.item_failures import UNREADABLE, readable
 
 TAG_COUNT_MAX: Final = 50  #: SageMaker's limit per resource
 
@@ -99,14 +102,43 @@ def remove(db: Connection, kind: str, name: str) -> None:
     db.execute(delete(schema.tags).where(schema.tags.c.arn_key == row["arn"].lower()))
 
 
-def resource(row: RowMapping) -> ResourceRecord:
-    return ResourceRecord(
+@contextmanager
+def reading(kind: str, row: RowMapping) -> Iterator[None]:
+    """What is raised inside by a damaged text is `UnreadableRecord` of this row."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise UnreadableRecord(kind, row["name"], f"{type(error).__name__}: {error}") from error
+
+
+def request_of(row: RowMapping) -> dict[str, Any]:
+    found = orjson.loads(row["request"])
+    if not isinstance(found, dict):
+        raise TypeError(f"a request has members, and this is {type(found).__name__}")
+    return found
+
+
+def listed(row: RowMapping) -> ListedResource:
+    return ListedResource(
         name=row["name"],
         arn=row["arn"],
-        request=orjson.loads(row["request"]),
         created=row["created"],
         modified=row["modified"],
+        status=row.get("status", ""),
     )
+
+
+def resource(db: Connection, kind: str, name: str) -> ResourceRecord:
+    """Raises `NotFound`, `UnreadableRecord`."""
+    row = require(db, kind, name)
+    with reading(kind, row):
+        return ResourceRecord(
+            name=row["name"],
+            arn=row["arn"],
+            request=request_of(row),
+            created=row["created"],
+            modified=row["modified"],
+        )
 
 
 def endpoint(db: Connection, name: str) -> EndpointRecord:
@@ -114,6 +146,28 @@ def endpoint(db: Connection, name: str) -> EndpointRecord:
 
 
 def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
+    """Raises `UnreadableRecord`, but of one that is Deleting: nothing of it is needed any more."""
+    try:
+        with reading(ENDPOINT, row):
+            return _with_deployments(db, row)
+    except UnreadableRecord:
+        if row["status"] != DELETING:
+            raise
+        return EndpointRecord(
+            name=row["name"],
+            arn=row["arn"],
+            request={},
+            created=row["created"],
+            modified=row["modified"],
+            status=row["status"],
+            failure_reason=row["failure_reason"],
+            active=None,
+            target=None,
+            previous=None,
+        )
+
+
+def _with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
     columns = schema.deployments.c
     rows = db.execute(select(schema.deployments).where(columns.endpoint_key == row["key"]))
     found = {one["generation"]: one for one in rows.mappings()}
@@ -122,16 +176,19 @@ def with_deployments(db: Connection, row: RowMapping) -> EndpointRecord:
         text = found[generation][column] if generation in found else None
         return None if text is None else decode_deployment(text)
 
+    active, target = spec_of(row["active_generation"]), spec_of(row["target_generation"])
+    if active is None and target is None:
+        raise LookupError("it has no deployment")
     return EndpointRecord(
         name=row["name"],
         arn=row["arn"],
-        request=orjson.loads(row["request"]),
+        request=request_of(row),
         created=row["created"],
         modified=row["modified"],
         status=row["status"],
         failure_reason=row["failure_reason"],
-        active=spec_of(row["active_generation"]),
-        target=spec_of(row["target_generation"]),
+        active=active,
+        target=target,
         previous=spec_of(row["active_generation"], "previous"),
         components=components_of(db, row["key"]),
     )

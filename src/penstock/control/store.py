@@ -27,6 +27,7 @@ from penstock.control.records import (
     ComponentRecord,
     EndpointRecord,
     KeyRecord,
+    ListedResource,
     ListQuery,
     Page,
     ResourceRecord,
@@ -81,18 +82,19 @@ class Store:
             rows.create(db, MODEL, name, request, arn, now, tags)
 
     def describe_model(self, name: str) -> ResourceRecord:
-        """Raises `NotFound`, as all describe and delete methods."""
+        """Raises `NotFound`, as all describe and delete methods; `UnreadableRecord`, as all that
+        describe: what can't be read can be listed and deleted."""
         with self._database.read() as db:
-            return rows.resource(rows.require(db, MODEL, name))
+            return rows.resource(db, MODEL, name)
 
     def delete_model(self, name: str) -> None:
         """Endpoints that use it live on: they have a snapshot."""
         with self._database.begin() as db:
             rows.remove(db, MODEL, name)
 
-    def list_models(self, query: ListQuery) -> Page[ResourceRecord]:
+    def list_models(self, query: ListQuery) -> Page[ListedResource]:
         """Raises `InvalidToken`, as all list methods."""
-        return self._list_resources(schema.models, query)
+        return self._listed(schema.models, query)
 
     # Endpoint configurations
 
@@ -114,14 +116,14 @@ class Store:
 
     def describe_endpoint_config(self, name: str) -> ResourceRecord:
         with self._database.read() as db:
-            return rows.resource(rows.require(db, ENDPOINT_CONFIG, name))
+            return rows.resource(db, ENDPOINT_CONFIG, name)
 
     def delete_endpoint_config(self, name: str) -> None:
         with self._database.begin() as db:
             rows.remove(db, ENDPOINT_CONFIG, name)
 
-    def list_endpoint_configs(self, query: ListQuery) -> Page[ResourceRecord]:
-        return self._list_resources(schema.endpoint_configs, query)
+    def list_endpoint_configs(self, query: ListQuery) -> Page[ListedResource]:
+        return self._listed(schema.endpoint_configs, query)
 
     # Endpoints
 
@@ -151,12 +153,8 @@ class Store:
         with self._database.read() as db:
             return rows.endpoint(db, name)
 
-    def list_endpoints(self, query: ListQuery) -> Page[EndpointRecord]:
-        with self._database.read() as db:
-            found = db.execute(paging.filtered(schema.endpoints, query)).mappings().all()
-            return paging.page(
-                schema.endpoints, query, found, lambda row: rows.with_deployments(db, row)
-            )
+    def list_endpoints(self, query: ListQuery) -> Page[ListedResource]:
+        return self._listed(schema.endpoints, query)
 
     def all_endpoints(self) -> list[EndpointRecord]:
         """Every endpoint that can be read, oldest first: what a server brings back at its start."""
@@ -351,7 +349,7 @@ class Store:
         with self._database.read() as db:
             return components.record(db, name)
 
-    def list_components(self, query: ListQuery) -> Page[ComponentRecord]:
+    def list_components(self, query: ListQuery) -> Page[ListedResource]:
         with self._database.read() as db:
             return components.page(db, query)
 
@@ -361,7 +359,7 @@ class Store:
         with self._database.begin() as db:
             return components.change(db, name, change, now=now)
 
-    def delete_component(self, name: str, *, now: float) -> ComponentRecord:
+    def delete_component(self, name: str, *, now: float) -> ListedResource:
         with self._database.begin() as db:
             return components.begin_delete(db, name, now=now)
 
@@ -423,10 +421,11 @@ class Store:
             )
 
     def list_keys(self) -> list[KeyRecord]:
+        """Those that can be read: any other opens nothing."""
         columns = schema.keys.c
         with self._database.read() as db:
             found = db.execute(select(schema.keys).order_by(columns.created, columns.key_id))
-            return [rows.key(row) for row in found.mappings()]
+            return readable("key-rows", found.mappings(), rows.key, lambda row: row["key_id"])
 
     def delete_key(self, key_id: str) -> bool:
         """False if there was none."""
@@ -434,7 +433,7 @@ class Store:
             done = db.execute(delete(schema.keys).where(schema.keys.c.key_id == key_id))
             return bool(done.rowcount)
 
-    def _list_resources(self, table: Table, query: ListQuery) -> Page[ResourceRecord]:
+    def _listed(self, table: Table, query: ListQuery) -> Page[ListedResource]:
         with self._database.read() as db:
             found = db.execute(paging.filtered(table, query)).mappings().all()
-            return paging.page(table, query, found, rows.resource)
+            return paging.page(table, query, found, rows.listed)

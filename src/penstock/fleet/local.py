@@ -34,6 +34,7 @@ from penstock.fleet.log_file import LOG_BYTES_MAX, append, open_log, put_aside
 from penstock.fleet.machine import cpu_s
 from penstock.fleet.output_pipe import OutputPipe
 from penstock.fleet.spares import Spares
+from penstock.metrics.item_failures import apart
 from penstock.runtimes.environment import for_instances, with_huge_pages
 from penstock.runtimes.workers.stopped import StoppedWatch
 
@@ -287,9 +288,13 @@ class LocalFleet:
         while True:
             await asyncio.sleep(self._log_look_every_s)
             for child in list(self._children.values()):
-                if not child.log.closed and child.log.seek(0, os.SEEK_END) > LOG_BYTES_MAX:
-                    await asyncio.to_thread(put_aside, child.log_path)
-                    child.log_from = 0
+                with apart("logs", child.log_path.name):
+                    await self._bound_log(child)
+
+    async def _bound_log(self, child: Child) -> None:
+        if not child.log.closed and child.log.seek(0, os.SEEK_END) > LOG_BYTES_MAX:
+            await asyncio.to_thread(put_aside, child.log_path)
+            child.log_from = 0
 
     def _take_spare(self, spec: InstanceSpec) -> Child | None:
         """One that stands ready, writing to the log of its instance from now on."""

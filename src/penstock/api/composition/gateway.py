@@ -90,7 +90,7 @@ class GatewayProcess:
         dispatcher = self._dispatcher
         assert dispatcher is not None, "told before it began"
         if op == "publish":
-            dispatcher.publish(routes_from(fields["routes"]))
+            self._publish(dispatcher, fields["routes"])
         elif op == "withdraw":
             dispatcher.withdraw(fields["endpoint"])
         elif op == "connect":
@@ -104,6 +104,12 @@ class GatewayProcess:
             self._ready_at = {tuple(pool): now + in_s for *pool, in_s in fields["pools"]}
         elif op == "forget-session":
             dispatcher.sessions.forget(fields["endpoint"], fields["session"])
+
+    def _publish(self, dispatcher: Dispatcher, routes: Json) -> None:
+        """Routes that can't be taken are their endpoint's alone: a gateway that ended would end
+        again as it began anew, with all endpoints."""
+        with apart("gateways", str(routes.get("endpoint"))):
+            dispatcher.publish(routes_from(routes))
 
     async def asked(self, op: str, fields: Json) -> Json:
         dispatcher = self._dispatcher
@@ -178,7 +184,7 @@ class GatewayProcess:
             link_factory=partial(FrameLink, tls=contexts.of_server_in(Path(fields["state_dir"]))),
         )
         for routes in fields["routes"]:
-            self._dispatcher.publish(routes_from(routes))
+            self._publish(self._dispatcher, routes)
         for op, shared in fields["shared"].items():
             self.told(op, shared, b"")
         for instance_id, address in fields["instances"].items():

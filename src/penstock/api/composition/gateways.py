@@ -60,6 +60,7 @@ class Gateways:
             settings=self._settings,
             events=self,
             admit=self._admit,
+            apart=apart,
             inherited=self._kept_port.sockets if self._kept_port is not None else (),
         )
 
@@ -74,7 +75,8 @@ class Gateways:
             stack.callback(self._http.close)
         self._grpc = SharedPort(listen.host, listen.grpc_port)
         stack.callback(self._grpc.close)
-        self._share()
+        self._share_keys()
+        self._share_ready()
         sharing = asyncio.create_task(self._keep_sharing(), name="gateways-told")
         stack.callback(sharing.cancel)
         stack.push_async_callback(self.group.close, self._config.limits.drain_s_max)
@@ -161,23 +163,28 @@ class Gateways:
     async def _keep_sharing(self) -> None:
         while True:
             await asyncio.sleep(_SHARE_EVERY_S)
-            with apart("gateways", "what they share"):
-                self._share()
+            with apart("gateways", "keys"):
+                self._share_keys()
+            with apart("gateways", "when copies may be ready"):
+                self._share_ready()
 
-    def _share(self) -> None:
-        """Keys, if they have changed, and when copies may be ready where there is none."""
+    def _share_keys(self) -> None:
+        """If they have changed."""
         keys = self._control.plane.key_ring.to_json()
         if keys != self._keys_told:
             self._keys_told = keys
             self.group.share("keys", {"keys": keys})
-        ready = [
-            [routes.endpoint, pool.name, pool.component, in_s]
-            for routes in self._dispatcher.published()
-            for pool in routes.variants
-            if not pool.copies
-            for in_s in [self._control.ready_in_s(routes.endpoint, pool.name, pool.component)]
-            if in_s is not None
-        ]
+
+    def _share_ready(self) -> None:
+        """When copies may be ready where there is none."""
+        ready: list[Any] = []
+        for routes in self._dispatcher.published():
+            for pool in routes.variants:
+                if not pool.copies:
+                    with apart("gateways", routes.endpoint):
+                        in_s = self._control.ready_in_s(routes.endpoint, pool.name, pool.component)
+                        if in_s is not None:
+                            ready.append([routes.endpoint, pool.name, pool.component, in_s])
         if ready or self._ready_told:
             self._ready_told = ready
             self.group.share("ready-in", {"pools": ready})

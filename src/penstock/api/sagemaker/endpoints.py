@@ -67,6 +67,8 @@ async def describe_endpoint(context: SagemakerContext, params: dict[str, Any]) -
         "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }
+    if not record.config_name:  # it can't be read, and is on its way out
+        return described
     if metrics := metrics_config(record.shown):
         described["MetricsConfig"] = metrics
     if record.shown.asynchronous is not None:

@@ -23,6 +23,7 @@ from penstock.control.records import (
     EndpointBusy,
     EndpointRecord,
     HasAdapters,
+    ListedResource,
     NotFound,
     UnknownVariant,
 )
@@ -91,7 +92,9 @@ async def describe_inference_component(
 ) -> dict[str, Any]:
     record = await _record(context, params["InferenceComponentName"])
     current = context.plane.copy_counts(record.endpoint).get(record.name, 0)
-    described = _named(record) | {"InferenceComponentStatus": record.desired.status}
+    described = _named(record, record.desired.variant) | {
+        "InferenceComponentStatus": record.desired.status
+    }
     if not record.desired.base:  # an adapter has no copies by number
         described["RuntimeConfig"] = {
             "DesiredCopyCount": record.desired.copies,
@@ -126,7 +129,10 @@ async def list_inference_components(
         variant_equals=params.get("VariantNameEquals", ""),
     )
     page = await context.database.call(Store.list_components, query)
-    rows = [_named(item) | {"InferenceComponentStatus": item.desired.status} for item in page.items]
+    rows = [
+        _named(item, item.variant) | {"InferenceComponentStatus": item.status}
+        for item in page.items
+    ]
     return page_of("InferenceComponents", rows, page.next_token)
 
 
@@ -253,13 +259,13 @@ def _variant(endpoint: EndpointRecord, name: str | None) -> VariantSpec:
     return found
 
 
-def _named(record: ComponentRecord) -> dict[str, Any]:
+def _named(record: ComponentRecord | ListedResource, variant: str) -> dict[str, Any]:
     return {
         "InferenceComponentName": record.name,
         "InferenceComponentArn": record.arn,
         "EndpointName": record.endpoint,
         "EndpointArn": record.endpoint_arn,
-        "VariantName": record.desired.variant,
+        "VariantName": variant,
         "CreationTime": record.created,
         "LastModifiedTime": record.modified,
     }

@@ -15,6 +15,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
 from penstock.control.gateways.member import Member
@@ -36,6 +37,7 @@ RESTART_S_MIN: Final = 0.1
 RESTART_S_MAX: Final = 10.0
 #: One that has served as long is started again at once when it ends.
 _WELL_S: Final = 30.0
+_LOOP: Final = "gateways"
 _UNANSWERED: Final = ("process-gone", "process-silent")
 
 
@@ -62,6 +64,7 @@ class GatewayGroup:
         settings: Callable[[str], Mapping[str, Any]],
         events: GroupEvents,
         admit: Callable[[Sequence[int]], Awaitable[None]],
+        apart: Callable[[str, str], AbstractContextManager[None]],
         inherited: Sequence[socket.socket] = (),
     ) -> None:
         """
@@ -70,6 +73,7 @@ class GatewayGroup:
             command: that starts a gateway; the number of a descriptor is added.
             settings: what a gateway is told besides the state of things, by its name.
             admit: returns once every instance accepts connections of these processes.
+            apart: (loop, item) -> inside of it a failure is that item's alone.
             inherited: sockets that each gateway has under the same numbers.
         """
         self._local = local
@@ -78,6 +82,7 @@ class GatewayGroup:
         self._settings = settings
         self._events = events
         self._admit = admit
+        self._apart = apart
         self._inherited = tuple(one.fileno() for one in inherited)
         self._members: dict[str, Member] = {}  #: begun and not ended
         self._instances: dict[str, str] = {}  #: id -> address
@@ -214,7 +219,8 @@ class GatewayGroup:
     # Members
 
     def on_told(self, member: Member, op: str, fields: Json, data: bytes) -> None:
-        self._events.on_told(member.name, op, fields, data)
+        with self._apart(_LOOP, f"{member.name} says {op}"):  # else its channel would end
+            self._events.on_told(member.name, op, fields, data)
 
     async def on_asked(self, member: Member, op: str, fields: Json) -> Json:
         return await self._events.on_asked(member.name, op, fields)
@@ -224,7 +230,8 @@ class GatewayGroup:
 
     def _tell_all(self, op: str, fields: Json) -> None:
         for one in self._members.values():
-            one.tell(op, fields)
+            with self._apart(_LOOP, one.name):
+                one.tell(op, fields)
 
     async def _ask_all(self, op: str, fields: Json, *, timeout_s: float) -> list[Json]:
         """The answers of all that serve; those that begin are told, in the same order.
@@ -309,8 +316,12 @@ class GatewayGroup:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             for one in list(self._members.values()):
-                one.silent_ticks += 1
-                limit_s = SILENT_S_MAX if one.serving else START_S_MAX
-                if one.silent_ticks * _LOOK_EVERY_S > limit_s and not one.closing:
-                    log.error("%s (process %d) hangs: it is ended", one.name, one.pid)
-                    one.kill()
+                with self._apart(_LOOP, one.name):
+                    self._look(one)
+
+    def _look(self, one: Member) -> None:
+        one.silent_ticks += 1
+        limit_s = SILENT_S_MAX if one.serving else START_S_MAX
+        if one.silent_ticks * _LOOK_EVERY_S > limit_s and not one.closing:
+            log.error("%s (process %d) hangs: it is ended", one.name, one.pid)
+            one.kill()

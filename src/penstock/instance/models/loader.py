@@ -118,7 +118,7 @@ class Loader:
                     await self._shared.started(brought.model.context)
                     loaded = await load(self._shared.told(brought.model), listener)
                 seconds = self._clock.monotonic() - started
-                await memory.rest([loaded.runtime])
+                await memory.rest({name: loaded.runtime})
                 given_back_bytes = await height.given_back_bytes()
             except BaseException:
                 await shielded(self._closed(loaded, self._groups.group.failed))

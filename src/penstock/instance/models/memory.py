@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.core.residency import Footprint
 from penstock.instance.memory.process_usage import proportional_bytes, rss_bytes, tree_pids
+from penstock.metrics.item_failures import apart
 
 #: While a model is loaded: a height of it may last no longer.
 _LOOK_LOADING_S = 0.1
@@ -38,14 +39,15 @@ def footprints(pids: Mapping[str, Collection[int]]) -> dict[str, Footprint]:
     }
 
 
-async def rest(runtimes: Collection[Any]) -> None:
-    """What runs have left behind in idle models returns to the operating system."""
+async def rest(runtimes: Mapping[str, Any]) -> None:
+    """What runs have left behind in idle models, by name, returns to the operating system."""
 
     def released() -> None:
-        for runtime in runtimes:
-            release = getattr(runtime, "release_memory", None)
-            if release is not None:
-                release()
+        for name, runtime in runtimes.items():
+            with apart("target-models", name):
+                release = getattr(runtime, "release_memory", None)
+                if release is not None:
+                    release()
         _trim()
 
     await asyncio.to_thread(released)

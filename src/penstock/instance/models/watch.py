@@ -60,18 +60,22 @@ class Watch:
 
     async def measure_on(self) -> None:
         while True:
-            with apart("target-models", "memory"):
+            with apart("target-models", "rest"):
                 await self._rest()
+            with apart("target-models", "memory"):
                 await self._measure()
             await asyncio.sleep(_MEASURE_EVERY_S)
 
     async def _measure(self) -> None:
         used = await self._loader.measured()
         here = {name: one for name, one in self._targets.items() if one.loaded is not None}
-        by_model = await self._loader.by_model(
-            {name: one.prepared for name, one in here.items() if one.prepared is not None},
-            {name: one.loaded.pids() for name, one in here.items() if one.loaded is not None},
-        )
+        prepared, pids = {}, {}
+        for name, one in here.items():
+            with apart("target-models", name):
+                if one.prepared is not None and one.loaded is not None:
+                    pids[name] = one.loaded.pids()
+                    prepared[name] = one.prepared
+        by_model = await self._loader.by_model(prepared, pids)
         # One that was ended or loaded anew meanwhile is no longer the one that was looked at.
         still = {
             name: taken
@@ -99,7 +103,7 @@ class Watch:
         if idle:
             for target in idle:
                 target.rested = True
-            await memory.rest([target.loaded.runtime for target in idle if target.loaded])
+            await memory.rest({one.name: one.loaded.runtime for one in idle if one.loaded})
 
     async def count_on(self) -> None:
         """A part of the models at a time: whoever adds up their counts has other work as well."""

@@ -1,0 +1,48 @@
+"""What `penstock status` and `penstock models list` show where one record can't be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.cli import model_lookup
+from penstock.cli.status import list_components, list_endpoints
+from penstock.errors import CallerError
+
+LISTS = {
+    "ListEndpoints": ("Endpoints", "EndpointName"),
+    "ListModels": ("Models", "ModelName"),
+    "ListInferenceComponents": ("InferenceComponents", "InferenceComponentName"),
+}
+DAMAGED = CallerError("ValidationException", 'The stored record of ... "a-bad" can\'t be read')
+
+
+class Site:
+    """Of each kind there are three: one is damaged, one gone by the time it is described."""
+
+    def sagemaker(self, operation: str, **members: Any) -> dict[str, Any]:
+        if operation in LISTS:
+            member, key = LISTS[operation]
+            return {member: [{key: name} for name in ("a-bad", "gone", "witness")]}
+        (name,) = members.values()
+        if name == "a-bad":
+            raise DAMAGED
+        if name == "gone":
+            raise CallerError("ValidationException", "Could not find it")
+        if operation == "DescribeEndpointConfig":
+            return {"ProductionVariants": [{"ModelName": "witness"}]}
+        return {"EndpointConfigName": "witness"} | {
+            f"{operation.removeprefix('Describe')}Name": name
+        }
+
+
+def test_one_that_is_damaged_is_shown_with_the_reason() -> None:
+    for found in (list_endpoints(Site()), list_components(Site())):
+        bad, witness = found
+        assert "a-bad" in bad.values()
+        assert bad["FailureReason"] == DAMAGED.message
+        assert "witness" in witness.values()
+
+
+def test_models_are_listed_with_who_serves_them() -> None:
+    found = [(one["ModelName"], one["Endpoints"]) for one in model_lookup.listed(Site())]
+    assert found == [("a-bad", []), ("witness", ["witness"])]

@@ -1,0 +1,67 @@
+"""An endpoint whose record is damaged serves on as it is, can be deleted, and costs no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from tests.control.test_control_plane import Server, alive, poll, run, running
+
+from penstock.control import schema
+from penstock.control.records import ListQuery
+from penstock.control.store import Store
+from penstock.metrics import item_failures
+
+pytestmark = pytest.mark.usefixtures("on_each_database")
+
+
+def spoil(store: Store) -> None:
+    with store.begin() as db:
+        table = schema.deployments
+        db.execute(update(table).where(table.c.endpoint_key == "shop").values(spec="{"))
+
+
+def test_it_serves_on_and_its_deletion_ends_its_instances(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            for name in ("shop", "witness"):
+                await server.create(name)
+                await server.reaches("InService", name)
+            (pid,) = server.pids()
+            before = item_failures.counts().get("endpoints", 0)
+            await server.plane.database.call(spoil)
+            server.plane.notify("shop")
+
+            async def noted() -> bool:
+                return item_failures.counts().get("endpoints", 0) > before
+
+            await poll(noted)
+            await server.delete("witness")
+            await poll(lambda: gone(server, "witness"))
+            assert server.pids() == [pid]
+            await server.delete("shop")
+            await poll(lambda: gone(server, "shop"))
+            assert not alive(pid)
+
+    run(test)
+
+
+def test_a_deletion_goes_on_after_a_restart(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with running(tmp_path / "s") as server:
+            await server.create("shop")
+            await server.reaches("InService", "shop")
+        async with running(tmp_path / "s") as server:
+            await server.reaches("InService", "shop")
+            await server.plane.database.call(spoil)
+            await server.plane.database.call(Store.begin_delete, "shop", now=4.0)
+        async with running(tmp_path / "s") as server:
+            await poll(lambda: gone(server, "shop"))
+
+    run(test)
+
+
+async def gone(server: Server, name: str) -> bool:
+    page = await server.plane.database.call(Store.list_endpoints, ListQuery())
+    return name not in [one.name for one in page.items]
