@@ -13,15 +13,10 @@ from tests.system.harness import Server, wait_until
 MARK = "passing"
 _SCRIPT = Path(__file__).resolve().parent / "scripts" / "census_server.py"
 #: Bounded by their nature: datapoints of what is gone, packed; for cost, instances that hosted
-<<<<<<< HEAD
-#: target models; the models most called; the log that an instance is to have which stands ready.
-_KNOWN = (
-=======
 #: target models; the models most called; the log that an instance is to have which stands ready;
 #: the last activities of an endpoint that stays.
 _KNOWN = (
     "penstock.control.ledger.Activity",
->>>>>>> w-leaks
     "penstock.core.most_called.MostCalled",
     "penstock.metrics.archive.",
     "penstock.metrics.series.",
