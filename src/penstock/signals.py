@@ -14,11 +14,12 @@ still there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -33,6 +34,19 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 def block() -> None:
     """On the main thread of a server, before there is any other; then `hear`."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+
+
+@contextlib.contextmanager
+def given_back_on_error() -> Iterator[None]:
+    """Of what was blocked: whoever is told of an error has the signals as before.
+
+    A server that ends as it should keeps them blocked: its libraries' handlers are still there.
+    """
+    try:
+        yield
+    except BaseException:
+        unblock()
+        raise
 
 
 def unblock() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,7 @@ def test_every_error_has_a_code_and_a_hint_and_no_stack_trace(
 ) -> None:
     """75 is sysexits' EX_TEMPFAIL: the same command may pass later."""
     ended, out, err = penstock(*words)
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ()), "the caller's own"
     first, second = err.splitlines()
     assert (ended, out) == (status, "")
     assert first.startswith(f"error[{code}]: ")

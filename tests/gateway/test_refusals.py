@@ -7,6 +7,7 @@ import pytest
 from tests.gateway.gateway_fakes import reply
 
 from penstock.config import LimitConfig
+from penstock.core import retry
 from penstock.core.admission import Refusal
 from penstock.core.routing import NoRoute
 from penstock.errors import CallerError, InternalError, ModelError, NotNowError, PenstockError
@@ -26,7 +27,7 @@ def told(error: PenstockError) -> tuple[type[PenstockError], str, int, float | N
         (refusals.deadline_passed("e"), (NotNowError, "deadline-passed", 503, None)),
         (refusals.stopping(), (NotNowError, "stopping", 503, 1.0)),
         (refusals.memory_full(), (NotNowError, "bodies-too-many", 503, 1.0)),
-        (refusals.worker_died(2), (ModelError, "model-worker-died", 424, None)),
+        (retry.died_of_it(retry.FRESH), (ModelError, "model-worker-died", 424, None)),
         (refusals.given_up("e", "why", 2), (NotNowError, "copies-lost", 503, 1.0)),
         (refusals.stream_broken("e"), (NotNowError, "stream-broken", 503, 1.0)),
         (refusals.responder_failed(), (InternalError, "internal", 500, None)),

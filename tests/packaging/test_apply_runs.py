@@ -187,7 +187,7 @@ def test_pruning_leaves_what_is_asked_for_and_what_others_made(
         "delete-endpoint",
         *["delete-endpoint-config"] * 2,
         *["delete-model"] * 2,
-        "delete-artifact",
+        *["delete-artifact"] * 2,
     ]
     left = everything(plane)
     assert left.pop("mine")

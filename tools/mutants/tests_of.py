@@ -383,6 +383,8 @@ TESTS_OF: dict[str, tuple[str, ...]] = {
     "artifacts/layout_errors.py": _DETECT,
     "artifacts/listing.py": ("artifacts/test_artifact_bounds.py",),
     "artifacts/local_files.py": ("artifacts/test_artifact_local_files.py", *_PREPARE),
+    "artifacts/named_places.py": ("artifacts/test_artifact_places.py",),
+    "artifacts/places.py": ("artifacts/test_artifact_places.py",),
     "artifacts/model_files.py": _DETECT,
     "artifacts/model_rules.py": _MODEL_YAML,
     "artifacts/model_yaml.py": _MODEL_YAML,

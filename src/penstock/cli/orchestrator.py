@@ -65,7 +65,8 @@ def run(config: ServerConfig, regions: Regions) -> None:
         stream=sys.stderr,
     )
     descriptors.raise_limit()
-    uvloop.run(_serve(config, regions))
+    with signals.given_back_on_error():
+        uvloop.run(_serve(config, regions))
 
 
 async def _first_region(served: Orchestrator, stop: asyncio.Event, timeout_s: float | None) -> bool:

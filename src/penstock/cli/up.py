@@ -80,7 +80,8 @@ def run(config: ServerConfig, deployments: Mapping[str, str], *, instance_type: 
     )
     descriptors.raise_limit()
     scheduling.wait_for_messages()
-    uvloop.run(_serve(config, deployments, instance_type))
+    with signals.given_back_on_error():
+        uvloop.run(_serve(config, deployments, instance_type))
 
 
 def _deployment(item: str) -> tuple[str, str]:
