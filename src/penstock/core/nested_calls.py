@@ -140,18 +140,18 @@ class NestedCalls:
 _FINAL: Final = ("copy-failed", "copy-closed", "draining")
 
 
-class Step(NamedTuple):
+class CallStep(NamedTuple):
     """What becomes of a call that the model gave back."""
 
     do: str  #: again | fail | gone
     past: Past  #: with this return; `again` is sent `alone` if it says so
 
 
-def when_returned(past: Past, reason: str) -> Step:
+def when_returned(past: Past, reason: str) -> CallStep:
     """By the rule for requests of callers (`core.retry`): a call that ended a worker is made again,
     alone, and fails when another one dies of it. There is one copy of each model in an artifact, so
     one that is `gone` has no other to go to."""
     past = past.after(reason)
     if reason in _FINAL:
-        return Step("gone", past)
-    return Step("again" if retry.when_returned(past).do == "route" else "fail", past)
+        return CallStep("gone", past)
+    return CallStep("again" if retry.when_returned(past).do == "route" else "fail", past)
