@@ -37,9 +37,13 @@ def test_a_models_first_call_waits_for_its_load_and_the_next_ones_find_it(
     def all_told() -> bool:
         host.status()  # reads what has come
         told = heard(host.client)
-        return {"m.tar.gz", "missing.tar.gz"} <= told.keys() and told["m.tar.gz"].answered == 5
+        return (
+            {"m.tar.gz", "missing.tar.gz"} <= told.keys()
+            and told["m.tar.gz"].answered == 5
+            and told["missing.tar.gz"].other_errors == 1
+        )
 
-    wait_until(all_told, "all five are told")
+    wait_until(all_told, "all six are told")
     told = heard(host.client)
     model, missing = told["m.tar.gz"], told["missing.tar.gz"]
     assert (model.misses, model.hits, model.answered, model.loads) == (1, 4, 5, 1)

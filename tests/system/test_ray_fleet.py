@@ -149,7 +149,7 @@ def test_an_actor_that_is_told_to_end_loses_no_accepted_request(server: Server, 
         wait_until(lambda: load.answered > answered + 100, seconds=60, what="answers afterwards")
     assert load.statuses == {200: load.answered}, load.errors
     assert (load.broken, load.wrong) == (0, [])
-    assert not alive(actor)
+    wait_until(lambda: not alive(actor), seconds=60, what="the end of the actor's process")
 
 
 def test_a_job_runs_where_all_nodes_are_this_machine(
